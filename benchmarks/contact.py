@@ -15,7 +15,7 @@ import numpy as np
 
 import ukjax as uk
 from ukjax._contact._rows import contact_model, layout_of
-from ukjax._contact._stepping import march
+from ukjax._contact._stepping import run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
 from ukjax._motion._project import Projection
 from ukjax._system._unilateral import Unilateral
@@ -80,7 +80,11 @@ def ours(q, v):
     layout, coefficients = layout_of(system, *state)
     end = STEPS * STEP
     run = jax.jit(
-        jax.vmap(lambda q, v: march(model, layout, coefficients, (q, v), (0.0, end), STEPS, jnp.array([end])))
+        jax.vmap(
+            lambda q, v: run_time_stepping(
+                model, layout, coefficients, (q, v), (0.0, end), STEPS, jnp.array([end])
+            )
+        )
     )
     return lambda: jax.block_until_ready(run(q, v))
 

@@ -24,8 +24,8 @@ from ukjax._compiler import system_function
 from ukjax._contact._parts import OfModel
 from ukjax._contact._penetration import Gaps
 from ukjax._contact._rows import contact_model, layout_of
-from ukjax._contact._step import Arrive, Prepare
-from ukjax._contact._stepping import march
+from ukjax._contact._step import EndPositions, MidpointStage
+from ukjax._contact._stepping import run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
 
 jax.config.update("jax_enable_x64", True)
@@ -80,15 +80,17 @@ def of_ours(system, q0, v, steps):
 
     def one(v):
         start = model.start(t, (q0, v))
-        found = march(model, layout, laws, start, (0.0, steps * STEP), steps, jnp.array([steps * STEP]))
+        found = run_time_stepping(
+            model, layout, laws, start, (0.0, steps * STEP), steps, jnp.array([steps * STEP])
+        )
         solved = found.solver_steps, found.residual, found.contacts.closed[-1].sum()
         return found.q[-1], found.v[-1], solved, found.contacts.gap.min()
 
     (q, v, solved, gap), whole = seconds(jax.jit(jax.vmap(one)), v)
     p = jnp.zeros(len(layout.owner))
     for part, given in (
-        (Prepare(layout), (q[0], v[0], t, h, *laws)),
-        (Arrive(), (q[0], v[0], t, h, q[0], v[0])),
+        (MidpointStage(layout), (q[0], v[0], t, h, *laws)),
+        (EndPositions(), (q[0], v[0], t, h, q[0], v[0])),
         (Gaps(layout), (q[0], v[0], t, p)),
     ):
         code = system_function(OfModel(part, model.code), model.system, model.stabilizer, *given)

@@ -18,7 +18,7 @@ import pytest
 from jax.interpreters import mlir
 
 from ukjax._compiler._gpu._arithmetic import ENTRY
-from ukjax._compiler._gpu._ptx import for_target, optimized
+from ukjax._compiler._gpu._ptx import optimize_module, with_target
 from ukjax._compiler._machine_code import llvm
 from ukjax._compiler._structured import _primitive
 from ukjax._compiler._structured._kernel import Kernel
@@ -36,9 +36,9 @@ def _compiled(text: str) -> Any:
     machine = binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=2
     )
-    module = binding.parse_assembly(for_target(text, binding.get_process_triple(), machine))
+    module = binding.parse_assembly(with_target(text, binding.get_process_triple(), machine))
     module.verify()
-    optimized(module, machine)
+    optimize_module(module, machine)
     engine = binding.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return engine

@@ -9,7 +9,7 @@ from test_calls import compilations
 import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._compiler import TranslationError, acceleration_at
-from ukjax._compiler._refusals import remembered
+from ukjax._compiler._refusals import cached_or_untranslatable
 from ukjax._system._rows import position_rows
 
 
@@ -89,7 +89,7 @@ def test_reactions_hold_the_plate():
 def test_what_is_refused_is_not_tried_again():
     tried = []
 
-    @remembered
+    @cached_or_untranslatable
     def make(x):
         tried.append(x)
         raise TranslationError(f"{x} has no scalar code")

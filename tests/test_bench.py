@@ -18,7 +18,7 @@ import ukjax as uk
 from ukjax._cli import _commands as cli
 from ukjax._cli._bench import _table
 from ukjax._cli._benchmark import CASES, _references
-from ukjax._cli._benchmark._run import _compiled
+from ukjax._cli._benchmark._run import _simulate_compiled
 from ukjax._cli._terminal import show
 
 G = 9.81
@@ -107,7 +107,7 @@ def test_the_pendulum_is_measured(result) -> None:
     """Errors are those of the mass along the same run, computed here by SciPy."""
     assert result.result == ["successful"] * 2
     for error, end_error, tolerance in zip(result.error, result.end_error, result.rtol, strict=True):
-        run = _compiled(uk.models.pendulum(), dfx.Dopri8(), jnp.asarray(tolerance), 10.0)
+        run = _simulate_compiled(uk.models.pendulum(), dfx.Dopri8(), jnp.asarray(tolerance), 10.0)
         ts, q = np.asarray(run.t)[:41], np.asarray(run.q)[:41]
         angle = integrate(lambda x, v: -G * np.sin(x), np.pi / 3, 0.0, ts)[0][:, 0]
         wrong = np.abs(q - np.stack([np.sin(angle), -np.cos(angle)], axis=1))

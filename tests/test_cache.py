@@ -66,8 +66,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
         monkeypatch.setattr(of, name, counting)
 
-    counted(_machine_code, "_compiled", "compiled")
-    counted(_program, "_traced", "traced")
+    counted(_machine_code, "_compile_objects", "compiled")
+    counted(_program, "_translate_jaxpr", "traced")
     counted(_program, "write_function", "written")
     return found
 
@@ -384,7 +384,7 @@ import ukjax as uk
 from ukjax._compiler import _machine_code
 from ukjax._compiler._structured import _program
 done = []
-for of, name in ((_machine_code, "_compiled"), (_program, "_traced"), (_program, "write_function")):
+for of, name in ((_machine_code, "_compile_objects"), (_program, "_translate_jaxpr"), (_program, "write_function")):
     usual = getattr(of, name)
     setattr(of, name, lambda *a, usual=usual, name=name: (done.append(name), usual(*a))[1])
 run = lambda angle: uk.simulate(uk.models.pendulum(angle=angle), t1=0.5, event=lambda t, q, v: q[0]).q_end[1]

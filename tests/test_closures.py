@@ -13,7 +13,7 @@ import pytest
 from jax.core import Tracer
 
 import ukjax as uk
-from ukjax._misc._closures import HiddenValueError, hoisted
+from ukjax._misc._closures import HiddenValueError, hoist_tracers
 
 G, MASS = 9.81, 2.0
 GRAVITY = jnp.array([0.0, -G])
@@ -173,7 +173,7 @@ def test_an_event_of_a_closure():
 
 
 def test_equal_closures_share_what_is_compiled():
-    of = lambda length: hoisted(_nested(length)).system
+    of = lambda length: hoist_tracers(_nested(length)).system
 
     def structures(length):
         found.append(jax.tree.structure(of(length)))
@@ -188,7 +188,7 @@ def test_equal_closures_share_what_is_compiled():
 
 def test_functions_without_traced_values_stay_as_they_are():
     system = _cell(jnp.asarray(1.0)).system
-    assert hoisted(system).constraints[0].fn is system.constraints[0].fn
+    assert hoist_tracers(system).constraints[0].fn is system.constraints[0].fn
 
 
 HELD = {}
@@ -238,9 +238,9 @@ def test_values_kept_from_an_earlier_run_are_told():
 
 def test_no_tracer_is_left_in_what_is_hashed():
     def check(length):
-        leaves = jax.tree.leaves(hoisted(_cell(length)))
+        leaves = jax.tree.leaves(hoist_tracers(_cell(length)))
         assert any(isinstance(x, Tracer) for x in leaves)
-        assert "Tracer" not in str(jax.tree.structure(hoisted(_cell(length))))
+        assert "Tracer" not in str(jax.tree.structure(hoist_tracers(_cell(length))))
         return length
 
     jax.eval_shape(check, 1.0)

@@ -318,8 +318,8 @@ def test_wrong_executors_are_told(options: dict, words: str, tmp_path: Path) -> 
 
 
 def test_a_warm_worker_does_not_compile_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled, made = _run._compiled, []
-    monkeypatch.setattr(_run, "_compiled", lambda *args: made.append(1) or compiled(*args))
+    compiled, made = _run._compile_batch, []
+    monkeypatch.setattr(_run, "_compile_batch", lambda *args: made.append(1) or compiled(*args))
     for i in range(3):
         uk.sweep(
             lambda x: {"y": jnp.cos(3.25 * x)}, {"x": np.arange(6.0) + i}, chunk=2, store=tmp_path / f"{i}.zarr",

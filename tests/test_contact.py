@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 import ukjax as uk
 from ukjax._contact._solve import solution_of
 from ukjax._contact._uniqueness import ambiguous_impulses
-from ukjax._formula._contact_problem import ContactData, flattened
+from ukjax._formula._contact_problem import ContactData, flatten_problem
 
 PROBLEMS = {x["name"]: x for x in json.loads((Path(__file__).parent / "contact_problems.json").read_text())}
 
@@ -41,7 +41,7 @@ def test_laws_hold(name):
 @functools.partial(jax.jit, static_argnums=0)
 def _from(layout, data, guess):
     """What is found from impulses given."""
-    return solution_of(flattened(data), layout, guess)
+    return solution_of(flatten_problem(data), layout, guess)
 
 
 # Of two contacts G, u', mu, and which are on the border of two modes.

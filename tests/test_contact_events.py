@@ -9,7 +9,7 @@ from contact_references import TIGHT, G, events_of, within
 
 import ukjax as uk
 from ukjax._contact import _modes as modes
-from ukjax._contact._parts import of_contacts_on_arrays
+from ukjax._contact._parts import evaluate_part_on_arrays
 from ukjax._contact._rows import Coefficients, ContactLayout, ContactState
 
 # ---- the bouncing ball
@@ -151,7 +151,7 @@ def test_dependent_contacts_pressed_by_nothing_stay_closed():
 
     @jax.jit
     def margin(contact):
-        found = of_contacts_on_arrays(margins, layout, Coefficients(zero, zero, zero), contact, mode)
+        found = evaluate_part_on_arrays(margins, layout, Coefficients(zero, zero, zero), contact, mode)
         return found.value + found.slack
 
     assert (np.asarray(margin(contact)) >= 0).all()

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ukjax._contact._impulses import ImpulseRows, struck
-from ukjax._contact._newton_list import by_list
-from ukjax._formula._contact_newton import on_arrays
-from ukjax._formula._contact_problem import ContactData, flattened
+from ukjax._contact._impulses import ImpulseRows, solve_impulses
+from ukjax._contact._newton_list import solve_by_list
+from ukjax._formula._contact_newton import solve_on_arrays
+from ukjax._formula._contact_problem import ContactData, flatten_problem
 
 LAYOUT = ((True, 2), (True, 0), (False, 1), (True, 2), (True, 1), (True, 2))
 STARTS, FREEDOMS, MEMBERS = np.array([0, 3, 4, 5, 8, 10]), 7, 21
@@ -28,7 +28,7 @@ def problems(members=MEMBERS):
 
 def solved(J, W, v, u, mu, c, active):
     rows = ImpulseRows(J.reshape(-1), W.reshape(-1))
-    return struck(LAYOUT, rows, v, u, (mu, c), active, jnp.zeros(ROWS, u.dtype))
+    return solve_impulses(LAYOUT, rows, v, u, (mu, c), active, jnp.zeros(ROWS, u.dtype))
 
 
 def test_laws_hold_and_inactive_contacts_do_nothing():
@@ -88,9 +88,10 @@ def test_machine_code_and_arrays_agree():
     rng = np.random.default_rng(2)
     A = rng.normal(size=(9, 9))
     data = ContactData(*map(jnp.asarray, (A @ A.T, rng.normal(size=9), np.full(3, 0.4), np.zeros(3))))
-    given, guess = flattened(data), jnp.zeros(9)
+    given, guess = flatten_problem(data), jnp.zeros(9)
     found, expected = (
-        jax.jit(lambda *x, by=by: by(layout, 1e-12, *x))(given, guess) for by in (by_list, on_arrays)
+        jax.jit(lambda *x, by=by: by(layout, 1e-12, *x))(given, guess)
+        for by in (solve_by_list, solve_on_arrays)
     )
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-10)
@@ -104,5 +105,5 @@ def test_what_is_not_a_number_is_not_iterated_on():
     assert found.steps[2] == 0
     assert np.all(np.delete(np.asarray(found.residual), 2) < 1e-11)
     nan = jnp.full(3, jnp.nan)
-    data = flattened(ContactData(jnp.eye(3), nan, jnp.ones(1), jnp.zeros(1)))
-    assert on_arrays(((True, 2),), 1e-12, data, jnp.zeros(3)).steps == 0
+    data = flatten_problem(ContactData(jnp.eye(3), nan, jnp.ones(1), jnp.zeros(1)))
+    assert solve_on_arrays(((True, 2),), 1e-12, data, jnp.zeros(3)).steps == 0

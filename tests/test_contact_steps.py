@@ -11,7 +11,7 @@ import pytest
 
 import ukjax as uk
 from ukjax._contact._rows import contact_model, layout_of
-from ukjax._contact._stepping import march
+from ukjax._contact._stepping import run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
 from ukjax._misc._types import is_traced
 from ukjax._motion._project import Projection
@@ -24,7 +24,7 @@ G = 9.81
 def marched(system, q, v, end, steps, ts, room):
     state = jnp.zeros(()), q, v
     model, _ = contact_model(system, UdwadiaKalaba(), Projection(), dfx.Tsit5(), state, automatic=True)
-    return march(model, *layout_of(system, *state), (q, v), (0.0, end), steps, ts, room=room)
+    return run_time_stepping(model, *layout_of(system, *state), (q, v), (0.0, end), steps, ts, room=room)
 
 
 def stepped(system, q, v, end, steps, ts, room=None):

@@ -10,7 +10,7 @@ import pytest
 
 import ukjax as uk
 from ukjax._interop._input_force import InputForce
-from ukjax._system._driven import Driven
+from ukjax._system._driven import DrivenSystem
 
 B = jnp.asarray([[1.0], [0.0]])  # a push along x
 STEPS = 8
@@ -185,7 +185,7 @@ def test_quasi_velocities_are_passed_on():
 def test_energy_and_drawing_are_those_of_the_system():
     """A pendulum at 60 deg, at rest: -m g l cos 60, and a rod from the pivot to the mass."""
     problem = uk.models.pendulum(angle=np.pi / 3)
-    driven = Driven(problem.system, InputForce(B), jnp.ones(1))
+    driven = DrivenSystem(problem.system, InputForce(B), jnp.ones(1))
     t = jnp.asarray(0.0)
     assert driven.energy(t, problem.q0, problem.v0) == pytest.approx(-9.81 / 2)
     (rod,) = driven.drawing(t, problem.q0).values()

@@ -219,12 +219,12 @@ def test_events_refused(arguments):
 
 def test_the_same_function_compiles_once():
     """An event's function is compared, not what wraps it at each call."""
-    from ukjax._run._integrated import integrated
+    from ukjax._run._integrated import integrate_run
 
     _run(_x)
-    size = integrated._cache_size()  # pyright: ignore[reportFunctionMemberAccess]
+    size = integrate_run._cache_size()  # pyright: ignore[reportFunctionMemberAccess]
     _run(_x)
-    assert integrated._cache_size() == size  # pyright: ignore[reportFunctionMemberAccess]
+    assert integrate_run._cache_size() == size  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def test_saved_and_read(tmp_path):

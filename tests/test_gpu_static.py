@@ -17,7 +17,7 @@ from kernels import kernels_on_host, registers_of, run_kernel, run_threads
 import ukjax as uk
 from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
-from ukjax._motion._model import Model, coded
+from ukjax._motion._model import Model, translate_model
 
 # The whole run of a kernel, on this machine.
 
@@ -184,7 +184,7 @@ def test_projections_are_kernels_and_loops_of_machine_code() -> None:
     problem, rng = uk.models.pendulum(), np.random.default_rng(0)
     model = Model(problem.system, uk.UdwadiaKalaba(), uk.Projection())
     state = jnp.asarray(problem.t0), problem.q0, problem.v0
-    model = coded(model, dfx.Tsit5(), *state, automatic=True)[0].ready()
+    model = translate_model(model, dfx.Tsit5(), *state, automatic=True)[0].ready()
     q, v = rng.normal(size=(2, 2, 60))
     q *= (1 + 10.0 ** rng.uniform(-12, -0.3, 60)) / np.linalg.norm(q, axis=0)
     along = q / np.linalg.norm(q, axis=0)

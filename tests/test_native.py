@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._compiler._code import code_for
+from ukjax._compiler._code import compile_acceleration
 from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
 from ukjax._compiler._structured._ir import OPERATIONS
@@ -242,7 +242,7 @@ def test_numpy_gives_the_bits_of_machine_code(name, dtype):
     of_type = lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x
     problem, rng = jax.tree.map(of_type, uk.models.get(name)), np.random.default_rng(0)
     t, q, v = (jnp.asarray(x, dtype) for x in (0.0, problem.q0, problem.v0))
-    code = code_for(problem.system, None, uk.Projection(), t, q, v)
+    code = compile_acceleration(problem.system, None, uk.Projection(), t, q, v)
     program, numbers = code.observed.program, np.asarray(code.numbers(problem.system, uk.Projection()))
     states = [np.asarray(x)[:, None] + 0.1 * rng.standard_normal((x.size, 7)) for x in (q, v)]
     operands = [numbers[:, None], np.zeros((1, 1)), *states, np.full((1, 1), np.inf)]

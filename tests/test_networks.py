@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._compiler import code_for
+from ukjax._compiler import compile_acceleration
 
 STABILIZER = uk.Baumgarte(10.0, 100.0)
 
@@ -40,7 +40,7 @@ Q, V = jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
 
 
 def code_of(system):
-    return code_for(system, None, STABILIZER, jnp.zeros(()), Q, V)
+    return compile_acceleration(system, None, STABILIZER, jnp.zeros(()), Q, V)
 
 
 def test_a_network_adds_nothing_to_scalar_code():

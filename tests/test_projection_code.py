@@ -12,7 +12,7 @@ from helpers import central, rows_of
 
 import ukjax as uk
 from ukjax._misc._tolerances import nearly_dependent
-from ukjax._motion._model import Model, coded
+from ukjax._motion._model import Model, translate_model
 from ukjax._motion._projected_solver import end_of_step
 from ukjax._system._rows import position_rows
 
@@ -32,7 +32,7 @@ def case(request):
     problem = MODELS[request.param]()
     model = Model(problem.system, uk.UdwadiaKalaba(), uk.Projection())
     t, rng = jnp.asarray(problem.t0), np.random.default_rng(0)
-    model, said = coded(model, dfx.Tsit5(), t, problem.q0, problem.v0, automatic=True)
+    model, said = translate_model(model, dfx.Tsit5(), t, problem.q0, problem.v0, automatic=True)
     assert "projected by" in said, said
     off = 1e-6 if request.param == "flyball_governor" else 1e-3
     q, v = (np.asarray(x) + off * rng.normal(size=x.shape) for x in (problem.q0, problem.v0))

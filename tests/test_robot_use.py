@@ -14,7 +14,7 @@ import ukjax as uk
 import ukjax.analysis as ua
 import ukjax.mechanisms as um
 from ukjax._cli._robot_files import robot_model
-from ukjax.mechanisms._looks import looks
+from ukjax.mechanisms._default_visuals import looks
 
 ROBOTS = Path(__file__).parent.parent / "experiments" / "robots"
 

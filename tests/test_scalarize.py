@@ -336,7 +336,7 @@ def test_what_is_exported_gives_the_same() -> None:
 
 @pytest.mark.parametrize("room", [1 << 30, 1 << 9])
 def test_gradients_that_are_exported_are_the_same_or_none(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
-    """XLA has no arrays that grow: what a loop's passes leave has a room, and where that is too small there is no number."""
+    """XLA has no arrays that grow: what a loop's passes leave has a room; where that is too small, there is no number."""
     monkeypatch.setattr(_by_jax, "_ROOM", room)
 
     def repeated(x: Any) -> Any:

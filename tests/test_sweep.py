@@ -583,8 +583,8 @@ def test_spans_that_differ_by_run(ends):
 
 def test_the_same_sweep_again_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With other values of the parameters, whose results are those of runs by themselves."""
-    made, compiling = [], _run._compiled
-    monkeypatch.setattr(_run, "_compiled", lambda *given: made.append(given) or compiling(*given))
+    made, compiling = [], _run._compile_batch
+    monkeypatch.setattr(_run, "_compile_batch", lambda *given: made.append(given) or compiling(*given))
     for lengths in ([0.31, 0.47], [0.53, 0.59]):
         swept = uk.sweep(uk.models.pendulum, {"length": lengths}, outputs=["q_end"], t1=0.5)
         for length, q in zip(lengths, swept.q_end.values, strict=True):

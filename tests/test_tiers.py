@@ -81,14 +81,14 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", False)
 import ukjax as uk
 from ukjax._compiler import _machine_code, _tiers
-begun, usual = [], _machine_code._compiled
+begun, usual = [], _machine_code._compile_objects
 def slow(code, level):
     for part in usual(code, level):
         begun.append(level)
         if level:
             time.sleep(0.5)
         yield part
-_machine_code._compiled = slow
+_machine_code._compile_objects = slow
 problem = uk.models.four_bars(1)
 run = jax.jit(lambda v: uk.simulate(problem.system, problem.q0, v, t1=1.0, ts=2).q_end)
 while 1 not in begun:

@@ -68,7 +68,7 @@ def _show(results: "list[uk.BenchResult]", about: dict[str, Any]) -> None:
         print(f"elsewhere: other programs, {results[0].peers_source}")
 
 
-def _checked_folder(out: Path) -> None:
+def _prepare_folder(out: Path) -> None:
     """Finds out before the runs whether there is where to write, and what to draw with."""
     if importlib.util.find_spec("matplotlib") is None:
         raise missing_extra("--out", "bench")
@@ -98,7 +98,7 @@ def bench(
     from ._benchmark import machine, work_precision
 
     if out is not None:
-        _checked_folder(out)
+        _prepare_folder(out)
     chosen = [problem_of(name, None) if is_own(name) or is_robot(name) else name for name in names or ()]
     results = interruptible(lambda: uk.bench(chosen, quick=quick, repeats=repeats, progress=progress))
     about = machine()

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def _hyphened(name: str) -> str:
+def _hyphenate(name: str) -> str:
     """The name of a class as one types it, without an abbreviation at its end: `householder` for HouseholderQR."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", re.sub(r"(?<=[a-z])[A-Z]+$", "", name)).lower()
 
 
 # Names in `ukjax`, not what they stand for, since that loads JAX.
-METHODS = {_hyphened(x): x for x in uk._NAMES["_pseudoinverse._methods"].split()}  # pyright: ignore
+METHODS = {_hyphenate(x): x for x in uk._NAMES["_pseudoinverse._methods"].split()}  # pyright: ignore
 FORMULAS = {
     "udwadia-kalaba": "UdwadiaKalaba",
     "schur": "Schur",
@@ -218,7 +218,7 @@ def check_targets(
     if view or (out is not None and out.suffix == ".html"):
         _require("--view" if view else f"--out {out}", "view", "viser")
     if out is not None and out.suffix != ".html":
-        suffix = _files.checked_suffix(out)
+        suffix = _files.check_suffix(out)
         if suffix not in (".npz", ".csv"):
             modules = ("zarr",) if suffix == ".zarr" else ("h5netcdf", "h5py")
             _require(f"--out {out}", "data", "xarray", *modules)

@@ -40,7 +40,7 @@ def own_model(name: str) -> Callable[..., uk.Problem]:
         raise InputError(
             f"'{name}' names no function: give file and function, as mymodel.py:hoop, or package.module:hoop."
         )
-    module = _of_file(Path(place)) if place.endswith(".py") else _of_name(place)
+    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
     _files.add(str(module.__file__))
     if not hasattr(module, function):
         raise _no_function(place, function, module)
@@ -52,7 +52,7 @@ def own_model(name: str) -> Callable[..., uk.Problem]:
     return OwnModel(model, function, place)
 
 
-def _of_file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     """The module of a file, run as Python runs a script: it may import what lies beside it."""
     if not path.is_file():
         close = difflib.get_close_matches(path.name, [x.name for x in path.parent.glob("*.py")], n=1)
@@ -71,7 +71,7 @@ def _of_file(path: Path) -> ModuleType:
     return module
 
 
-def _of_name(name: str) -> ModuleType:
+def _import_module(name: str) -> ModuleType:
     """The module of that name, which may lie in the current folder."""
     sys.path.insert(0, str(Path.cwd()))
     try:

@@ -41,7 +41,9 @@ def _contact(text: str) -> Any:
 
 
 @functools.lru_cache(maxsize=4)
-def _loaded(path: str, free_base: bool, merge_fixed: bool, keyframe: str, contact: str) -> uk.robots.Robot:
+def _load_robot(
+    path: str, free_base: bool, merge_fixed: bool, keyframe: str, contact: str
+) -> uk.robots.Robot:
     options = {"free_base": free_base, "merge_fixed": merge_fixed, "keyframe": keyframe or None}
     return uk.load(path, contact=_contact(contact), **options)
 
@@ -53,7 +55,7 @@ def robot_model(path: str) -> Callable[..., uk.Problem]:
 
     def model(**parameters: Any) -> uk.Problem:
         options = {name: parameters.pop(name, default) for name, default in _OPTIONS.items()}
-        problem = _loaded(path, **options).problem
+        problem = _load_robot(path, **options).problem
         places = _places(problem.system)
         given = [(*places[name], value) for name, value in parameters.items()]
         at, rates = ({label: x for of, label, x in given if of == of_q} for of_q in (True, False))
@@ -61,7 +63,7 @@ def robot_model(path: str) -> Callable[..., uk.Problem]:
 
     known = inspect.Parameter
     named = [known(name, known.KEYWORD_ONLY, default=default) for name, default in _OPTIONS.items()]
-    starts = _places(_loaded(path, **_OPTIONS).mechanism)
+    starts = _places(_load_robot(path, **_OPTIONS).mechanism)
     named += [known(name, known.KEYWORD_ONLY, default=None, annotation="float") for name in starts]
     model.__signature__ = inspect.Signature(named)  # pyright: ignore[reportFunctionMemberAccess]
     return model

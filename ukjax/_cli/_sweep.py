@@ -16,7 +16,7 @@ from rich.table import Table
 import ukjax as uk
 
 from .._misc._errors import InputError
-from .._system._labels import numbered
+from .._system._labels import make_indexed_names
 from . import _options
 from ._cluster import executor_of, tell_status
 from ._terminal import interruptible, print_json, share_cores, show, start_jax
@@ -97,7 +97,7 @@ _MOST_ENTRIES = 12  # of an output that are told apart: a screen holds some of t
 def _places(labels: list[str]) -> list[str]:
     """What stands in brackets: labels, or numbers where there are none of one's own."""
     numbers = [str(i) for i in range(len(labels))]
-    return numbers if any(labels == list(numbered(x, len(labels))) for x in "qvu") else labels
+    return numbers if any(labels == list(make_indexed_names(x, len(labels))) for x in "qvu") else labels
 
 
 def _entries(runs: Any, name: str) -> dict[str, np.ndarray]:

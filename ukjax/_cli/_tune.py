@@ -26,7 +26,7 @@ def _optimizer(name: str) -> Any:
     return {"lbfgs": None, "adam": optax.adam(0.2), "sgd": optax.sgd(0.1)}[chosen]
 
 
-def _started_off(problem: "uk.Problem", size: float, count: int) -> "uk.Problem | list[uk.Problem]":
+def _perturb_starts(problem: "uk.Problem", size: float, count: int) -> "uk.Problem | list[uk.Problem]":
     """The problem from `count` starts that are off by normal errors of that size, the same at every call."""
     if not size:
         return problem
@@ -119,7 +119,7 @@ def tune(
     gains = _options.stabilizer_of(stabilizer, alpha, beta, rcond)
     loss = uk.ViolationLoss(position, velocity, window=window, budget=budget)
     start = time.perf_counter()
-    result = interruptible(lambda: uk.tune(_started_off(problem, off, samples), gains, loss, **settings))
+    result = interruptible(lambda: uk.tune(_perturb_starts(problem, off, samples), gains, loss, **settings))
     seconds = time.perf_counter() - start
     written = [str(path) for path in (checkpoint, plot) if path is not None]
     if plot is not None:

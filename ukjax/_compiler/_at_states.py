@@ -22,7 +22,7 @@ from .._formula._acceleration import (
     equations_of_motion,
     misses_rows,
     require_rows_kept,
-    solved,
+    solve_equations,
     why_not_finite,
 )
 from .._formula._equations import require_energy
@@ -34,11 +34,11 @@ from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._parameters import leaf, split
 from ._scalars import TranslationError
-from ._system_function import OfSystem, written_function
+from ._system_function import OfSystem, write_system_function
 
 
 @eqx.filter_jit
-def _by_arrays(function: Callable[..., Any], parameters: Any, states: tuple[Any, ...]) -> Any:
+def _evaluate_by_jax(function: Callable[..., Any], parameters: Any, states: tuple[Any, ...]) -> Any:
     return jax.vmap(lambda *state: function(parameters, *state))(*states)
 
 
@@ -50,7 +50,9 @@ class AtStates:
         arrays, structure = split(parameters, None)
         leaves, of_system = tuple(map(leaf, arrays)), OfSystem(function)
         self._function, self._parameters = function, parameters
-        self._code = functools.cache(lambda *state: written_function(of_system, structure, leaves, state))
+        self._code = functools.cache(
+            lambda *state: write_system_function(of_system, structure, leaves, state)
+        )
         self._numbers = functools.cache(lambda code: np.asarray(code.numbers(parameters, None)))
 
     def __call__(self, *states: Array | np.ndarray) -> Any:
@@ -58,7 +60,7 @@ class AtStates:
         try:
             code = self._code(*state)
         except TranslationError:
-            return jax.tree.map(np.asarray, _by_arrays(self._function, self._parameters, states))
+            return jax.tree.map(np.asarray, _evaluate_by_jax(self._function, self._parameters, states))
         columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
         return code.written.by_numpy(self._numbers(code)[:, None], *columns)
 
@@ -67,7 +69,7 @@ class AtStates:
         return jax.tree.map(lambda x: x[0], self(*(np.asarray(x)[None] for x in state)))
 
 
-def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np.ndarray) -> Any:
+def evaluate_at_states(function: Callable[..., Any], parameters: Any, *states: Array | np.ndarray) -> Any:
     """What a function of parameters and states returns, each array of it with the states along its first axis.
 
     What has no scalar code is compiled.
@@ -75,8 +77,8 @@ def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np
     return AtStates(function, parameters)(*states)
 
 
-def at_state(function: Callable[..., Any], parameters: Any, *state: Array | np.ndarray) -> Any:
-    """As `at_states`, at one state."""
+def evaluate_at_state(function: Callable[..., Any], parameters: Any, *state: Array | np.ndarray) -> Any:
+    """As `evaluate_at_states`, at one state."""
     return AtStates(function, parameters).one(*state)
 
 
@@ -90,7 +92,7 @@ def _equations(
 
 def equations_at(system: AbstractSystem, stabilizer: AbstractStabilizer, t: Any, q: Any, v: Any) -> Equations:
     """The equations of motion at one state that has values."""
-    return at_state(_equations, (system, stabilizer), t, q, v)
+    return evaluate_at_state(_equations, (system, stabilizer), t, q, v)
 
 
 def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration | None:
@@ -120,7 +122,7 @@ def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q:
     if is_traced((formula, system, t, q, v)):
         return formula.acceleration(system, t, q, v)
     equations = equations_at(system, NoStabilizer(), t, q, v)
-    found = _independent(formula, equations) or solved(formula, equations)
+    found = _independent(formula, equations) or solve_equations(formula, equations)
     if not np.all(np.isfinite(found.a)):
         raise InputError(why_not_finite(formula, equations, t, q, v))
     if misses_rows(found):

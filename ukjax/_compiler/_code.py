@@ -31,11 +31,12 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
 from ._availability import machine_code_runs
-from ._common import common, of_motion
+from ._common import common, trace_motion
+from ._expression_pytree import ExpressionPytree, run
 from ._expressions import Program
 from ._parameters import InputMaker, Leaf, Structure, leaf, numbers, read_by, split
-from ._rank_rule import AtStages, How, least_of, solution_by
-from ._refusals import remembered
+from ._rank_rule import How, StepRelativeRank, least_of, solution_by
+from ._refusals import cached_or_untranslatable
 from ._scalars import Builder, Expression, TranslationError, is_truth
 from ._solve import Solution
 from ._structured._differentiate import Rebuilder
@@ -43,7 +44,6 @@ from ._structured._ir import Needed, Node, is_number
 from ._structured._reductions import LargeProductError
 from ._structured._trace import Interpreter
 from ._vectors import plus
-from ._written import Written, run
 
 LARGEST = 10_000
 """More operations than this XLA does not compile: it would take minutes. LLVM alone takes some seconds for each 50,000,
@@ -57,7 +57,7 @@ MOST = 1_000_000
 
 
 @final
-class Code:
+class AccelerationProgram:
     """The acceleration of systems of one structure as scalar code.
 
     - `equations`: the `Equations` at states, in which the mass matrix may be that of a tree. Inputs, of all programs, are
@@ -72,10 +72,10 @@ class Code:
 
     def __init__(
         self,
-        solved: tuple[Program, Written] | str,
+        solved: tuple[Program, ExpressionPytree] | str,
         leaves: Sequence[Leaf],
-        equations: Written,
-        observed: Written,
+        equations: ExpressionPytree,
+        observed: ExpressionPytree,
         rates: Sequence[Expression],
         apart: bool,
     ):
@@ -98,7 +98,7 @@ class Code:
         return self._solved[0]
 
     @property
-    def dependency(self) -> Written:
+    def dependency(self) -> ExpressionPytree:
         """How rows that are not kept depend on others: of what is `known`, and 1 for the row and 0 for the others.
 
         It gives `z` with A^T z = 0, and whether it `holds` and b^T z = 0 too.
@@ -107,16 +107,16 @@ class Code:
         return self._solved[1]
 
     @functools.cached_property
-    def told(self) -> Written:
+    def told(self) -> ExpressionPytree:
         """What of `observed` can be differentiated."""
         kept = {x: y for x, y in self.observed.arrays.items() if x not in _OF_VALUES}
-        return Written(self.observed.build, kept, self.observed.counts)
+        return ExpressionPytree(self.observed.build, kept, self.observed.counts)
 
     @functools.cached_property
-    def masses(self) -> Written:
+    def masses(self) -> ExpressionPytree:
         """The mass matrix at states."""
         e = self.equations
-        return Written(e.build, e.arrays.M, e.counts)
+        return ExpressionPytree(e.build, e.arrays.M, e.counts)
 
     @functools.cached_property
     def field(self) -> Program:
@@ -143,14 +143,14 @@ class Code:
         return run(self.program, *operands)
 
 
-def code_for(
+def compile_acceleration(
     system: AbstractSystem,
-    how: AbstractFormula | AtStages | float | None,
+    how: AbstractFormula | StepRelativeRank | float | None,
     stabilizer: AbstractStabilizer,
     t: Any,
     q: Any,
     v: Any,
-) -> Code:
+) -> AccelerationProgram:
     """The code of an acceleration, made once for each structure.
 
     **Raises:** `TranslationError`.
@@ -158,27 +158,29 @@ def code_for(
     leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
     if isinstance(how, AbstractFormula):
-        return _made(structure, tuple(map(leaf, leaves)), state, how.inverted_by or type(how))
+        return _compile_structure(structure, tuple(map(leaf, leaves)), state, how.inverted_by or type(how))
     rcond = GramSchmidt().threshold(q.dtype) if how is None else how
-    return _made(structure, tuple(map(leaf, leaves)), state, rcond)
+    return _compile_structure(structure, tuple(map(leaf, leaves)), state, rcond)
 
 
-@remembered
-def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], how: How) -> Code:
+@cached_or_untranslatable
+def _compile_structure(
+    structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], how: How
+) -> AccelerationProgram:
     try:
-        return _written(structure, leaves, state, how, apart=False)
+        return _write_acceleration(structure, leaves, state, how, apart=False)
     except LargeProductError:
-        return _written(structure, leaves, state, how, apart=True)
+        return _write_acceleration(structure, leaves, state, how, apart=True)
 
 
-def _written(
+def _write_acceleration(
     structure: Structure, leaves: Sequence[Leaf], state: tuple[Any, ...], how: How, *, apart: bool
-) -> Code:
+) -> AccelerationProgram:
     dtype, build = state[1].dtype, builder_of(state[1].dtype)
     state = (*state, state[2], state[2]) if apart else state
     avals = tuple(x.aval for x in leaves)
     rows, inertia = shared = common(structure, avals, tuple(state[:3]))
-    equations, energy, rates = of_motion(structure, avals, state, shared)
+    equations, energy, rates = trace_motion(structure, avals, state, shared)
     leaves, inputs = (
         read_by(leaves, *(x.program for x in (rows, inertia, equations, energy, rates))),
         InputMaker(build),
@@ -192,7 +194,7 @@ def _written(
         rows.by(interpreter, parameters, arguments[1][:3]),
     )
     e: Equations = equations.numbers_by(build, interpreter, *arguments, *known)
-    written = Written(build, e, counts)
+    written = ExpressionPytree(build, e, counts)
     observed: dict[str, Any] = {
         "position_error": e.rows.position_error,
         "velocity_error": e.rows.velocity_error,
@@ -200,9 +202,9 @@ def _written(
     try:
         solution = solution_by(how, build, e, near, dtype)
         program = short_enough(Program(build, solution.a, counts))
-        if isinstance(how, AtStages):
+        if isinstance(how, StepRelativeRank):
             solution = solution_by(how, build, e, None, dtype)
-        observed |= _observed(build, e, solution, least_of(how))
+        observed |= _observe_solution(build, e, solution, least_of(how))
         dependency, observed["known"] = _dependency(build, solution, len(e.rows.A), observed)
         solved = program, dependency
     except TranslationError as reason:
@@ -213,12 +215,14 @@ def _written(
     with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
         observed["energy"] = energy.numbers_by(build, interpreter, *arguments)
     of_q = rates.numbers_by(build, interpreter, *arguments)
-    return Code(solved, leaves, written, Written(build, observed, counts), list(of_q), apart)
+    return AccelerationProgram(
+        solved, leaves, written, ExpressionPytree(build, observed, counts), list(of_q), apart
+    )
 
 
 def _dependency(
     build: Builder, solution: Solution, m: int, observed: dict[str, Any]
-) -> tuple[Written, np.ndarray]:
+) -> tuple[ExpressionPytree, np.ndarray]:
     """How rows depend on others, and of what is observed that takes: neither is computed a second time."""
     further = Builder(build.type)
     z, holds = solution.dependency(given := [build.placeholder() for _ in range(m)])
@@ -232,7 +236,7 @@ def _dependency(
     copies.nodes(between)
     *z, holds = map(copies.get, found)
     arrays = {"z": np.array(z, object), "holds": np.array(holds, object)}
-    return Written(further, arrays, [len(known), m]), np.array(known, object)
+    return ExpressionPytree(further, arrays, [len(known), m]), np.array(known, object)
 
 
 def _borders(outputs: Sequence[Expression], seen: set[Node]) -> tuple[list[Node], list[Node]]:
@@ -252,7 +256,7 @@ def _borders(outputs: Sequence[Expression], seen: set[Node]) -> tuple[list[Node]
     return list(found), sorted(visited, key=lambda x: x.number)
 
 
-def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:
+def _observe_solution(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:
     """What a trajectory tells of a solution."""
     sure = build.apply("lt", solution.nearness, 1 / (CLEARLY * rcond))
     observed = {

@@ -9,11 +9,11 @@ import numpy as np
 from jax.extend import core
 
 from .._formula._equations import equations_of_motion, inertia
-from .._misc._called import called
 from .._misc._closures import require_seen
+from .._misc._user_function import call_user_function
 from .._system._rows import constraint_rows
-from ._parameters import Structure, in_type, joined
-from ._refusals import remembered
+from ._parameters import Structure, convert_reals, rebuild_system
+from ._refusals import cached_or_untranslatable
 from ._scalars import Builder
 from ._structured._arrays import to_scalars
 from ._structured._trace import Interpreter
@@ -46,7 +46,9 @@ class Traced(NamedTuple):
         """The same, of real numbers of the builder's type."""
         found, like = self.by(interpreter, *inputs), jax.ShapeDtypeStruct((), build.type)
         real = lambda aval: jnp.issubdtype(aval.dtype, jnp.floating)
-        of_type = lambda x, aval: in_type(build, x, np.dtype(aval.dtype).name, like) if real(aval) else x
+        of_type = lambda x, aval: (
+            convert_reals(build, x, np.dtype(aval.dtype).name, like) if real(aval) else x
+        )
         return jax.tree.map(of_type, found, self.shapes)
 
 
@@ -68,17 +70,17 @@ class Common(NamedTuple):
     inertia: Traced
 
 
-@remembered
+@cached_or_untranslatable
 def common(structure: Structure, avals: tuple[Any, ...], state: tuple[Any, ...]) -> Common:
     """What both kinds of code take of a system, traced once for each structure."""
-    system = lambda leaves: joined(structure, leaves)[0]
+    system = lambda leaves: rebuild_system(structure, leaves)[0]
     n = state[2].shape[0]
     rows = trace(lambda leaves, *state: constraint_rows(system(leaves), *state), [*avals], *state)
     masses = trace(lambda leaves, t, q: inertia(system(leaves), t, q, n), [*avals], *state[:2])
     return Common(rows, masses)
 
 
-def of_motion(
+def trace_motion(
     structure: Structure, avals: Sequence[Any], state: Sequence[Any], shared: Common
 ) -> tuple[Traced, Traced, Traced]:
     """The equations of motion, the energy and the rates of the coordinates, of parameters and state.
@@ -87,18 +89,18 @@ def of_motion(
     """
 
     def equations(leaves: Any, state: Any, M: Any, rows: Any) -> Any:
-        system, stabilizer = joined(structure, leaves)
+        system, stabilizer = rebuild_system(structure, leaves)
         t, q, v, *applied = state
         return equations_of_motion(
             system, t, q, v, stabilizer, (applied[0], applied[1]) if applied else None, M, rows
         )
 
     def energy(leaves: Any, state: Any) -> Any:
-        system, _ = joined(structure, leaves)
-        return called(f"the energy of {type(system).__name__}", system.energy, *state[:3])
+        system, _ = rebuild_system(structure, leaves)
+        return call_user_function(f"the energy of {type(system).__name__}", system.energy, *state[:3])
 
     def rates(leaves: Any, state: Any) -> Any:
-        return joined(structure, leaves)[0].kinematics(*state[:3])
+        return rebuild_system(structure, leaves)[0].kinematics(*state[:3])
 
     given = [*avals], [*state]
     known = shared.inertia.shapes, shared.rows.shapes

@@ -21,7 +21,7 @@ from ._structured._differentiate import Rebuilder
 from ._structured._identity import identity_of_nodes
 from ._structured._ir import Builder as NodeBuilder
 from ._structured._ir import Needed, Operand, Region, Subprogram, is_number
-from ._structured._moves import filled
+from ._structured._moves import fill_array
 from ._structured._primitive import scalars_p
 from ._structured._trace import Interpreter
 
@@ -31,7 +31,7 @@ _TO_COMPILE = 5e-5  # s an operation
 _PASSED_ON = frozenset(("rule", "attached", "refuse"))  # with a derivative of its own, or none
 
 
-class Again(NamedTuple):
+class FixedPointIteration(NamedTuple):
     """How a program is run again: while one output is above a half, with others in place of its last operand.
 
     That operand is zero at first, and is none that the program is called with.
@@ -56,7 +56,11 @@ class Program:
     """
 
     def __init__(
-        self, build: Builder, outputs: Sequence[Expression], counts: Sequence[int], again: Again | None = None
+        self,
+        build: Builder,
+        outputs: Sequence[Expression],
+        counts: Sequence[int],
+        again: FixedPointIteration | None = None,
     ):
         self.build, self.outputs, self.dtype = build, tuple(map(build.number, outputs)), np.dtype(build.type)
         self.counts = tuple(x for x in counts if x)
@@ -82,7 +86,8 @@ class Program:
             build = NodeBuilder(_program.MOST)
             params = [build.parameter(build.top, t, n) for n in sizes]
             inputs = [
-                filled((n,), [build.load(x, i) for i in range(n)]) for x, n in zip(params, sizes, strict=True)
+                fill_array((n,), [build.load(x, i) for i in range(n)])
+                for x, n in zip(params, sizes, strict=True)
             ]
             (found,) = self._written_in(Interpreter(build), inputs)
             return build.top, [tuple(found.tolist())]

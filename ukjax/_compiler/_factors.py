@@ -89,7 +89,7 @@ def factor(
     return Factors(order, lower, inverse)
 
 
-def by_factors(build: Builder, factors: Factors, x: Sequence[Expression]) -> Vector:
+def solve_by_factors(build: Builder, factors: Factors, x: Sequence[Expression]) -> Vector:
     """X^-1 x, but for rows left out."""
     z = factors.forward(build, x)
     return factors.backward(build, [build.apply("mul", *y) for y in zip(factors.inverse, z, strict=True)])

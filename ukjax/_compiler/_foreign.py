@@ -15,7 +15,7 @@ import jax
 
 from .._misc import _cache as cache
 from ._machine_code import AT_ONCE, Code, engine_of, objects_of
-from ._tiers import tiered
+from ._tiers import build_tiered_engine
 
 # XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 40 operands and
 # behind them results, both with their own size first, and at 32 of them pointers to arrays; of an array at 24 its
@@ -82,7 +82,7 @@ def _optimizes() -> bool:
     return not jax.config.read("jax_disable_most_optimizations")
 
 
-def registered(
+def register_foreign_function(
     write: Callable[[], Code], call: str, operands: int, results: int, known_as: str | None
 ) -> str:
     """The name of a foreign function of XLA.
@@ -94,7 +94,7 @@ def registered(
     - `operands`, `results`: how many.
     - `known_as`: what names the code, if that is known before it is written.
     """
-    known_as, write = _known(write, known_as)
+    known_as, write = _identify_code(write, known_as)
     name = f"ukjax_scalars_{cache.name_of(known_as, call, _optimizes())[:32]}"
     with _lock:
         if name not in _made:
@@ -102,7 +102,7 @@ def registered(
             major, minor = version() or (0, 0)
             written = "\n".join(_ARRAY.format(of=of, i=i) for of, i in arrays)
             handler = _HANDLER.format(major=major, minor=minor, arrays=written, call=call)
-            engine = tiered(known_as, write, handler, operands + results, optimize=_optimizes())
+            engine = build_tiered_engine(known_as, write, handler, operands + results, optimize=_optimizes())
             address = engine.get_function_address("handler")
             function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
@@ -117,11 +117,11 @@ def address_of(function: str, name: str) -> int:
 
 def compiled(write: Callable[[], Code], known_as: str | None) -> Any:
     """The engine that holds the machine code of a text, compiled at once, and owns it."""
-    known_as, write = _known(write, known_as)
+    known_as, write = _identify_code(write, known_as)
     return engine_of(objects_of(known_as, write, AT_ONCE))
 
 
-def _known(write: Callable[[], Code], known_as: str | None) -> tuple[str, Callable[[], Code]]:
+def _identify_code(write: Callable[[], Code], known_as: str | None) -> tuple[str, Callable[[], Code]]:
     if known_as is not None:
         return known_as, write
     code = write()

@@ -11,16 +11,16 @@ from jaxtyping import Array, Float
 from .._formula._acceleration import AbstractFormula
 from .._formula._equations import with_dense_mass
 from .._misc._arguments import real_array, require_instance
-from .._misc._closures import hoisted
+from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError
-from .._misc._keyed import Static, joined, parted
+from .._misc._keyed import Static, combine_static, partition_static
 from .._misc._types import Coordinates, Time, Velocities
 from .._pseudoinverse import GramSchmidt
 from .._system._constraint import require_bilateral
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
-from ._code import Code, code_for
+from ._code import AccelerationProgram, compile_acceleration
 from ._structured._scalarize import scalarize
 
 
@@ -48,7 +48,7 @@ class Lanes(eqx.Module):
         **Raises:** `TranslationError`.
         """
         t, q, v = _state(t, q, v)
-        code = code_for(self.system, self.how, self.stabilizer, t, q, v)
+        code = compile_acceleration(self.system, self.how, self.stabilizer, t, q, v)
         return _acceleration(code, self, code.numbers(self.system, self.stabilizer), t, q, v)
 
     def operations(self, t: Time | float, q: Coordinates, v: Velocities) -> dict[str, int]:
@@ -57,10 +57,10 @@ class Lanes(eqx.Module):
         **Arguments:** as `one`.
         """
         t, q, v = _state(t, q, v)
-        code = code_for(self.system, self.how, self.stabilizer, t, q, v)
+        code = compile_acceleration(self.system, self.how, self.stabilizer, t, q, v)
         if code.unsolved:
             numbers, applied = code.numbers(self.system, self.stabilizer), code.applied(self.system, t, q, v)
-            return _with_loops.operations(*parted((self.how, code)), numbers, t, q, v, *applied)
+            return _with_loops.operations(*partition_static((self.how, code)), numbers, t, q, v, *applied)
         return dict(Counter(code.program.operations()))
 
     def __call__(
@@ -83,27 +83,31 @@ class Lanes(eqx.Module):
                 f"(batch, n_q) and (batch, n)."
             )
         one = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((), q.shape[1:], v.shape[1:]))
-        return _accelerations(code_for(self.system, self.how, self.stabilizer, *one), self, t, q, v)
+        return _accelerations(
+            compile_acceleration(self.system, self.how, self.stabilizer, *one), self, t, q, v
+        )
 
 
 @scalarize
 def _with_loops(
     of: Static, arrays: Any, numbers: Array, t: Array, q: Array, v: Array, *applied: Array
 ) -> Array:
-    formula, code = joined(of, arrays)
+    formula, code = combine_static(of, arrays)
     near = jnp.full_like(t, jnp.inf)
     return formula.solve(with_dense_mass(code.equations(numbers, t, q, v, *applied, near))).a
 
 
-def _acceleration(code: Code, lanes: Lanes, numbers: Array, t: Array, q: Array, v: Array) -> Array:
+def _acceleration(
+    code: AccelerationProgram, lanes: Lanes, numbers: Array, t: Array, q: Array, v: Array
+) -> Array:
     applied = code.applied(lanes.system, t, q, v)
     if code.unsolved:
-        return _with_loops(*parted((lanes.how, code)), numbers, t, q, v, *applied)
+        return _with_loops(*partition_static((lanes.how, code)), numbers, t, q, v, *applied)
     return code(numbers, t, q, v, *applied)
 
 
 @eqx.filter_jit
-def _accelerations(code: Code, lanes: Lanes, t: Array, q: Array, v: Array) -> Array:
+def _accelerations(code: AccelerationProgram, lanes: Lanes, t: Array, q: Array, v: Array) -> Array:
     # Batch last: each scalar of the program is a contiguous vector over the batch.
     numbers = code.numbers(lanes.system, lanes.stabilizer)
     one = jax.vmap(lambda t, q, v: _acceleration(code, lanes, numbers, t, q, v), (0, 1, 1), 1)
@@ -152,11 +156,11 @@ def lanes(
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Baumgarte(1.0, 10.0)")
     if formula is None:
         return Lanes(
-            hoisted(system), rcond if rcond is None else GramSchmidt(rcond).threshold(None), stabilizer
+            hoist_tracers(system), rcond if rcond is None else GramSchmidt(rcond).threshold(None), stabilizer
         )
     require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
     if rcond is not None:
         raise InputError(
             "rcond is that of L D L^T; a formula's is given to its method, as in SVD(rcond=1e-6)."
         )
-    return Lanes(hoisted(system), formula, stabilizer)
+    return Lanes(hoist_tracers(system), formula, stabilizer)

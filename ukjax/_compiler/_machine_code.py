@@ -84,7 +84,7 @@ def objects_of(
     kept = cache.read(name)
     if kept is None:
         kept = list[bytes]()
-        for contents in _compiled(write(), level):
+        for contents in _compile_objects(write(), level):
             if not goes_on():
                 raise InterruptedError
             kept.append(contents)
@@ -109,7 +109,7 @@ def _target(level: int) -> Any:
     )
 
 
-def _compiled(code: Code, level: int) -> Iterator[bytes]:
+def _compile_objects(code: Code, level: int) -> Iterator[bytes]:
     """One object file after the other; where LLVM is to try, of one function each, so that each takes a short time."""
     binding, target = llvm(), _target(level)
     wide = f'"prefer-vector-width"="{8 * vector_bytes()}" "min-legal-vector-width"="{8 * vector_bytes()}"'

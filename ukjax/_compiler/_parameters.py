@@ -59,7 +59,9 @@ def split(system: Any, stabilizer: AbstractStabilizer | None) -> tuple[list[Arra
     return leaves, Structure(tree, tuple(rest), rest_tree)
 
 
-def joined(structure: Structure, leaves: Sequence[Array]) -> tuple[AbstractSystem, AbstractStabilizer]:
+def rebuild_system(
+    structure: Structure, leaves: Sequence[Array]
+) -> tuple[AbstractSystem, AbstractStabilizer]:
     """The system and stabilizer of a structure and its parameter arrays."""
     static = jax.tree.unflatten(structure.static_tree, structure.static)
     return eqx.combine(jax.tree.unflatten(structure.arrays, leaves), static)
@@ -86,11 +88,12 @@ class InputMaker:
         """Those of all parameters."""
         found = [self(x.aval.shape, x.varying, x.known) for x in leaves]
         return [
-            in_type(self.build, x, self.build.type, leaf.aval) for x, leaf in zip(found, leaves, strict=True)
+            convert_reals(self.build, x, self.build.type, leaf.aval)
+            for x, leaf in zip(found, leaves, strict=True)
         ]
 
 
-def in_type(build: Builder, x: np.ndarray, t: str, aval: Any) -> np.ndarray:
+def convert_reals(build: Builder, x: np.ndarray, t: str, aval: Any) -> np.ndarray:
     """Real numbers of a type as those of an array's."""
     to = np.dtype(jax.dtypes.canonicalize_dtype(aval.dtype)).name
     if to == t or not jnp.issubdtype(aval.dtype, jnp.floating):

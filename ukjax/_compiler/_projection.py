@@ -24,12 +24,12 @@ import numpy as np
 from .._misc._tolerances import ON_CONSTRAINTS, nearly_dependent
 from .._system._rows import most_off
 from .._system._tree_inertia import TreeInertia
-from ._factors import by_factors, factor
+from ._factors import factor, solve_by_factors
 from ._noise import without_noise
 from ._scalars import Builder, Expression, is_zero
 from ._solve import Solver, solve
-from ._structured._moves import filled
-from ._tree_factors import product, widened
+from ._structured._moves import fill_array
+from ._tree_factors import extend_mass_matrix, product
 from ._vectors import Vector, largest, minus, plus, times
 
 _ITERATIONS = 2
@@ -79,7 +79,7 @@ class Basis(NamedTuple):
 
 
 def _product(build: Builder, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    return filled((len(X), Y.shape[1]), [x for row in build.product(X, Y) for x in row])
+    return fill_array((len(X), Y.shape[1]), [x for row in build.product(X, Y) for x in row])
 
 
 def _basis(build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Basis:
@@ -95,14 +95,14 @@ def _basis(build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInertia, dt
     factors = factor(build, gram, invert)
     inverse = np.empty(N.shape[::-1], object)  # N^+
     for j, row in enumerate(N):
-        inverse[:, j] = by_factors(build, factors, row)
+        inverse[:, j] = solve_by_factors(build, factors, row)
     reached = _product(build, N, inverse)
     beyond = np.empty(reached.shape, object)
     for i, j in np.ndindex(reached.shape):
         entry: Any = reached[i, j]
         beyond[i, j] = apply("sub", float(i == j), entry)
     beyond = beyond[:, [not all(map(is_zero, column)) for column in beyond.T]]
-    return Basis(np.concatenate([N, beyond], axis=1), widened(M, beyond.shape[1]))
+    return Basis(np.concatenate([N, beyond], axis=1), extend_mass_matrix(M, beyond.shape[1]))
 
 
 class ProjectedPositions(NamedTuple):
@@ -126,12 +126,12 @@ class ProjectedPositions(NamedTuple):
     error: Expression
 
 
-def _pushed(solver: Solver, multipliers: Vector) -> Vector:
+def _apply_multipliers(solver: Solver, multipliers: Vector) -> Vector:
     """M^-1 J^T mu."""
     return solver.back(solver.pushed([0.0] * len(solver.mass.order), multipliers))
 
 
-def _damped(build: Builder, solver: Solver, delta: float) -> Solver:
+def _damp_solver(build: Builder, solver: Solver, delta: float) -> Solver:
     """The same, with S + delta^2 diag S in place of S."""
     damped, S, apply = copy.copy(solver), solver.S.copy(), build.apply
     for i in range(len(S)):
@@ -156,8 +156,8 @@ def positions(
         Solver(build, to.M, rows, rcond, eps, or_in_metric=True),
         lambda x: [build.apply("neg", y) for y in x],
     )
-    change, errors = _pushed(solver, mu), []
-    damped = _damped(build, solver, nearly_dependent(dtype))
+    change, errors = _apply_multipliers(solver, mu), []
+    damped = _damp_solver(build, solver, nearly_dependent(dtype))
     for left in reversed(range(_ITERATIONS)):
         phi = list(motion.positions(plus(build, q, to.moved(build, change))))
         errors.append(largest(build, phi))
@@ -166,19 +166,19 @@ def positions(
             more = plus(
                 build, more, damped.multipliers(minus(build, negative(phi), times(build, solver.S, more)))
             )
-        mu, change = plus(build, mu, more), plus(build, change, _pushed(solver, more))
+        mu, change = plus(build, mu, more), plus(build, change, _apply_multipliers(solver, more))
     moved = plus(build, q, to.moved(build, change))
     apply, (before, after) = build.apply, errors[-2:]
     rounding = apply("mul", eps, apply("mul", largest(build, J.reshape(-1)), largest(build, q)))
     halved = apply("lt", after, apply("mul", 0.5, before))
     short = apply("gt", apply("mul", after, after), apply("mul", rounding, before))
     again = apply("select", apply("and", halved, short), 1.0, 0.0)
-    carried = _carried(build, motion, (q, moved, change), mu, solver, to, rows)
+    carried = _carry_derivative(build, motion, (q, moved, change), mu, solver, to, rows)
     attached = [apply("attached", *pair) for pair in zip(moved, carried, strict=True)]
     return ProjectedPositions(attached, mu, again, damped, to, J, after)
 
 
-def _carried(
+def _carry_derivative(
     build: Builder,
     motion: MotionFunctions,
     moves: tuple[Vector, Vector, Vector],
@@ -199,7 +199,7 @@ def _carried(
     phi, J = motion.positions(there), [frozen(row) for row in motion.jacobian(there)]
     for _ in range(_REFINEMENTS):
         error = plus(build, phi, times(build, J, carried))
-        back = _pushed(still, still.multipliers([build.apply("neg", x) for x in error]))
+        back = _apply_multipliers(still, still.multipliers([build.apply("neg", x) for x in error]))
         carried = plus(build, carried, fixed.moved(build, back))
     return carried
 
@@ -208,7 +208,7 @@ def _strong(build: Builder, solver: Solver, damped: Solver, A: np.ndarray, e: Ve
     """An error less its part along nearly dependent rows."""
     along = times(build, A, e)
     weak = minus(build, solver.multipliers(along), damped.multipliers(along))
-    return minus(build, e, to.moved(build, _pushed(solver, weak)))
+    return minus(build, e, to.moved(build, _apply_multipliers(solver, weak)))
 
 
 def projection(
@@ -242,7 +242,7 @@ def projection(
     A, to = without_noise(build, A, eps), Basis(None, M)
     solver = Solver(build, M, A, ON_CONSTRAINTS, eps, or_in_metric=True)
     alike = motion.rates is None and all(motion.holonomic)  # the rows of velocities and those of positions
-    damped = settled.damped if settled and alike else _damped(build, solver, nearly_dependent(dtype))
+    damped = settled.damped if settled and alike else _damp_solver(build, solver, nearly_dependent(dtype))
     change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi], damped)
     v = plus(build, v, change)
     short = plus(build, psi, times(build, A, change))
@@ -256,7 +256,7 @@ def projection(
         if motion.rates is None:
             kept = _strong(build, of_q, settled.damped, rows, kept, to)
         else:  # by the same rows: what N does not reach is not nearly dependent
-            weak = damped if every else _damped(build, of_q, nearly_dependent(dtype))
+            weak = damped if every else _damp_solver(build, of_q, nearly_dependent(dtype))
             kept = _strong(build, of_q, weak, settled.J, kept, settled.to.reached(len(v)))
     told = [*mu, near, again, was_off, largest(build, psi)]
     rest = [*told, *kept, *_strong(build, solver, damped, A, errors[1], to)]

@@ -15,13 +15,13 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
 from ._code import builder_of, short_enough
 from ._common import Traced, common, trace
-from ._expressions import Again, Program
-from ._parameters import InputMaker, Leaf, Structure, joined, leaf, numbers, read_by, split
+from ._expression_pytree import run
+from ._expressions import FixedPointIteration, Program
+from ._parameters import InputMaker, Leaf, Structure, leaf, numbers, read_by, rebuild_system, split
 from ._projection import MotionFunctions, projection
-from ._refusals import remembered
-from ._structured._moves import filled
+from ._refusals import cached_or_untranslatable
+from ._structured._moves import fill_array
 from ._structured._trace import Interpreter
-from ._written import run
 
 
 class Projected(NamedTuple):
@@ -103,7 +103,7 @@ def projection_for(
     """
     leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
-    return _made(structure, tuple(map(leaf, leaves)), state, rcond, has_quasi_velocities(system))
+    return _write_projection(structure, tuple(map(leaf, leaves)), state, rcond, has_quasi_velocities(system))
 
 
 def _functions(
@@ -113,13 +113,13 @@ def _functions(
     rows."""
     rows, masses = common(structure, avals, state)
     at = trace(
-        lambda leaves, *of: position_rows_and_jacobian(joined(structure, leaves)[0], *of),
+        lambda leaves, *of: position_rows_and_jacobian(rebuild_system(structure, leaves)[0], *of),
         [*avals],
         *state[:2],
     )
 
     def rates(leaves: list[Array], t: Time, q: Coordinates) -> Array:
-        system, _ = joined(structure, leaves)
+        system, _ = rebuild_system(structure, leaves)
         return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros_like(state[2]))
 
     found = [
@@ -131,8 +131,8 @@ def _functions(
     return found + ([trace(rates, [*avals], *state[:2])] if quasi else []), rows.shapes
 
 
-@remembered
-def _made(
+@cached_or_untranslatable
+def _write_projection(
     structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
 ) -> ProjectionCode:
     functions, known = _functions(structure, tuple(x.aval for x in leaves), state, quasi)
@@ -147,7 +147,7 @@ def _made(
 
     def evaluated(function: Traced) -> Any:
         return lambda *x: function.numbers_by(
-            build, interpreter, parameters, t, [filled((len(y),), y) for y in x]
+            build, interpreter, parameters, t, [fill_array((len(y),), y) for y in x]
         )
 
     positions, jacobian, masses, velocities, *rates = map(evaluated, functions)
@@ -158,5 +158,5 @@ def _made(
     )
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
-    again = Again(n_q + n + rows + 1, n_q + n, rows)
+    again = FixedPointIteration(n_q + n + rows + 1, n_q + n, rows)
     return ProjectionCode(short_enough(Program(build, found, counts, again)), leaves, rows, counts)

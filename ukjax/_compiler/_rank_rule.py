@@ -13,7 +13,7 @@ from ._solve import Solution, acceleration
 from ._vectors import plus
 
 
-class AtStages(NamedTuple):
+class StepRelativeRank(NamedTuple):
     """The rule of L D L^T at stages of projected steps, by the rows where the step starts.
 
     There, on the constraints, dependent rows are so but for rounding. At the stages they turn by how far these are off,
@@ -26,13 +26,13 @@ class AtStages(NamedTuple):
     least: float
 
 
-How = AbstractPseudoinverse | type[AbstractFormula] | AtStages | float
+How = AbstractPseudoinverse | type[AbstractFormula] | StepRelativeRank | float
 """What B^+ is computed by; the kind of a formula that has none; or the rule of L D L^T, or its threshold."""
 
 
 def least_of(how: How) -> float:
     """The least threshold of L D L^T; 1 for anything else."""
-    if isinstance(how, AtStages):
+    if isinstance(how, StepRelativeRank):
         return how.least
     return how if isinstance(how, float) else 1.0
 
@@ -49,7 +49,7 @@ def solution_by(how: How, build: Builder, e: Equations, near: Expression | None,
         raise TranslationError(f"{type(how).__name__} has loops")
     rcond, eps = least_of(how), float(jnp.finfo(dtype).eps)
     alike = np.array_equal(e.rows.of_velocities, e.rows.of_accelerations)  # of which `near` is known
-    if near is None or not alike or not isinstance(how, AtStages):
+    if near is None or not alike or not isinstance(how, StepRelativeRank):
         return acceleration(build, *given, rcond, eps)
     apply = build.apply
     inverse_sine = apply("abs", near)

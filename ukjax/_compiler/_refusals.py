@@ -20,7 +20,7 @@ def forget() -> None:
         clear()
 
 
-def remembered(make: Callable[..., T]) -> Callable[..., T]:
+def cached_or_untranslatable(make: Callable[..., T]) -> Callable[..., T]:
     """The same function, which keeps what it made, by its arguments, and why it could not."""
 
     @functools.lru_cache(maxsize=_KEPT)

@@ -22,10 +22,10 @@ import numpy as np
 
 from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE
 from .._system._tree_inertia import TreeInertia
-from ._factors import Taken, by_factors, factor, order_of
+from ._factors import Taken, factor, order_of, solve_by_factors
 from ._noise import without_noise
 from ._scalars import Builder, Expression, entries, is_zero
-from ._tree_factors import factored, product
+from ._tree_factors import factor_mass_matrix, product
 from ._vectors import Vector, dot, largest, minus, plus, times
 
 
@@ -45,7 +45,7 @@ class Mass:
 
     def __init__(self, build: Builder, M: np.ndarray | TreeInertia, rounding: float):
         self.build, self.definite, self._rounding = build, True, rounding
-        self.factors = factored(build, M, self._positive)
+        self.factors = factor_mass_matrix(build, M, self._positive)
 
     def _positive(self, pivot: Expression, diagonal: Expression) -> Expression:
         above = self.build.apply("gt", pivot, self.build.apply("mul", self._rounding, diagonal))
@@ -157,7 +157,7 @@ class Solver:
 
     def multipliers(self, lacking: Sequence[Expression]) -> Vector:
         """The multipliers that give the rows what they lack."""
-        return by_factors(self.build, self.schur, lacking)
+        return solve_by_factors(self.build, self.schur, lacking)
 
     def pushed(self, x: Sequence[Expression], multipliers: Sequence[Expression]) -> Vector:
         """x with the multipliers' part added."""

@@ -14,12 +14,22 @@ from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._availability import machine_code_is_wanted
 from ._code import builder_of, short_enough
-from ._parameters import InputMaker, Leaf, Structure, in_type, joined, leaf, numbers, read_by, split
-from ._refusals import remembered
+from ._expression_pytree import ExpressionPytree
+from ._parameters import (
+    InputMaker,
+    Leaf,
+    Structure,
+    convert_reals,
+    leaf,
+    numbers,
+    read_by,
+    rebuild_system,
+    split,
+)
+from ._refusals import cached_or_untranslatable
 from ._scalars import TranslationError
 from ._structured._arrays import to_scalars
 from ._structured._trace import Interpreter
-from ._written import Written
 
 
 @final
@@ -29,7 +39,7 @@ class SystemFunction:
     - `written`: what it returns, a pytree of real numbers; inputs are the parameters and the arrays.
     """
 
-    def __init__(self, written: Written, leaves: Sequence[Leaf]):
+    def __init__(self, written: ExpressionPytree, leaves: Sequence[Leaf]):
         self.written, self._leaves = written, leaves
 
     def numbers(self, system: Any, stabilizer: AbstractStabilizer | None) -> Array:
@@ -50,21 +60,21 @@ def system_function(
     """
     leaves, structure = split(system, stabilizer)
     shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
-    code = written_function(function, structure, tuple(map(leaf, leaves)), shapes)
+    code = write_system_function(function, structure, tuple(map(leaf, leaves)), shapes)
     short_enough(code.written.program)
     return code
 
 
-@remembered
-def written_function(
+@cached_or_untranslatable
+def write_system_function(
     function: Callable[..., Any], structure: Structure, leaves: tuple[Leaf, ...], shapes: tuple[Any, ...]
 ) -> SystemFunction:
     """As `system_function`, however long, for evaluation by NumPy."""
-    of_leaves = lambda leaves, *arrays: function(*joined(structure, leaves), *arrays)
+    of_leaves = lambda leaves, *arrays: function(*rebuild_system(structure, leaves), *arrays)
     closed, out = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *shapes)
     require_seen(closed.consts)
     leaves, inputs = read_by(leaves, closed), InputMaker(builder_of(shapes[0].dtype))
-    return SystemFunction(_written(closed, out, inputs, inputs.of(leaves), shapes), leaves)
+    return SystemFunction(_interpret_jaxpr(closed, out, inputs, inputs.of(leaves), shapes), leaves)
 
 
 class OfSystem(NamedTuple):
@@ -76,7 +86,7 @@ class OfSystem(NamedTuple):
         return self.function(system, *arrays)
 
 
-def by_code(function: Callable[..., Any], system: Any, *arrays: Any) -> Any:
+def evaluate_by_code(function: Callable[..., Any], system: Any, *arrays: Any) -> Any:
     """function(system, *arrays) within `jit`: by its machine code where there is any, so that XLA compiles one call where
     it would compile a mechanism, for seconds.
     """
@@ -88,25 +98,25 @@ def by_code(function: Callable[..., Any], system: Any, *arrays: Any) -> Any:
     return function(system, *arrays)
 
 
-def array_function(function: Callable[..., Any], *arrays: Any) -> Written:
+def array_function(function: Callable[..., Any], *arrays: Any) -> ExpressionPytree:
     """The scalar code of function(*arrays), made once.
 
     **Raises:** `TranslationError`.
     """
-    written = _of_arrays(function, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays))
+    written = _write_array_function(function, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays))
     short_enough(written.program)
     return written
 
 
-@remembered
-def _of_arrays(function: Callable[..., Any], shapes: tuple[Any, ...]) -> Written:
+@cached_or_untranslatable
+def _write_array_function(function: Callable[..., Any], shapes: tuple[Any, ...]) -> ExpressionPytree:
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
-    return _written(closed, out, InputMaker(builder_of(shapes[0].dtype)), [], shapes)
+    return _interpret_jaxpr(closed, out, InputMaker(builder_of(shapes[0].dtype)), [], shapes)
 
 
-def _written(
+def _interpret_jaxpr(
     closed: Any, out: Any, inputs: InputMaker, parameters: list[Any], shapes: Sequence[Any]
-) -> Written:
+) -> ExpressionPytree:
     """The code of a jaxpr that takes parameters, which are inputs already, and arrays."""
     counts = [inputs.count, *(math.prod(x.shape) for x in shapes)]
     arguments = parameters + [inputs(x.shape) for x in shapes]
@@ -114,6 +124,6 @@ def _written(
     interpreter = Interpreter(build.nodes, written_out=True, parameters=counts[0])
     found = interpreter.run(closed.jaxpr, closed.consts, arguments)
     like = jax.ShapeDtypeStruct((), build.type)
-    of_type = lambda x, v: in_type(build, x, np.dtype(v.dtype).name, like)
+    of_type = lambda x, v: convert_reals(build, x, np.dtype(v.dtype).name, like)
     numbers = [of_type(to_scalars(interpreter.b, x), v) for x, v in zip(found, closed.out_avals, strict=True)]
-    return Written(build, jax.tree.unflatten(jax.tree.structure(out), numbers), counts)
+    return ExpressionPytree(build, jax.tree.unflatten(jax.tree.structure(out), numbers), counts)

@@ -1,9 +1,9 @@
 """Machine code in two tiers: at once without optimization, and optimized where it has run for long.
 
 What is called a few times is not worth the time to optimize it; what a sweep or a training calls for minutes is. So code
-counts down the instructions it runs. When there were as many as optimizing takes time for, it writes its number to a pipe,
-and a thread of this process optimizes it. Later calls go there, and those that are at work begin anew: no program waits,
-and none takes more than about twice the least time it could. Both tiers give the same bits (`_machine_code`).
+counts down the instructions it runs. When there were as many as optimizing takes time for, it writes its number to a
+pipe, and a thread of this process optimizes it. Later calls go there, and those that are at work begin anew: no program
+waits, and none takes more than about twice the least time it could. Both tiers give the same bits (`_machine_code`).
 """
 
 import atexit
@@ -146,7 +146,9 @@ def optimize_now() -> None:
         _optimizer().optimize(number)
 
 
-def tiered(known_as: str, write: Callable[[], Code], entry: str, pointers: int, *, optimize: bool) -> Any:
+def build_tiered_engine(
+    known_as: str, write: Callable[[], Code], entry: str, pointers: int, *, optimize: bool
+) -> Any:
     """The engine of a code that is called by `@call`.
 
     **Arguments:**

@@ -19,7 +19,7 @@ import numpy as np
 from .._system._tree_inertia import TreeInertia
 from ._factors import Factors, factor
 from ._scalars import Builder, Expression, is_zero
-from ._vectors import Vector, dot, plus, scaled, times
+from ._vectors import Vector, dot, plus, scale_vector, times
 
 
 class Link(NamedTuple):
@@ -42,17 +42,17 @@ def _cross(build: Builder, x: Vector, y: Vector) -> Vector:
     return [build.apply("sub", mul(x[i], y[j]), mul(x[j], y[i])) for i, j in parts]
 
 
-def _carried(build: Builder, arm: Vector, twist: Vector) -> Vector:
+def _shift_twist(build: Builder, arm: Vector, twist: Vector) -> Vector:
     """A twist about the point at the start of the arm, about that at its end."""
     return [*twist[:3], *plus(build, twist[3:], _cross(build, twist[:3], arm))]
 
 
-def _passed(build: Builder, arm: Vector, wrench: Vector) -> Vector:
+def _shift_wrench(build: Builder, arm: Vector, wrench: Vector) -> Vector:
     """A wrench about the point at the end of the arm, about that at its start."""
     return [*plus(build, wrench[:3], _cross(build, arm, wrench[3:])), *wrench[3:]]
 
 
-def _moved(build: Builder, arm: Vector, given: np.ndarray) -> np.ndarray:
+def _shift_inertia(build: Builder, arm: Vector, given: np.ndarray) -> np.ndarray:
     """An inertia [J, H; H^T, m] about the point at the end of the arm, about that at its start."""
     if all(map(is_zero, arm)):
         return given
@@ -98,7 +98,9 @@ class TreeFactors(NamedTuple):
             wrench = wrenches.get(link.place, [0.0] * 6)
             out.append(build.apply("sub", x[link.place], dot(build, link.axis, wrench)))
             if link.parent >= 0:
-                through = _passed(build, link.arm, plus(build, wrench, scaled(build, out[-1], gain)))
+                through = _shift_wrench(
+                    build, link.arm, plus(build, wrench, scale_vector(build, out[-1], gain))
+                )
                 before = wrenches.get(link.parent)
                 wrenches[link.parent] = through if before is None else plus(build, before, through)
         return out
@@ -108,9 +110,9 @@ class TreeFactors(NamedTuple):
         out: Vector = [0.0] * len(y)
         twists: dict[int, Vector] = {-1: [0.0] * 6}
         for link, gain, value in reversed(list(zip(self.links, self.gain, y, strict=True))):
-            twist = _carried(build, link.arm, twists[link.parent])
+            twist = _shift_twist(build, link.arm, twists[link.parent])
             x = out[link.place] = build.apply("sub", value, dot(build, gain, twist))
-            twists[link.place] = plus(build, twist, scaled(build, x, link.axis))
+            twists[link.place] = plus(build, twist, scale_vector(build, x, link.axis))
         return out
 
     def frozen(self, build: Builder) -> "TreeFactors":
@@ -119,7 +121,7 @@ class TreeFactors(NamedTuple):
         return TreeFactors(links, [build.frozen(x) for x in self.gain], build.frozen(self.inverse))
 
 
-def factored(
+def factor_mass_matrix(
     build: Builder, M: np.ndarray | TreeInertia, invert: Callable[[Expression, Expression], Expression]
 ) -> Factors | TreeFactors:
     """The factors of a mass matrix."""
@@ -134,17 +136,17 @@ def factored(
         U = times(build, own, link.axis)
         D = build.apply("add", dot(build, link.axis, U), armature[link.place])
         inverse = invert(D, build.apply("add", D, taken.get(link.place, 0.0)))
-        gain = scaled(build, inverse, U)
+        gain = scale_vector(build, inverse, U)
         found.inverse.append(inverse)
         found.gain.append(gain)
         if link.parent < 0:
             continue
         for a, b in zip(*np.triu_indices(6), strict=True):
             own[a, b] = own[b, a] = build.apply("sub", own[a, b], build.apply("mul", gain[a], U[b]))
-        moved, before = _moved(build, link.arm, own), articulated[link.parent]
+        moved, before = _shift_inertia(build, link.arm, own), articulated[link.parent]
         for a, b in zip(*np.triu_indices(6), strict=True):
             before[a, b] = before[b, a] = build.apply("add", before[a, b], moved[a, b])
-        along = dot(build, U, _carried(build, link.arm, axes[link.parent]))
+        along = dot(build, U, _shift_twist(build, link.arm, axes[link.parent]))
         given = build.apply("mul", inverse, build.apply("mul", along, along))
         taken[link.parent] = build.apply("add", taken.get(link.parent, 0.0), given)
     return found
@@ -157,8 +159,8 @@ def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]
     links, armature, out = _links(M), _armature(M), list(x)
     twists: dict[int, Vector] = {-1: [0.0] * 6}
     for link in reversed(links):
-        moved = scaled(build, x[link.place], link.axis)
-        twists[link.place] = plus(build, _carried(build, link.arm, twists[link.parent]), moved)
+        moved = scale_vector(build, x[link.place], link.axis)
+        twists[link.place] = plus(build, _shift_twist(build, link.arm, twists[link.parent]), moved)
     wrenches: dict[int, Vector] = {}
     for link in links:
         wrench = times(build, _symmetric(np.asarray(M.inertia[link.place])), twists[link.place])
@@ -166,12 +168,12 @@ def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]
         own = build.apply("mul", armature[link.place], x[link.place])
         out[link.place] = build.apply("add", dot(build, link.axis, wrench), own)
         if link.parent >= 0:
-            through = _passed(build, link.arm, wrench)
+            through = _shift_wrench(build, link.arm, wrench)
             wrenches[link.parent] = plus(build, through, wrenches.get(link.parent, [0.0] * 6))
     return out
 
 
-def widened(M: np.ndarray | TreeInertia, more: int) -> np.ndarray | TreeInertia:
+def extend_mass_matrix(M: np.ndarray | TreeInertia, more: int) -> np.ndarray | TreeInertia:
     """M with a unit matrix beside it: for a tree, as many more links of unit inertia on the ground."""
     if isinstance(M, TreeInertia):
         room = lambda x: np.concatenate([x, np.zeros((more, *x.shape[1:]), object) + 0.0])

@@ -18,7 +18,7 @@ def minus(build: Builder, x: Iterable[Expression], y: Iterable[Expression]) -> V
     return [build.apply("sub", *pair) for pair in zip(x, y, strict=True)]
 
 
-def scaled(build: Builder, factor: Expression, x: Iterable[Expression]) -> Vector:
+def scale_vector(build: Builder, factor: Expression, x: Iterable[Expression]) -> Vector:
     """A vector times a number."""
     return [build.apply("mul", factor, value) for value in x]
 

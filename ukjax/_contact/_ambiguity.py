@@ -5,9 +5,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_list import ContactList, DelassusRows, ImpulseSolution, Room, eliminated
-from .._formula._loops import add_scaled, blank, entry, filled, loop, put
-from .._misc._types import by_precision
+from .._formula._contact_list import ContactList, DelassusRows, ImpulseSolution, Room, subtract_solution
+from .._formula._loops import add_scaled, blank, entry, fill_entries, loop, put
+from .._misc._types import choose_by_precision
 from ._modes import still
 from ._parts import PASSES, PULL
 from ._uniqueness import COUNTS
@@ -53,10 +53,10 @@ def _largest(x: Array, count: Array) -> Array:
     return loop(count, lambda i, most: jnp.maximum(most, jnp.abs(entry(x, i))), jnp.zeros((), x.dtype))
 
 
-def _applied(of: ListedImpulses, x: Array) -> Array:
+def _apply_delassus(of: ListedImpulses, x: Array) -> Array:
     """G x."""
     m = of.contacts.rows
-    y = filled(blank(x.size, x.dtype), 0, 0, m)
+    y = fill_entries(blank(x.size, x.dtype), 0, 0, m)
     return loop(m, lambda j, y: add_scaled(y, 0, entry(x, j), of.G, j * of.width, m), y)
 
 
@@ -71,9 +71,9 @@ def _slip(of: ListedImpulses, k: Array) -> tuple[list[tuple[Array, Array]], Arra
     return [(i, x / length) for i, x in zip(places, u, strict=True)], square
 
 
-def _distributed(of: ListedImpulses, x: Array) -> Array:
+def _apply_force_map(of: ListedImpulses, x: Array) -> Array:
     """S x: forces on the rows held, with the friction of sliding contacts that goes with normal ones."""
-    y = filled(blank(x.size, x.dtype), 0, 0, of.contacts.rows)
+    y = fill_entries(blank(x.size, x.dtype), 0, 0, of.contacts.rows)
 
     def one(k: Array, y: Array) -> Array:
         row, normals = entry(of.contacts.row, k), entry(of.contacts.normals, k)
@@ -88,9 +88,9 @@ def _distributed(of: ListedImpulses, x: Array) -> Array:
     return loop(of.contacts.number, one, y)
 
 
-def _held(of: ListedImpulses, x: Array) -> Array:
+def _restrict_to_held(of: ListedImpulses, x: Array) -> Array:
     """x on the rows held, else zero: normal rows of closed contacts, tangential ones of those that stick."""
-    y = filled(blank(x.size, x.dtype), 0, 0, of.contacts.rows)
+    y = fill_entries(blank(x.size, x.dtype), 0, 0, of.contacts.rows)
 
     def one(k: Array, y: Array) -> Array:
         row, normals, tangents = (
@@ -106,23 +106,23 @@ def _held(of: ListedImpulses, x: Array) -> Array:
 def _exchangeable(of: ListedImpulses) -> Array:
     """1 for dependent contacts of the list among which forces may be exchanged, so that the motion changes."""
     m, width, dtype = of.contacts.rows, of.width, of.G.dtype
-    counts, size, zero = by_precision(dtype, *COUNTS), of.contacts.u.size, jnp.zeros((), dtype)
+    counts, size, zero = choose_by_precision(dtype, *COUNTS), of.contacts.u.size, jnp.zeros((), dtype)
     new = lambda: blank(size, dtype)
     number = lambda i: i.astype(dtype)
-    some = _held(of, loop(m, lambda i, x: put(x, i, 1 + 0.5 * jnp.cos(number(i) ** 2)), new()))
-    applied = lambda x: _held(of, _applied(of, _distributed(of, x)))
+    some = _restrict_to_held(of, loop(m, lambda i, x: put(x, i, 1 + 0.5 * jnp.cos(number(i) ** 2)), new()))
+    applied = lambda x: _restrict_to_held(of, _apply_delassus(of, _apply_force_map(of, x)))
     # K in rows, column by column.
     K = blank(of.G.size, dtype)
 
     def column(j: Array, K: Array) -> Array:
-        unit = put(filled(new(), 0, 0, m), j, 1)
-        of_unit = applied(_held(of, unit))
+        unit = put(fill_entries(new(), 0, 0, m), j, 1)
+        of_unit = applied(_restrict_to_held(of, unit))
         return loop(m, lambda i, K: put(K, i * width + j, entry(of_unit, i)), K)
 
     K = loop(m, column, K)
     trace = loop(m, lambda i, x: x + entry(K, i * width + i), zero)
     mean = trace / of.all_rows
-    pull = by_precision(dtype, *PULL) * jnp.where(mean > 0, mean, 1)
+    pull = choose_by_precision(dtype, *PULL) * jnp.where(mean > 0, mean, 1)
     b = applied(some)
 
     def nearer(_: Array, p: Array) -> Array:
@@ -133,11 +133,11 @@ def _exchangeable(of: ListedImpulses) -> Array:
             A = put(A, i * width + i, entry(A, i * width + i) + pull)
             return put(A, i * width + m, entry(off, i) - entry(b, i))
 
-        return eliminated(loop(m, row, A), m, width, p)[1]
+        return subtract_solution(loop(m, row, A), m, width, p)[1]
 
-    p = loop(jnp.asarray(PASSES), nearer, filled(new(), 0, 0, m))
+    p = loop(jnp.asarray(PASSES), nearer, fill_entries(new(), 0, 0, m))
     none = loop(m, lambda i, x: put(x, i, entry(some, i) - entry(p, i)), new())
-    size_of, moved = _largest(none, m), _largest(_applied(of, _distributed(of, none)), m)
+    size_of, moved = _largest(none, m), _largest(_apply_delassus(of, _apply_force_map(of, none)), m)
     most = loop(m, lambda i, x: jnp.maximum(x, entry(of.G, i * width + i)), zero)
     moves = (size_of > counts) & (moved > counts * size_of * most)
 
@@ -152,7 +152,7 @@ def _exchangeable(of: ListedImpulses) -> Array:
 def ambiguous(of: ListedImpulses) -> Array:
     """1 for contacts of the list of which other impulses obey the laws as well, and would move the system otherwise."""
     dtype, contacts, width = of.G.dtype, of.contacts, of.width
-    counts, fastest = by_precision(dtype, *COUNTS), 1 + _largest(contacts.u, contacts.rows)
+    counts, fastest = choose_by_precision(dtype, *COUNTS), 1 + _largest(contacts.u, contacts.rows)
 
     def flag(k: Array, flags: Array) -> Array:
         row, (slip, square) = entry(contacts.row, k), _slip(of, k)

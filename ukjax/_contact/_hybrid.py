@@ -22,12 +22,12 @@ import numpy as np
 from jaxtyping import Array
 
 from .._misc._precision import in_full_precision
-from .._motion._projected_solver import Stop, refused_off
+from .._motion._projected_solver import Stop, inflate_error_if_off
 from .._motion._wrapped_solver import AbstractForwardingSolver
-from ._log import Log, empty_log, logged
+from ._contact_dynamics import ContactDynamics, State
+from ._log import Log, append_event, empty_log
 from ._modes import Mode
-from ._touching import State, Touching
-from ._watch import Curve, InnerSteps, Stepped, Watched, constant, first_event, moment, watched
+from ._watch import Curve, InnerSteps, Stepped, Watched, constant, first_event, moment, watch_step
 
 _REFUSED = 1e8  # times the state: the error of a step that is to be refused
 
@@ -36,17 +36,17 @@ def _split(x: Array, count: int) -> tuple[Array, Array]:
     return x[:count], x[count:]
 
 
-def _packed(y: State) -> Array:
+def _pack_state(y: State) -> Array:
     return jnp.concatenate(y[:2])
 
 
-def _within_mode(t: Array, x: Array, args: tuple[Touching, Mode, Array]) -> Array:
+def _compute_mode_rate(t: Array, x: Array, args: tuple[ContactDynamics, Mode, Array]) -> Array:
     """The rate of (q, v) as one vector, of which q are the first, as many as a third argument has entries."""
     of, mode, q = args
     return jnp.concatenate(of.rates(t, (*_split(x, q.size), mode)))
 
 
-_TERM = dfx.ODETerm(_within_mode)  # pyright: ignore[reportArgumentType]
+_TERM = dfx.ODETerm(_compute_mode_rate)  # pyright: ignore[reportArgumentType]
 
 
 @final
@@ -103,13 +103,13 @@ class _Pieced(NamedTuple):
 
 
 @eqx.filter_jit
-def _within(
-    solver: dfx.AbstractSolver, inner: Any, args: Touching, t0: Array, t1: Array, y0: State
+def _step_within_mode(
+    solver: dfx.AbstractSolver, inner: Any, args: ContactDynamics, t0: Array, t1: Array, y0: State
 ) -> Stepped:
     """A step within a mode, of which there are several in one of `HybridSolver`; JAX traces it once."""
     count = y0[0].size
     # The state is moved after each step: a stage kept from it (first same as last) is stale.
-    given = _packed(y0), (args, y0[2], y0[0]), inner, np.array(True)
+    given = _pack_state(y0), (args, y0[2], y0[0]), inner, np.array(True)
     x, error, dense, _, result = solver.step(_TERM, t0, t1, *given)
     return Stepped((*_split(x, count), y0[2]), error, dense, result)
 
@@ -121,14 +121,14 @@ def _step(
     t0: Any,
     t1: Any,
     y0: Any,
-    args: Touching,
+    args: ContactDynamics,
     solver_state: Any,
     stop: Stop | None,
 ) -> Any:
     """A step of `HybridSolver`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""
     (inner, log), count = solver_state, y0[0].size
 
-    one = functools.partial(_within, solver, inner)
+    one = functools.partial(_step_within_mode, solver, inner)
 
     def curve(dense: Any, t0: Array, t1: Array) -> Curve:
         of = solver.interpolation_cls(t0=t0, t1=jnp.where(t1 == t0, t0 + 1, t1), **dense)
@@ -136,7 +136,7 @@ def _step(
 
     def seen(*step: Any) -> Watched:
         of, t0, t1, y0, stepped = constant((args, *step))
-        return watched(of, t0, t1, y0, curve(stepped.dense, t0, t1), stepped.y)
+        return watch_step(of, t0, t1, y0, curve(stepped.dense, t0, t1), stepped.y)
 
     whole = one(args, t0, t1, y0)
     found = seen(t0, t1, y0, whole)
@@ -147,8 +147,8 @@ def _step(
         start = q, what.v, what.mode
         after = one(args, t, t1, start)
         again = seen(t, t1, start, after).happens
-        now = logged(log, t, what, speed, (args.reset_of(ran_out.which), moved))
-        return _joined(before, after, again), fixed, t, now
+        now = append_event(log, t, what, speed, (args.reset_of(ran_out.which), moved))
+        return _join_steps(before, after, again), fixed, t, now
 
     def undivided() -> tuple[Stepped, Array, Any, Log]:
         return whole._replace(dense=(whole.dense, whole.dense)), t1, t0, log
@@ -160,14 +160,14 @@ def _step(
     error, result = (*_split(step.error, count), jax.tree.map(jnp.zeros_like, y0[2])), step.result
     y1, off = args.held(t1, step.y)
     if stop is not None:  # Diffrax heeds it where the step is accepted
-        error = refused_off(error, off, t1 - t0 <= stop.shortest)
+        error = inflate_error_if_off(error, off, t1 - t0 <= stop.shortest)
         result = dfx.RESULTS.where(off, stop.result, result)
     return y1, error, dense, (inner, log), result
 
 
 @final
 class HybridSolver(AbstractForwardingSolver):
-    """Wraps a Diffrax solver for the state (q, v, mode), with a `Touching` for arguments.
+    """Wraps a Diffrax solver for the state (q, v, mode), with a `ContactDynamics` for arguments.
 
     **Arguments:**
 
@@ -184,19 +184,19 @@ class HybridSolver(AbstractForwardingSolver):
     def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _Pieced(self.solver.interpolation_cls, self.count)
 
-    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Touching) -> Any:
-        inner = self.solver.init(_TERM, t0, t1, _packed(y0), (args, y0[2], y0[0]))
+    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: ContactDynamics) -> Any:
+        inner = self.solver.init(_TERM, t0, t1, _pack_state(y0), (args, y0[2], y0[0]))
         return inner, empty_log(y0)
 
     def step(
-        self, terms: Any, t0: Any, t1: Any, y0: Any, args: Touching, solver_state: Any, made_jump: Any
+        self, terms: Any, t0: Any, t1: Any, y0: Any, args: ContactDynamics, solver_state: Any, made_jump: Any
     ) -> Any:
         return _step(self.solver, t0, t1, y0, args, solver_state, self.stop)
 
 
-def _joined(before: Stepped, after: Stepped, refused: Array) -> Stepped:
+def _join_steps(before: Stepped, after: Stepped, refused: Array) -> Stepped:
     """Two steps as one, whose error is so large that the controller refuses it where it should."""
     error = jnp.abs(before.error) + jnp.abs(after.error)
-    error = jnp.where(refused, _REFUSED * (1 + jnp.abs(_packed(after.y))), error)
+    error = jnp.where(refused, _REFUSED * (1 + jnp.abs(_pack_state(after.y))), error)
     result = dfx.RESULTS.where(before.result == dfx.RESULTS.successful, after.result, before.result)
     return Stepped(after.y, error, (before.dense, after.dense), result)

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import ContactSolution, changed
-from .._formula._contact_problem import ContactData, Layout, apart, flattened
+from .._formula._contact_newton import ContactSolution, differentiate_solution
+from .._formula._contact_problem import ContactData, Layout, apart, flatten_problem
 from .._pseudoinverse._kernels import dot
-from ._newton_list import by_list
+from ._newton_list import solve_by_list
 from ._solve import tolerance_of
 
 
-def of_rows(J: Array, W: Array, u: Array, mu: Array, c: Array) -> ContactData:
+def build_contact_data(J: Array, W: Array, u: Array, mu: Array, c: Array) -> ContactData:
     """The problem of contacts with rows J (m, v) of what has the inverse inertia W (v, v)."""
     G = dot(dot(J, W), J.T)
     return ContactData(0.5 * (G + G.T), u, mu, c)
@@ -42,7 +42,7 @@ class Struck(NamedTuple):
     change: Array
 
 
-def struck(
+def solve_impulses(
     layout: Layout,
     rows: ImpulseRows,
     v: Array,
@@ -53,30 +53,30 @@ def struck(
 ) -> Struck:
     """The impulses p with u = J (v + W J^T p) + u', and what they change; differentiable, with the modes kept."""
     guess, active = jax.lax.stop_gradient((guess, active))
-    *found, change = _struck(*rows, v, u, *laws, active, guess, layout)
+    *found, change = _solve_impulses(*rows, v, u, *laws, active, guess, layout)
     return Struck(ContactSolution(*found), change)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(8,))
-def _struck(
+def _solve_impulses(
     J: Array, W: Array, v: Array, u: Array, mu: Array, c: Array, active: Array, guess: Array, layout: Layout
 ) -> tuple:
     J, W = J.reshape(u.size, v.size), W.reshape(v.size, v.size)
-    data = apart(layout, of_rows(J, W, u + dot(J, v), mu, c), active)
-    p, residual, steps, *modes = by_list(layout, tolerance_of(u.dtype), flattened(data), guess)
+    data = apart(layout, build_contact_data(J, W, u + dot(J, v), mu, c), active)
+    p, residual, steps, *modes = solve_by_list(layout, tolerance_of(u.dtype), flatten_problem(data), guess)
     return p, residual, steps, *(x * active for x in modes), dot(W, dot(p, J))
 
 
-@_struck.defjvp
+@_solve_impulses.defjvp
 def _(layout: Layout, primals: tuple, tangents: tuple) -> tuple:
     *given, active, guess = primals
-    p, *others, change = _struck(*given, active, guess, layout)
+    p, *others, change = _solve_impulses(*given, active, guess, layout)
 
     def problem(J: Array, W: Array, v: Array, u: Array, mu: Array, c: Array) -> tuple:
         J, W = J.reshape(u.size, v.size), W.reshape(v.size, v.size)
-        return apart(layout, of_rows(J, W, u + dot(J, v), mu, c), active), dot(W, dot(p, J))
+        return apart(layout, build_contact_data(J, W, u + dot(J, v), mu, c), active), dot(W, dot(p, J))
 
     (data, _), (d, moved) = jax.jvp(problem, tuple(given), tuple(tangents[:-2]))
-    dp = changed(layout, data, d, p)
+    dp = differentiate_solution(layout, data, d, p)
     J, W = given[0].reshape(p.size, -1), given[1].reshape(change.size, -1)
     return (p, *others, change), (dp, *map(jnp.zeros_like, others), moved + dot(W, dot(dp, J)))

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._contact_dynamics import State
 from ._modes import Mode
 from ._settle import SettledContacts
-from ._touching import State
 
 LOGGED = 512
 """Events that are kept; later ones are only counted."""
@@ -85,13 +85,13 @@ def _row(t: Array, found: SettledContacts, speed: Array, reset: tuple[Array, Arr
     return jnp.concatenate([jnp.atleast_1d(x) for x in told])
 
 
-def logged(log: Log, t: Array, found: SettledContacts, speed: Array, reset: tuple[Array, Array]) -> Log:
+def append_event(log: Log, t: Array, found: SettledContacts, speed: Array, reset: tuple[Array, Array]) -> Log:
     """The log with one more event."""
     # Beyond the last place nothing is written.
     return Log(log.rows.at[log.number].set(_row(t, found, speed, reset), mode="drop"), log.number + 1)
 
 
-def preceded(log: Log, t: Array, found: SettledContacts, told: Array) -> Log:
+def prepend_event(log: Log, t: Array, found: SettledContacts, told: Array) -> Log:
     """The log with what happened at the start before all else, if it is to be `told`."""
     first = _row(t, found, jnp.zeros_like(t), (jnp.asarray(-1), jnp.zeros_like(t)))
     shifted = jnp.concatenate([first[None], log.rows[:-1]])

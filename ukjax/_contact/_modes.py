@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._formula._contact_problem import ContactRows, rows_of
-from .._misc._types import by_precision
-from ._parts import Means
+from .._misc._types import choose_by_precision
+from ._parts import ContactContext
 from ._rows import Coefficients, ContactLayout, ContactState
 
 # Slower than this [m/s] a contact sticks if it can: less than tolerances, far above rounding.
@@ -48,10 +48,10 @@ def open_mode(layout: ContactLayout, dtype: jnp.dtype) -> Mode:
 
 def still(dtype: jnp.dtype) -> float:
     """The slip below which a contact may stick [m/s]."""
-    return by_precision(dtype, *_STILL)
+    return choose_by_precision(dtype, *_STILL)
 
 
-def of_rows(rows: ContactRows, of_contacts: Array) -> Array:
+def spread_to_tangents(rows: ContactRows, of_contacts: Array) -> Array:
     """A number of each contact on its tangential rows."""
     return of_contacts @ rows.tangent
 
@@ -62,51 +62,59 @@ def slip_directions(rows: ContactRows, mode: Mode, u: Array) -> Array:
     square = rows.tangent @ (u * u)
     fast = square > still(u.dtype) ** 2
     length = jnp.sqrt(jnp.where(fast, square, 1))
-    unit = of_rows(rows, jnp.where(along < 0, -1, 1) / length) * u
-    sliding = of_rows(rows, mode.closed * (1 - mode.stick))
-    return sliding * jnp.where(of_rows(rows, fast.astype(u.dtype)) > 0, unit, mode.direction)
+    unit = spread_to_tangents(rows, jnp.where(along < 0, -1, 1) / length) * u
+    sliding = spread_to_tangents(rows, mode.closed * (1 - mode.stick))
+    return sliding * jnp.where(spread_to_tangents(rows, fast.astype(u.dtype)) > 0, unit, mode.direction)
 
 
-def distributed(rows: ContactRows, mode: Mode, u: Array, coefficients: Coefficients) -> tuple[Array, Array]:
+def build_force_map(
+    rows: ContactRows, mode: Mode, u: Array, coefficients: Coefficients
+) -> tuple[Array, Array]:
     """S (m, m) and s (m,) of the module's docstring, without the rows of open contacts."""
-    held = mode.closed @ rows.normal + of_rows(rows, mode.stick)
+    held = mode.closed @ rows.normal + spread_to_tangents(rows, mode.stick)
     unit = slip_directions(rows, mode, u)
-    by_normal = (rows.tangent.T * (unit * of_rows(rows, coefficients.friction))[:, None]) @ rows.normal
-    return jnp.diag(held) - by_normal * held[None], -unit * of_rows(rows, coefficients.limit)
+    by_normal = (
+        rows.tangent.T * (unit * spread_to_tangents(rows, coefficients.friction))[:, None]
+    ) @ rows.normal
+    return jnp.diag(held) - by_normal * held[None], -unit * spread_to_tangents(rows, coefficients.limit)
 
 
 def held_rows(layout: ContactLayout, mode: Mode) -> Float[Array, " m"]:
     """Ones on the rows held."""
     rows = rows_of(layout.contacts, mode.closed.dtype)
-    return mode.closed @ rows.normal + of_rows(rows, mode.stick)
+    return mode.closed @ rows.normal + spread_to_tangents(rows, mode.stick)
 
 
-def contact_forces(means: Means, contact: ContactState, mode: Mode) -> Float[Array, " m"]:
+def contact_forces(means: ContactContext, contact: ContactState, mode: Mode) -> Float[Array, " m"]:
     """The forces on all rows in a mode."""
     rows = rows_of(means.layout.contacts, contact.u.dtype)
-    S, s = distributed(rows, mode, contact.u, means.coefficients)
+    S, s = build_force_map(rows, mode, contact.u, means.coefficients)
     return _against(means, contact, mode, S, contact.rate + contact.G @ s) + s
 
 
-def _against(means: Means, contact: ContactState, mode: Mode, S: Array, rate: Array) -> Float[Array, " m"]:
+def _against(
+    means: ContactContext, contact: ContactState, mode: Mode, S: Array, rate: Array
+) -> Float[Array, " m"]:
     """The forces on all rows that take rates away on the rows held."""
     held = held_rows(means.layout, mode)
     return S @ means.solve(held[:, None] * (contact.G @ S), -held * rate)
 
 
-def _of_rounding(means: Means, contact: ContactState, mode: Mode) -> Float[Array, ""]:
+def _estimate_rounding_force(means: ContactContext, contact: ContactState, mode: Mode) -> Float[Array, ""]:
     """The largest force that rounding of the accelerations makes: on dependent rows not a small one.
 
     Pressed by nothing, as the fingers of an open gripper at their stops, these would open and close without end.
     """
     eps, rows = jnp.finfo(contact.u.dtype).eps, rows_of(means.layout.contacts, contact.u.dtype)
-    S, _ = distributed(rows, mode, contact.u, means.coefficients)
+    S, _ = build_force_map(rows, mode, contact.u, means.coefficients)
     signs = np.cos(np.arange(contact.u.size) ** 2).astype(contact.u.dtype)  # along no dependency
     rate = eps * jnp.max(jnp.abs(contact.a), initial=0) * signs
     return jnp.max(jnp.abs(_against(means, contact, mode, S, rate)), initial=0)
 
 
-def stopped(means: Means, contact: ContactState, mode: Mode, u: Array) -> Float[Array, " m"]:
+def compute_stopping_impulses(
+    means: ContactContext, contact: ContactState, mode: Mode, u: Array
+) -> Float[Array, " m"]:
     """The impulses on the rows held that take their velocities away."""
     held = held_rows(means.layout, mode)
     return means.solve(held[:, None] * contact.G * held[None], -held * u)
@@ -119,7 +127,7 @@ class Margins(NamedTuple):
     slack: Array
 
 
-def margins(means: Means, contact: ContactState, mode: Mode, t: Array, q: Array) -> Margins:
+def margins(means: ContactContext, contact: ContactState, mode: Mode, t: Array, q: Array) -> Margins:
     """The margins of a mode: gaps or normal forces (n,), friction left (n,), slip (n,)."""
     layout, coefficients = means.layout, means.coefficients
     rows, dtype = rows_of(layout.contacts, contact.u.dtype), contact.u.dtype
@@ -136,7 +144,7 @@ def margins(means: Means, contact: ContactState, mode: Mode, t: Array, q: Array)
     slip = rows.tangent @ (contact.u * mode.direction)
     gap_slack = gap_tolerance(t, q, rows.normal @ contact.u)
     # Forces are solved for, and some are small beside others.
-    unsure = 1e5 * eps * largest + jax.lax.stop_gradient(_of_rounding(means, contact, mode))
+    unsure = 1e5 * eps * largest + jax.lax.stop_gradient(_estimate_rounding_force(means, contact, mode))
     force_slack = unsure * one
     value = (
         jnp.where(closed, jnp.where(has_gap, normal, one), contact.gap),
@@ -163,7 +171,7 @@ class Approach(NamedTuple):
     bend: Array
 
 
-def approach(means: Means, contact: ContactState, mode: Mode) -> Approach:
+def approach(means: ContactContext, contact: ContactState, mode: Mode) -> Approach:
     """How contacts near each other in a mode."""
     normal = rows_of(means.layout.contacts, contact.u.dtype).normal
     a = contact.a + contact.response @ contact_forces(means, contact, mode)

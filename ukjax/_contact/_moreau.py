@@ -22,8 +22,8 @@ from .._formula._contact_list import (
     empty_list,
     solve,
 )
-from .._formula._loops import add_scaled, blank, copied, entry, filled, loop, put
-from .._misc._types import by_precision
+from .._formula._loops import add_scaled, blank, copy_entries, entry, fill_entries, loop, put
+from .._misc._types import choose_by_precision
 from ._ambiguity import ListedImpulses, ambiguous
 from ._kinds import ContactKind, Instant, Motion
 from ._penetration import PENETRATION, TRIES
@@ -130,7 +130,7 @@ class ContactStep:
     def gaps(self, t: Array, q: Array) -> Array:
         """The gaps of all contacts (n,), zero for those that have none."""
         n, at = len(self.layout.contacts), Instant(t, q)
-        gaps = filled(blank(n, q.dtype), 0, 0, n)
+        gaps = fill_entries(blank(n, q.dtype), 0, 0, n)
         for kind in self.kinds:
             if kind.has_gap:
                 gaps = kind.gaps(at, gaps)
@@ -182,7 +182,7 @@ class ContactStep:
             (q_end, projected), off = self.arrive(q, v + v_end, v_end, d, t, h, free)
             gaps = self.gaps(t + h, q_end)
             takes_part, worst = self._penetrating(gaps, push)
-            going = (worst > by_precision(dtype, *PENETRATION)) & (x.number < TRIES)
+            going = (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number < TRIES)
             state = state._replace(
                 q=q_end,
                 v=v_end,
@@ -220,7 +220,7 @@ class ContactStep:
         n, q = len(self.layout.contacts), last.q
         has_gap = jnp.asarray(self.layout.has_gap.astype(float), q.dtype)
         # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
-        zero = by_precision(q.dtype, *PENETRATION)
+        zero = choose_by_precision(q.dtype, *PENETRATION)
 
         def touching(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
             takes_part, gaps = so_far[0], self.gaps(t, q)
@@ -255,7 +255,9 @@ class ContactStep:
             laws = coefficients.friction, coefficients.limit, coefficients.restitution
             mu, c, e = (entry(a, k) for a in laws)
             rough = first & ((mu > 0) | (c > 0))
-            J = loop(v, lambda j, J: filled(J, j * stride + row, 0, normals + kind.tangents), contacts.J)
+            J = loop(
+                v, lambda j, J: fill_entries(J, j * stride + row, 0, normals + kind.tangents), contacts.J
+            )
             J = kind.write(rows, J, row, stride)
             drift = kind.drift(rows)
 
@@ -343,9 +345,9 @@ class ContactStep:
         """What a problem leaves, in the places of all contacts: of velocities the state, of positions their impulses."""
         starts, state, m, n = jnp.asarray(self.starts), x.state, self.room.stride, self.room.contacts
         of_first = lambda count: jnp.where(first, count, 0)
-        p = filled(state.p, 0, 0, of_first(m))
-        push = filled(x.push, 0, 0, m - of_first(m))
-        modes = [filled(a, 0, 0, of_first(n)) for a in (state.closed, state.sliding, state.struck)]
+        p = fill_entries(state.p, 0, 0, of_first(m))
+        push = fill_entries(x.push, 0, 0, m - of_first(m))
+        modes = [fill_entries(a, 0, 0, of_first(n)) for a in (state.closed, state.sliding, state.struck)]
 
         def place(k: Array, so_far: tuple) -> tuple:
             p, push, closed, sliding, hit = so_far
@@ -394,7 +396,7 @@ class ContactStep:
             )
             return push, add_scaled(u, 0, entry(found.p, i), of.G, i * of.width, m)
 
-        push, u = loop(m, row, (jnp.zeros(count, dtype), copied(blank(stride, dtype), contacts.u, m)))
+        push, u = loop(m, row, (jnp.zeros(count, dtype), copy_entries(blank(stride, dtype), contacts.u, m)))
         flags = ambiguous(
             ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows)
         )
@@ -405,7 +407,7 @@ class ContactStep:
 def _without_others(listed: ContactList, solved: ContactList, found: ImpulseSolution) -> ImpulseSolution:
     """A solution of the first contacts of a list, with those behind them open."""
     others = listed.number - solved.number
-    closed, sliding = (filled(x, solved.number, 0, others) for x in (found.closed, found.sliding))
+    closed, sliding = (fill_entries(x, solved.number, 0, others) for x in (found.closed, found.sliding))
     return found._replace(
-        p=filled(found.p, solved.rows, 0, listed.rows - solved.rows), closed=closed, sliding=sliding
+        p=fill_entries(found.p, solved.rows, 0, listed.rows - solved.rows), closed=closed, sliding=sliding
     )

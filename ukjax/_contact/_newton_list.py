@@ -16,17 +16,17 @@ from .._formula._contact_problem import Layout, rows_in
 from .._formula._loops import blank, entry, loop, put
 
 
-def by_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:
+def solve_by_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:
     """The solution of a problem, as one program of scalars."""
     return ContactSolution(*_program(layout, tolerance)(given, guess))
 
 
 @functools.cache
 def _program(layout: Layout, tolerance: float):
-    return scalarize(functools.partial(_solved, layout, tolerance))
+    return scalarize(functools.partial(_solve_over_list, layout, tolerance))
 
 
-def _solved(layout: Layout, tolerance: float, given: Array, guess: Array) -> tuple[Array, ...]:
+def _solve_over_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> tuple[Array, ...]:
     n, m, dtype = len(layout), rows_in(layout), given.dtype
     room = Room(n, m, max(tangents for _, tangents in layout), 0)
     sizes = [int(normal) + tangents for normal, tangents in layout]

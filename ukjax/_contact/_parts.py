@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._compiler import Code, TranslationError, array_function, system_function
+from .._compiler import AccelerationProgram, TranslationError, array_function, system_function
 from .._formula._acceleration import UdwadiaKalaba
-from .._formula._contact_problem import eliminated, inverted
+from .._formula._contact_problem import invert_matrix, solve_by_elimination
 from .._misc._precision import in_full_precision
-from .._misc._types import by_precision
+from .._misc._types import choose_by_precision
 from .._motion._model import Model
 from .._pseudoinverse._kernels import dot
 from .._system._stabilize import AbstractStabilizer
@@ -35,14 +35,14 @@ def _least(
     if not b.size:
         return b
     unit, mean = jnp.eye(b.size, dtype=b.dtype), jnp.trace(K) / b.size
-    A = K + by_precision(b.dtype, *PULL) * jnp.where(mean > 0, mean, 1) * unit
+    A = K + choose_by_precision(b.dtype, *PULL) * jnp.where(mean > 0, mean, 1) * unit
     p = directly(A, b)
     for _ in range(PASSES - 1):
         p = p + directly(A, b - dot(K, p))
     return p
 
 
-class Means(NamedTuple):
+class ContactContext(NamedTuple):
     """What parts compute with besides the contacts.
 
     - `layout`, `coefficients`: of the contacts.
@@ -54,11 +54,11 @@ class Means(NamedTuple):
     solve: Callable[[Array, Array], Array]
 
 
-_written_out = functools.partial(_least, eliminated)
-_on_arrays = functools.partial(_least, lambda A, b: dot(inverted(A), b))
+_written_out = functools.partial(_least, solve_by_elimination)
+_on_arrays = functools.partial(_least, lambda A, b: dot(invert_matrix(A), b))
 
 
-def of_arrays(
+def evaluate_array_part(
     function: Callable[..., Any], *arrays: Array, otherwise: Callable[..., Any] | None = None
 ) -> Any:
     """What a part returns that needs arrays only."""
@@ -72,7 +72,7 @@ def of_arrays(
 class _OfContacts:
     """A part as a function of the leaves of coefficients, contacts and more.
 
-    - `function`: of `Means`, a `ContactState` and more.
+    - `function`: of `ContactContext`, a `ContactState` and more.
     - `layout`: of the contacts.
     - `tree`: the structure of the leaves.
     """
@@ -83,11 +83,11 @@ class _OfContacts:
 
     def __call__(self, *leaves: Array) -> Any:
         coefficients, contact, more = jax.tree.unflatten(self.tree, leaves)
-        return self.function(Means(self.layout, coefficients, _written_out), contact, *more)
+        return self.function(ContactContext(self.layout, coefficients, _written_out), contact, *more)
 
 
 @in_full_precision
-def of_contacts(
+def evaluate_contact_part(
     function: Callable[..., Any],
     layout: ContactLayout,
     coefficients: Coefficients,
@@ -96,12 +96,12 @@ def of_contacts(
 ) -> Any:
     """What a part returns that needs no model."""
     leaves, tree = jax.tree.flatten((coefficients, contact, more))
-    on_arrays = lambda *_: of_contacts_on_arrays(function, layout, coefficients, contact, *more)
-    return of_arrays(_OfContacts(function, layout, tree), *leaves, otherwise=on_arrays)
+    on_arrays = lambda *_: evaluate_part_on_arrays(function, layout, coefficients, contact, *more)
+    return evaluate_array_part(_OfContacts(function, layout, tree), *leaves, otherwise=on_arrays)
 
 
 @in_full_precision
-def of_contacts_on_arrays(
+def evaluate_part_on_arrays(
     function: Callable[..., Any],
     layout: ContactLayout,
     coefficients: Coefficients,
@@ -109,7 +109,7 @@ def of_contacts_on_arrays(
     *more: Any,
 ) -> Any:
     """The same without scalar code: what is asked at a few states need not be written out for each row."""
-    return function(Means(layout, coefficients, _on_arrays), contact, *more)
+    return function(ContactContext(layout, coefficients, _on_arrays), contact, *more)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,14 +121,14 @@ class OfModel:
     """
 
     function: Callable[..., Any]
-    code: Code
+    code: AccelerationProgram
 
     def __call__(self, system: AbstractSystem, stabilizer: AbstractStabilizer, *arrays: Array) -> Any:
         return self.function(Model(system, UdwadiaKalaba(), stabilizer, self.code), *arrays)
 
 
 @in_full_precision
-def of_model(function: Callable[..., Any], model: Model, *arrays: Array) -> Any:
+def evaluate_model_part(function: Callable[..., Any], model: Model, *arrays: Array) -> Any:
     """What a part returns that needs the model, by scalar code where the acceleration has such."""
     if model.code is not None and model.is_solved:
         try:

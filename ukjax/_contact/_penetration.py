@@ -17,10 +17,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._formula._contact_problem import rows_of
-from .._misc._types import by_precision
+from .._misc._types import choose_by_precision
 from .._motion._model import Model
 from .._pseudoinverse import GramSchmidt, pinv
-from ._impulses import ImpulseRows, struck
+from ._impulses import ImpulseRows, solve_impulses
 from ._rows import ContactLayout, kinematics
 
 # What gaps may lack: some rounding errors of positions of up to 100 m.
@@ -53,7 +53,7 @@ class Gaps:
 
     def __call__(self, model: Model, q: Array, v: Array, t: Array, pi: Array) -> Apart:
         """**Arguments:** the state, of which velocities do not matter, and impulses of positions (m,)."""
-        rows, least = rows_of(self.layout.contacts, q.dtype), by_precision(q.dtype, *PENETRATION)
+        rows, least = rows_of(self.layout.contacts, q.dtype), choose_by_precision(q.dtype, *PENETRATION)
         gap = kinematics(model.system.system, t, q, v).gap  # pyright: ignore[reportAttributeAccessIssue]
         pushes = rows.normal @ pi > 0
         off = jnp.where(pushes, jnp.abs(gap), jnp.maximum(-gap, 0))
@@ -71,7 +71,7 @@ class _Push(NamedTuple):
     tries: Array
 
 
-def pushed_out(
+def solve_push_out(
     apart: Callable[[Float[Array, " v"], Float[Array, " m"]], Apart],
     layout: ContactLayout,
     rows: ImpulseRows,
@@ -84,7 +84,7 @@ def pushed_out(
     return _root(rows, given, pure, layout, v)[0]
 
 
-def _moved(rows: ImpulseRows, pi: Array, v: int) -> Array:
+def _compute_displacement(rows: ImpulseRows, pi: Array, v: int) -> Array:
     return rows.W.reshape(v, v) @ (pi @ rows.J.reshape(pi.size, v))
 
 
@@ -99,7 +99,7 @@ def _root(
 
     def nearer(push: _Push) -> _Push:
         problem = -push.d, push.at.gap, (smooth, smooth), push.at.pushed, push.pi
-        (pi, *_), d = struck(layout.contacts, rows, *problem)
+        (pi, *_), d = solve_impulses(layout.contacts, rows, *problem)
         return _Push(pi, d, apart(d, pi, *given), push.tries + 1)
 
     goes = lambda push: (push.at.going > 0) & (push.tries < TRIES)
@@ -112,10 +112,10 @@ def _(apart: Callable[..., Apart], layout: ContactLayout, v: int, primals: tuple
     d, pi = _root(*primals, apart, layout, v)
 
     def violation(pi: Array, rows: ImpulseRows, given: Any) -> Array:
-        return jnp.where(pi > 0, apart(_moved(rows, pi, v), pi, *given).gap, pi)
+        return jnp.where(pi > 0, apart(_compute_displacement(rows, pi, v), pi, *given).gap, pi)
 
     slope = jax.jacfwd(violation)(pi, *primals)
     off = jax.jvp(lambda rows, given: violation(pi, rows, given), primals, tangents)[1]
     dpi = -pinv(slope, GramSchmidt()).matrix @ off
-    dd = jax.jvp(lambda rows, pi: _moved(rows, pi, v), (primals[0], pi), (tangents[0], dpi))[1]
+    dd = jax.jvp(lambda rows, pi: _compute_displacement(rows, pi, v), (primals[0], pi), (tangents[0], dpi))[1]
     return (d, pi), (dd, dpi)

@@ -58,7 +58,7 @@ def poisson_impact(delassus: Any, velocity: Any, friction: Any, restitution: Any
     **Raises:** `InputError` for wrong shapes, values that are not finite, negative coefficients, and a G that is not
     symmetric and positive definite.
     """
-    return _impact(*_checked(delassus, velocity, friction, restitution))
+    return _impact(*_check_arguments(delassus, velocity, friction, restitution))
 
 
 @jax.jit
@@ -89,7 +89,7 @@ def _impact(
     return Impact(p, after, compression, slips, 0.5 * (u + after) @ p)
 
 
-def _checked(delassus: Any, velocity: Any, friction: Any, restitution: Any) -> tuple[Array, ...]:
+def _check_arguments(delassus: Any, velocity: Any, friction: Any, restitution: Any) -> tuple[Array, ...]:
     names = "delassus", "velocity", "friction", "restitution"
     given = dict(zip(names, (delassus, velocity, friction, restitution), strict=True))
     G, u, mu, e = (real_array(name, x) for name, x in given.items())

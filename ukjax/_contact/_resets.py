@@ -47,7 +47,7 @@ def leaving(
     return ((jnp.abs(now) <= slack) & (falling <= 0)).astype(q.dtype)
 
 
-def after(resets: tuple[Reset, ...], which: Array, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+def apply_reset(resets: tuple[Reset, ...], which: Array, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     """The state after an event."""
     # JAX keeps branches by their hash, which modules with lists have not.
     branches = [lambda t, q, v: (q, v), *(lambda *y, x=x: x.reset(*y) for x in resets)]

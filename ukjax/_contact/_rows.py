@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from .._formula._acceleration import AbstractFormula
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._motion._model import Model, coded
+from .._motion._model import Model, translate_model
 from .._system._constraint import AbstractConstraint, bilateral, unilateral
 from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
@@ -29,7 +29,7 @@ from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral, s
 
 
 @final
-class Pushed(AbstractForwardingSystem):
+class PushedSystem(AbstractForwardingSystem):
     """A system without its contacts, under one more force, and with more inertia.
 
     - `system`: the system.
@@ -118,7 +118,7 @@ class Kinematics(NamedTuple):
     u: Array
 
 
-def _of_one(
+def _evaluate_unilateral(
     c: AbstractUnilateral, system: AbstractSystem, t: Array, q: Array, v: Array
 ) -> tuple[Array, Array]:
     """Gaps (k,) and velocities (k, 1 + d) of one constraint; of dry friction no gaps, and (k, 1)."""
@@ -134,7 +134,7 @@ def _of_one(
 @in_full_precision
 def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinematics:
     """Gaps and contact velocities."""
-    parts = [_of_one(c, system, t, q, v) for c in unilateral(system.constraints)]
+    parts = [_evaluate_unilateral(c, system, t, q, v) for c in unilateral(system.constraints)]
     empty = jnp.zeros(0, q.dtype)
     return Kinematics(
         jnp.concatenate([gap for gap, _ in parts] or [empty]),
@@ -150,7 +150,7 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
     names, contacts, coefficients = [], [], []
     told: dict[str, list] = {"angle": [], "impact": []}
     for c in unilateral(system.constraints):
-        _, u = eqx.filter_eval_shape(_of_one, c, system, t, q, v)
+        _, u = eqx.filter_eval_shape(_evaluate_unilateral, c, system, t, q, v)
         k, width = u.shape
         if not k:
             raise InputError(f"'{c.name}' has no contacts: what it returns is empty.")
@@ -219,13 +219,13 @@ class ContactState(NamedTuple):
 @in_full_precision
 def contact_at(model: Model, t: Array, q: Array, v: Array) -> ContactState:
     """All of the contacts at one state."""
-    assert isinstance(model.system, Pushed)
+    assert isinstance(model.system, PushedSystem)
     system = model.system.system
     velocities = lambda t, q, v: kinematics(system, t, q, v).u
     gap, u = kinematics(system, t, q, v)
     J = jax.jacfwd(velocities, argnums=2)(t, q, v)
     pushes = jnp.concatenate([jnp.zeros_like(v)[None], J])
-    accelerations = jax.vmap(lambda push: pushed_by(model, push).acceleration(t, q, v))(pushes)
+    accelerations = jax.vmap(lambda push: with_push(model, push).acceleration(t, q, v))(pushes)
     a, response = accelerations[0], (accelerations[1:] - accelerations[:1]).T
     q_rate = system.kinematics(t, q, v)
     rate = jax.jvp(velocities, (t, q, v), (jnp.ones_like(t), q_rate, a))[1]
@@ -234,9 +234,9 @@ def contact_at(model: Model, t: Array, q: Array, v: Array) -> ContactState:
     return ContactState(gap, u, J, response, rates @ response, 0.5 * (G + G.T), q_rate, a, rate)
 
 
-def pushed_by(model: Model, push: Array) -> Model:
+def with_push(model: Model, push: Array) -> Model:
     """The model under another force."""
-    assert isinstance(model.system, Pushed)
+    assert isinstance(model.system, PushedSystem)
     numbers = model.numbers
     if numbers is not None and model.code is not None:
         own, (first, last) = jnp.asarray(numbers[0]), _places_of_push(model, model.code)
@@ -269,8 +269,8 @@ def contact_model(
     stiff = implicit and eqx.filter_eval_shape(system.coordinate_force, t, q, v) is not None
     # Not zero: scalar code would take such entries for constants.
     given = jnp.full(v.shape, 2.0, v.dtype)
-    model = Model(Pushed(system, given, given if stiff else None), formula, stabilizer)
-    model, said = coded(model, solver, t, q, v, automatic=automatic)
+    model = Model(PushedSystem(system, given, given if stiff else None), formula, stabilizer)
+    model, said = translate_model(model, solver, t, q, v, automatic=automatic)
     if stiff:
         model = dataclasses.replace(
             model, system=dataclasses.replace(model.system, added=jnp.zeros_like(given))

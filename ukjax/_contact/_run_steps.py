@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._loops import blank, entry, filled, loop, put
+from .._formula._loops import blank, entry, fill_entries, loop, put
 from ._moreau import ContactStep, StepState
 from ._rows import Coefficients
 
@@ -85,7 +85,7 @@ def run_steps(
     new = lambda *sizes: [blank(rows * max(count, 1), dtype) for rows, count in sizes]
     saved = Saved(*new((k, q.size), (k, v.size), (k, v.size), (k, n), (k, m), (k, n), (k, n), (k, n)))
     times, *others = new((most, 1), (most, m), (most, n), (most, n), (most, 1))
-    impacts = Impacts(filled(times, 0, jnp.inf, most), *(filled(x, 0, 0, x.size) for x in others))
+    impacts = Impacts(fill_entries(times, 0, jnp.inf, most), *(fill_entries(x, 0, 0, x.size) for x in others))
     zero, none = jnp.zeros((), dtype), jnp.asarray(0)
     start = _Loop(
         step.before(q, v),
@@ -118,7 +118,7 @@ def run_steps(
         impacts, going = run.impacts, (going & finite).astype(i.dtype)
         told = (hit & (run.num_impacts < most)).astype(i.dtype) * going
         place = jnp.minimum(run.num_impacts, most - 1)
-        impulse = _struck_rows(step, kept, told)
+        impulse = _select_impact_impulses(step, kept, told)
         impacts = Impacts(
             _write(impacts.time, place, jnp.reshape(t + 0.5 * h, (1,)), 1, told),
             _write(impacts.impulse, place, impulse, m, told),
@@ -156,7 +156,7 @@ def run_steps(
     return loop(steps, taken, start).run
 
 
-def _struck_rows(step: ContactStep, x: StepState, times: Array) -> Array:
+def _select_impact_impulses(step: ContactStep, x: StepState, times: Array) -> Array:
     """The impulses on contacts that were struck (m,)."""
     impulse, starts = jnp.zeros_like(x.p), jnp.asarray(step.starts)
     widths = jnp.asarray([int(normal) + tangents for normal, tangents in step.layout.contacts])

@@ -22,11 +22,11 @@ import numpy as np
 from jaxtyping import Array
 
 from .._formula._contact_newton import ContactSolution
-from .._formula._contact_problem import ContactData, ContactRows, flattened, rows_of
-from .._misc._types import by_precision
+from .._formula._contact_problem import ContactData, ContactRows, flatten_problem, rows_of
+from .._misc._types import choose_by_precision
 from ._history import UNSOLVED
-from ._modes import Mode, contact_forces, gap_tolerance, of_rows, still, stopped
-from ._parts import Means, of_contacts
+from ._modes import Mode, compute_stopping_impulses, contact_forces, gap_tolerance, spread_to_tangents, still
+from ._parts import ContactContext, evaluate_contact_part
 from ._rows import Coefficients, ContactLayout, ContactState
 from ._solve import solution_of
 from ._uniqueness import ambiguous, ambiguous_impact
@@ -64,7 +64,7 @@ class SettledContacts(NamedTuple):
 
 def _only(rows: ContactRows, chosen: Array, G: Array, u: Array) -> tuple[Array, Array]:
     """The problem of some contacts: the others have no inverse inertia, and part."""
-    mask = chosen @ rows.normal + of_rows(rows, chosen)
+    mask = chosen @ rows.normal + spread_to_tangents(rows, chosen)
     parting = (1 - chosen) @ rows.normal
     return G * mask[:, None] * mask[None], u * mask + parting
 
@@ -73,17 +73,19 @@ def _apart(G: Array, u: Array, mu: Array, c: Array) -> Array:
     """The problem, flattened. Rows without inverse inertia get one of their own: with it they keep a force of zero."""
     size = jnp.trace(G) / max(u.size, 1)
     own = jnp.where(jnp.diagonal(G) == 0, jnp.where(size > 0, size, 1), 0)
-    return flattened(ContactData(G + jnp.diag(own), u, mu, c))
+    return flatten_problem(ContactData(G + jnp.diag(own), u, mu, c))
 
 
-def _rebound(means: Means, contact: ContactState) -> Array:
+def _rebound(means: ContactContext, contact: ContactState) -> Array:
     """What Newton's law adds to the velocities before the impact (m,)."""
     rows, e = rows_of(means.layout.contacts, contact.u.dtype), means.coefficients.restitution
     newton = jnp.where(np.array(means.layout.poisson), 0, e) if means.layout.poisson else e
     return (newton @ rows.normal) * jnp.minimum(contact.u, 0)
 
 
-def _struck(means: Means, contact: ContactState, t: Array, q: Array) -> tuple[Array, Array]:
+def _build_impact_problem(
+    means: ContactContext, contact: ContactState, t: Array, q: Array
+) -> tuple[Array, Array]:
     """Which contacts touch (n,), and the problem of the impact."""
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, q.dtype)
     near = contact.gap <= gap_tolerance(t, q, rows.normal @ contact.u)
@@ -92,7 +94,9 @@ def _struck(means: Means, contact: ContactState, t: Array, q: Array) -> tuple[Ar
     return touching, _apart(G, u, coefficients.friction, jnp.zeros_like(coefficients.limit))
 
 
-def _expanding(means: Means, contact: ContactState, p: Array, touching: Array) -> tuple[Array, Array]:
+def _expanding(
+    means: ContactContext, contact: ContactState, p: Array, touching: Array
+) -> tuple[Array, Array]:
     """The impulses by Poisson's law that compression p has left (m,), and the problem of what else expansion needs."""
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, p.dtype)
     stored = jnp.where(np.array(means.layout.poisson), coefficients.restitution * (rows.normal @ p), 0)
@@ -102,39 +106,43 @@ def _expanding(means: Means, contact: ContactState, p: Array, touching: Array) -
     return given, _apart(G, u, coefficients.friction, coefficients.friction * stored)
 
 
-def _parted(means: Means, contact: ContactState, p: Array, touching: Array) -> tuple[Array, Array]:
+def _apply_impact(
+    means: ContactContext, contact: ContactState, p: Array, touching: Array
+) -> tuple[Array, Array]:
     """The change of velocities by the impulses p, and which contacts do not part then."""
     rows = rows_of(means.layout.contacts, p.dtype)
     parting = rows.normal @ (contact.u + contact.G @ p)
-    return contact.response @ p, touching * (parting <= by_precision(p.dtype, *REST)).astype(p.dtype)
+    return contact.response @ p, touching * (parting <= choose_by_precision(p.dtype, *REST)).astype(p.dtype)
 
 
 def _accelerating(
-    means: Means, contact: ContactState, sudden: Array, rest: Array, spent: Array
+    means: ContactContext, contact: ContactState, sudden: Array, rest: Array, spent: Array
 ) -> tuple[Array, Array]:
     """The slip of contacts that slide already, as unit vectors (m,), and the problem of accelerations.
 
     At the instant a normal force or the friction left is `spent`, to stay and to go on both solve it, to rounding.
     """
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, sudden.dtype)
-    opens, slips = jnp.split(by_precision(rest.dtype, *_SPENT) * spent, 2)
+    opens, slips = jnp.split(choose_by_precision(rest.dtype, *_SPENT) * spent, 2)
     u = contact.u + contact.G @ sudden
     square = rows.tangent @ (u * u)
     slides = rest * (square > still(u.dtype) ** 2).astype(u.dtype)
-    unit = of_rows(rows, slides / jnp.sqrt(jnp.where(slides > 0, square, 1))) * u
-    by_normal = (rows.tangent.T * (unit * of_rows(rows, coefficients.friction))[:, None]) @ rows.normal
-    dry = -unit * of_rows(rows, coefficients.limit)
+    unit = spread_to_tangents(rows, slides / jnp.sqrt(jnp.where(slides > 0, square, 1))) * u
+    by_normal = (
+        rows.tangent.T * (unit * spread_to_tangents(rows, coefficients.friction))[:, None]
+    ) @ rows.normal
+    dry = -unit * spread_to_tangents(rows, coefficients.limit)
     lifting = ((1 + jnp.max(jnp.abs(contact.rate), initial=0)) * opens) @ rows.normal
     G, rate = _only(rows, rest, contact.G, contact.rate + lifting + contact.G @ dry)
-    free = 1 - of_rows(rows, slides)  # rows whose force is still to be found
+    free = 1 - spread_to_tangents(rows, slides)  # rows whose force is still to be found
     G = free[:, None] * (G @ (jnp.eye(u.size, dtype=u.dtype) - by_normal)) * free[None]
     mu, c = (x * (1 - slides) * (1 - slips) for x in (coefficients.friction, coefficients.limit))
     return unit, _apart(G, rate * free, mu, c)
 
 
-def _jumping(means: Means, contact: ContactState, rest: Array) -> Array:
+def _jumping(means: ContactContext, contact: ContactState, rest: Array) -> Array:
     """The problem of an impact without collision."""
-    rows, h = rows_of(means.layout.contacts, rest.dtype), by_precision(rest.dtype, *_INSTANT)
+    rows, h = rows_of(means.layout.contacts, rest.dtype), choose_by_precision(rest.dtype, *_INSTANT)
     G, u = _only(rows, rest, contact.G, contact.u + h * contact.rate)
     return _apart(G, u, means.coefficients.friction, h * means.coefficients.limit)
 
@@ -149,19 +157,19 @@ class _AccelerationLevel(NamedTuple):
     sliding: Array
 
 
-def _left(
-    means: Means, contact: ContactState, before: Array, rest: Array, found: _AccelerationLevel
+def _finish_instant(
+    means: ContactContext, contact: ContactState, before: Array, rest: Array, found: _AccelerationLevel
 ) -> tuple[Array, Mode, Array, Array]:
     """The change of velocities, mode and impulses (m,) in the end, and how long bouncing would have gone on (n,), of
     contacts that had the velocities `before`."""
     u = contact.u + contact.G @ found.sudden
     mode = _mode(means, rest, found)
-    impulse = found.sudden + stopped(means, contact, mode, u)
+    impulse = found.sudden + compute_stopping_impulses(means, contact, mode, u)
     wait = _wait(means, contact, mode, (before, u))
     return contact.response @ impulse, mode, impulse, wait
 
 
-def _mode(means: Means, rest: Array, found: _AccelerationLevel) -> Mode:
+def _mode(means: ContactContext, rest: Array, found: _AccelerationLevel) -> Mode:
     (_, unit, p, *modes), layout, coefficients = found, means.layout, means.coefficients
     (closed, sliding), rows = (x > 0 for x in modes), rows_of(layout.contacts, p.dtype)
     slides = rows.tangent @ (unit * unit) > 0
@@ -169,13 +177,13 @@ def _mode(means: Means, rest: Array, found: _AccelerationLevel) -> Mode:
     rough = (coefficients.friction > 0) | (coefficients.limit > 0)
     stick = bears & ~slides & ~sliding & rough
     square = rows.tangent @ (p * p)
-    against = -of_rows(rows, 1 / jnp.sqrt(jnp.where(square > 0, square, 1))) * p
-    starts = of_rows(rows, (bears & ~slides & ~stick).astype(p.dtype)) * against
-    direction = of_rows(rows, bears.astype(p.dtype)) * unit + starts
+    against = -spread_to_tangents(rows, 1 / jnp.sqrt(jnp.where(square > 0, square, 1))) * p
+    starts = spread_to_tangents(rows, (bears & ~slides & ~stick).astype(p.dtype)) * against
+    direction = spread_to_tangents(rows, bears.astype(p.dtype)) * unit + starts
     return jax.lax.stop_gradient(Mode(bears.astype(p.dtype), stick.astype(p.dtype), direction))
 
 
-def _wait(means: Means, contact: ContactState, mode: Mode, u: tuple[Array, Array]) -> Array:
+def _wait(means: ContactContext, contact: ContactState, mode: Mode, u: tuple[Array, Array]) -> Array:
     """How long contacts that come to rest would go on bouncing or rocking, by their velocities before and after: if all
     that follow are alike, each r times as fast as the one before, 2 u_n / (b (1 - r)), -b their acceleration in the air.
 
@@ -197,7 +205,7 @@ def _wait(means: Means, contact: ContactState, mode: Mode, u: tuple[Array, Array
 
 
 def _ambiguous(
-    means: Means,
+    means: ContactContext,
     contact: ContactState,
     before: ContactState,
     impact: ContactSolution,
@@ -212,7 +220,7 @@ def _ambiguous(
     return jnp.maximum(of_impact, ambiguous(means, contact, mode, forces, rest))
 
 
-def settled(
+def settle_contacts(
     at: Callable[[Array], ContactState],
     layout: ContactLayout,
     coefficients: Coefficients,
@@ -222,16 +230,16 @@ def settled(
     """What happens at one instant."""
     t, q, v = state
     solve = lambda problem: solution_of(problem, layout.contacts)
-    of = lambda part, contact, *more: of_contacts(part, layout, coefficients, contact, *more)
+    of = lambda part, contact, *more: evaluate_contact_part(part, layout, coefficients, contact, *more)
     before = at(v)
-    touching, problem = of(_struck, before, t, q)
+    touching, problem = of(_build_impact_problem, before, t, q)
     impact = solve(problem)
     struck, unstruck = impact.p, impact.residual
     if layout.poisson:
         given, problem = of(_expanding, before, struck, touching)
         expansion = solve(problem)
         struck, unstruck = struck + given + expansion.p, jnp.maximum(unstruck, expansion.residual)
-    change, rest = of(_parted, before, struck, touching)
+    change, rest = of(_apply_impact, before, struck, touching)
     contact = at(v + change)
 
     def accelerating(sudden: Array) -> tuple[_AccelerationLevel, Array]:
@@ -240,10 +248,10 @@ def settled(
         return _AccelerationLevel(sudden, unit, p, *(x.astype(p.dtype) for x in modes)), residual
 
     at_once = accelerating(jnp.zeros_like(struck))
-    unsolved = at_once[1] > by_precision(v.dtype, *UNSOLVED)
+    unsolved = at_once[1] > choose_by_precision(v.dtype, *UNSOLVED)
     jump = lambda: accelerating(solve(of(_jumping, contact, rest)).p)
     found, residual = jax.lax.cond(unsolved, jump, lambda: at_once)
-    more, mode, impulse, wait = of(_left, contact, before.u, rest, found)
+    more, mode, impulse, wait = of(_finish_instant, contact, before.u, rest, found)
     residual = jnp.maximum(unstruck, residual)
     numbers = impact._replace(closed=impact.closed.astype(v.dtype), sliding=impact.sliding.astype(v.dtype))
     several = of(_ambiguous, contact, before, numbers, mode, found.sudden, rest)

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._formula._contact_newton import ContactSolution, on_border, solution
-from .._formula._contact_problem import ContactData, Layout, flattened, rows_in
+from .._formula._contact_newton import ContactSolution, find_border_contacts, solution
+from .._formula._contact_problem import ContactData, Layout, flatten_problem, rows_in
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._pseudoinverse._kernels import dot
-from ._newton_list import by_list
+from ._newton_list import solve_by_list
 from ._uniqueness import ambiguous_impulses
 
 
@@ -96,19 +96,19 @@ def solve_contacts(
     **Raises:** `InputError` for wrong shapes, values that are not finite, negative coefficients, and a G that is not
     symmetric.
     """
-    data, layout = _checked(delassus, velocity, friction, limit, tangents, normals)
+    data, layout = _check_problem(delassus, velocity, friction, limit, tangents, normals)
     return _contacts(data, layout)
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def _contacts(data: ContactData, layout: Layout) -> Contacts:
     """As one program: outside of jit its dozens of operations would be compiled and called one by one."""
-    found = solution_of(flattened(data), layout)
+    found = solution_of(flatten_problem(data), layout)
     after = dot(data.G, found.p) + data.u
     several = ambiguous_impulses(layout, data._replace(u=after), found)
     border = jnp.zeros(0, bool)
     if data.u.size:
-        border = on_border(
+        border = find_border_contacts(
             layout, jax.lax.stop_gradient(data), jax.lax.stop_gradient(found.p), tolerance_of(after.dtype)
         )
     return Contacts(found.p, after, *found[1:], several > 0, border)
@@ -121,7 +121,7 @@ def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> Con
         none, zero = jnp.zeros(len(layout), bool), jnp.zeros((), dtype)
         return ContactSolution(guess, zero, zero.astype(jnp.int32), none, none)
     tolerance = tolerance_of(dtype)
-    p, residual, steps, *modes = solution(given, guess, layout, tolerance, by_list)
+    p, residual, steps, *modes = solution(given, guess, layout, tolerance, solve_by_list)
     return ContactSolution(p, residual, steps.astype(jnp.int32), *(x > 0 for x in modes))
 
 
@@ -136,7 +136,9 @@ def is_symmetric(G: np.ndarray) -> bool:
     return np.allclose(G, G.T, rtol=1e-5, atol=1e-6 * np.abs(G).max(initial=0))
 
 
-def _checked(delassus: Any, velocity: Any, friction: Any, limit: Any, tangents: Any, normals: Any) -> tuple:
+def _check_problem(
+    delassus: Any, velocity: Any, friction: Any, limit: Any, tangents: Any, normals: Any
+) -> tuple:
     G, u = real_array("delassus", delassus), real_array("velocity", velocity)
     if u.ndim != 1 or G.shape != (u.size, u.size):
         raise InputError(f"delassus must be (m, m) for velocity (m,), got {G.shape} and {u.shape}.")

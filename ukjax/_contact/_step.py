@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from .._motion._model import Model
 from ._moreau import FreeStep
-from ._rows import Coefficients, ContactLayout, kinematics, pushed_by
+from ._rows import Coefficients, ContactLayout, kinematics, with_push
 
 
 class PreparedStep(NamedTuple):
@@ -34,12 +34,12 @@ class PreparedStep(NamedTuple):
     fast: Array
 
 
-def _of_contacts(layout: ContactLayout, x: Array) -> Array:
+def _take_normal_entries(layout: ContactLayout, x: Array) -> Array:
     """What rows have on the normal ones, by contact (n,); zero for dry friction."""
     return jnp.zeros(len(layout.contacts), x.dtype).at[layout.owner[layout.normals]].set(x[layout.normals])
 
 
-def _stiffened(model: Model, t: Array, q: Array, v: Array, h: Array) -> tuple[Model, Array]:
+def _add_implicit_inertia(model: Model, t: Array, q: Array, v: Array, h: Array) -> tuple[Model, Array]:
     """The model with the inertia that springs and dampers of coordinates add when they are taken implicitly, and c."""
     system: Any = model.system
     if system.added is None:
@@ -54,7 +54,7 @@ def _stiffened(model: Model, t: Array, q: Array, v: Array, h: Array) -> tuple[Mo
 
 
 @dataclasses.dataclass(frozen=True)
-class Prepare:
+class MidpointStage:
     """The part of a step before its impulses.
 
     - `layout`: of the contacts.
@@ -66,8 +66,8 @@ class Prepare:
         """**Arguments:** the state, its time, the step, and the coefficients of contacts."""
         layout, coefficients, system = self.layout, Coefficients(*given), model.system
         middle, q_middle = t + 0.5 * h, q + 0.5 * h * system.kinematics(t, q, v)
-        model, damping = _stiffened(model, middle, q_middle, v, h)
-        acceleration = lambda v, push: pushed_by(model, push).acceleration(middle, q_middle, v)
+        model, damping = _add_implicit_inertia(model, middle, q_middle, v, h)
+        acceleration = lambda v, push: with_push(model, push).acceleration(middle, q_middle, v)
         v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
         pushed, push = functools.partial(acceleration, v_middle), damping * (v_middle - v)
         a, unit = pushed(push), jnp.eye(v.size, dtype=v.dtype)
@@ -79,12 +79,12 @@ class Prepare:
         state, change = (middle, q_middle, v_middle), (jnp.ones_like(t), q_rate, a)
         rate = jax.jvp(velocities, state, change)[1]
         before, u = velocities(middle, q_middle, v), velocities(middle, q_middle, free)
-        near = of(*state).gap + 0.125 * h * h * _of_contacts(layout, rate) <= 0
+        near = of(*state).gap + 0.125 * h * h * _take_normal_entries(layout, rate) <= 0
         fast = layout.is_normal & (before < -h * jnp.abs(rate))
         u = u + jnp.where(fast, coefficients.restitution[layout.owner] * before, 0)
         number, active = lambda x: x.astype(q.dtype), jnp.asarray(~layout.has_gap) | near
         flat = lambda x: x.reshape(-1)
-        struck = _of_contacts(layout, number(fast))
+        struck = _take_normal_entries(layout, number(fast))
         return PreparedStep(q_middle, free, u, flat(J), flat(0.5 * (W + W.T)), number(active), struck)
 
 
@@ -93,8 +93,8 @@ def free_step(model: Model) -> Callable[..., FreeStep]:
 
     def step(t: Array, q: Array, v: Array, h: Array) -> FreeStep:
         middle, q_middle = t + 0.5 * h, q + 0.5 * h * model.system.kinematics(t, q, v)
-        stiff, damping = _stiffened(model, middle, q_middle, v, h)
-        acceleration = lambda v, push: pushed_by(stiff, push).acceleration(middle, q_middle, v)
+        stiff, damping = _add_implicit_inertia(model, middle, q_middle, v, h)
+        acceleration = lambda v, push: with_push(stiff, push).acceleration(middle, q_middle, v)
         v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
         pushed, push = functools.partial(acceleration, v_middle), damping * (v_middle - v)
         a, respond = pushed(push), lambda d: jax.jvp(pushed, (push,), (d,))[1]
@@ -109,7 +109,7 @@ def arrival(model: Model) -> Callable[..., tuple[tuple[Array, Array], Array]]:
     def arrive(
         q: Array, both: Array, v: Array, d: Array, t: Array, h: Array, free: FreeStep
     ) -> tuple[tuple[Array, Array], Array]:
-        end = Arrive()(model, q, both, t, h, free.q, d)
+        end = EndPositions()(model, q, both, t, h, free.q, d)
         y = end.q, v
         return model.kept(end.t, y) if model.system.constraints else (y, jnp.zeros((), bool))
 
@@ -124,7 +124,7 @@ class Arrived(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Arrive:
+class EndPositions:
     """Positions at the end of a step, moved by displacements d along velocities: q + h/2 N (v + v+) + N d."""
 
     def __call__(

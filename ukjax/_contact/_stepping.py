@@ -34,26 +34,26 @@ from .._compiler._structured._scalarize import scalarize
 from .._formula._contact_newton import ContactSolution
 from .._misc._errors import InputError, Untranslatable
 from .._misc._left_to_xla import LeftToXLA, because
-from .._misc._linear import scanned
-from .._misc._types import by_precision
+from .._misc._linear import scan_packed
+from .._misc._types import choose_by_precision
 from .._motion._model import Model
+from ._contact_kinematics import passing
 from ._history import ContactHistory
-from ._impulses import ImpulseRows, struck
+from ._impulses import ImpulseRows, solve_impulses
 from ._kinds import kinds_of
 from ._moreau import ContactStep
-from ._parts import of_model
-from ._passing import passing
-from ._penetration import Apart, Gaps, pushed_out
+from ._parts import evaluate_model_part
+from ._penetration import Apart, Gaps, solve_push_out
 from ._rows import Coefficients, ContactLayout
 from ._run_steps import StepsRun, run_steps
-from ._step import Arrive, Prepare, arrival, free_step
+from ._step import EndPositions, MidpointStage, arrival, free_step
 from ._uniqueness import ambiguous_state
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
 
 
-class March(NamedTuple):
+class TimeSteppingRun(NamedTuple):
     """A motion by time stepping, at its k saved times.
 
     - `t`, `q`, `v`: saved times (k,), infinite where they were not reached, and states (k, n_q), (k, n), there the last.
@@ -84,7 +84,7 @@ class March(NamedTuple):
     left: LeftToXLA = LeftToXLA()
 
 
-class Moved(NamedTuple):
+class StepResult(NamedTuple):
     """What a step leaves: positions, velocities, impulses and modes, 1 for contacts that were struck fast (n,), and
     whether the state is off the bilateral rows."""
 
@@ -120,7 +120,7 @@ def steps_within(t0: float, t1: float, h: float) -> int:
     return max(1, math.ceil((t1 - t0) / h * (1 - 1e-12)))
 
 
-def _before(layout: ContactLayout, q: Array, v: Array) -> _Step:
+def _make_initial_step(layout: ContactLayout, q: Array, v: Array) -> _Step:
     """What there is before a first step."""
     p, none, zero = jnp.zeros(len(layout.owner), q.dtype), jnp.zeros(len(layout.contacts), bool), jnp.int32(0)
     return _Step(
@@ -135,7 +135,7 @@ def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Arr
     return ContactStep(kinds, layout, v.size, free_step(model), arrival(model), system.kinematics)
 
 
-def _differentiated(
+def _run_with_derivatives(
     given: Any, by_list: Callable[..., Any], finish: Callable[..., Any], by_arrays: Callable[..., Any]
 ) -> tuple[Any, LeftToXLA]:
     """What `finish` makes of a function of pytrees, as a program of scalars; its derivatives are those of another one,
@@ -183,18 +183,18 @@ def one_step(
     def by_arrays(
         model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array
     ) -> tuple[Array, Array]:
-        end = _advanced(model, layout, coefficients, h, _before(layout, *y), t)
+        end = _take_step(model, layout, coefficients, h, _make_initial_step(layout, *y), t)
         return ended(end.q, end.v)
 
     given = model.ready(), coefficients, t, y, h
-    return _differentiated(given, by_list, lambda end, *_: end, by_arrays)[0]
+    return _run_with_derivatives(given, by_list, lambda end, *_: end, by_arrays)[0]
 
 
-def _advanced(
+def _take_step(
     model: Model, layout: ContactLayout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> _Step:
     """One step from time t; nothing of a run that has ended."""
-    q, v, found, fast, off = _moved(model, layout, coefficients, h, last, t)
+    q, v, found, fast, off = _solve_step(model, layout, coefficients, h, last, t)
     p, residual, solver_steps, *modes = found
     closed, sliding = (mode > 0 for mode in modes)
     finite = last.finite & jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)) & jnp.all(jnp.isfinite(p))
@@ -208,33 +208,33 @@ def _advanced(
 
 def _idle(last: _Step, layout: ContactLayout) -> _Step:
     """A step of a run that has ended: the state stays, and nothing happens."""
-    start = _before(layout, last.q, last.v)
+    start = _make_initial_step(layout, last.q, last.v)
     return last._replace(**{name: getattr(start, name) for name in ("struck", "residual", "solver_steps")})
 
 
-def _moved(
+def _solve_step(
     model: Model, layout: ContactLayout, coefficients: Coefficients, h: Array, last: _Step, t: Array
-) -> Moved:
+) -> StepResult:
     """The end of a step, without penetration and on the bilateral rows."""
-    x = of_model(Prepare(layout), model, last.q, last.v, t, h, *coefficients)
+    x = evaluate_model_part(MidpointStage(layout), model, last.q, last.v, t, h, *coefficients)
     going = (last.finite & ~last.off).astype(x.active.dtype)  # a run that has ended has nothing to solve
     rows, laws = ImpulseRows(x.J, x.W), (coefficients.friction, coefficients.limit * h)
     still = jnp.zeros_like(x.free)
-    found, change = struck(layout.contacts, rows, still, x.u, laws, x.active * going, last.p)
+    found, change = solve_impulses(layout.contacts, rows, still, x.u, laws, x.active * going, last.p)
     v_end = x.free + change
 
     def at(d: Array, pi: Array) -> tuple[Array, Array, Array, Apart]:
-        end = of_model(Arrive(), model, last.q, last.v + v_end, t, h, x.middle, d)
+        end = evaluate_model_part(EndPositions(), model, last.q, last.v + v_end, t, h, x.middle, d)
         y, off = (end.q, v_end), jnp.zeros((), bool)
         (q, v), off = model.kept(end.t, y) if model.system.constraints else (y, off)
-        return q, v, off, of_model(Gaps(layout), model, q, v, end.t, pi)
+        return q, v, off, evaluate_model_part(Gaps(layout), model, q, v, end.t, pi)
 
-    d = pushed_out(lambda d, pi: at(d, pi)[3], layout, rows, v_end.size) if len(layout.normals) else still
+    d = solve_push_out(lambda d, pi: at(d, pi)[3], layout, rows, v_end.size) if len(layout.normals) else still
     q, v, off, _ = at(d, jnp.zeros_like(last.p))
-    return Moved(q, v, found, x.fast, off)
+    return StepResult(q, v, found, x.fast, off)
 
 
-def march(
+def run_time_stepping(
     model: Model,
     layout: ContactLayout,
     coefficients: Coefficients,
@@ -246,7 +246,7 @@ def march(
     room: int | None = None,
     most_impacts: int = 100,
     stops: bool = True,
-) -> March:
+) -> TimeSteppingRun:
     """The motion by equal time steps, as the module's docstring says; for use inside `jit`, `vmap` and `grad`.
 
     Saved states between steps are interpolated linearly, and projected onto the bilateral rows; forces there are impulses
@@ -263,7 +263,7 @@ def march(
     q0, t0 = y0[0], jnp.asarray(span[0], y0[0].dtype)
     count = jnp.asarray(steps)
     h = (jnp.asarray(span[1], q0.dtype) - t0) / count.astype(q0.dtype)
-    unsolved = by_precision(q0.dtype, *_UNSOLVED)
+    unsolved = choose_by_precision(q0.dtype, *_UNSOLVED)
 
     def by_list(
         model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
@@ -271,10 +271,10 @@ def march(
         step, grid = contact_step(model, layout, t0, *y0), (t0, h, count)
         return run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops)
 
-    def finish(found: StepsRun, *given: Any) -> March:
+    def finish(found: StepsRun, *given: Any) -> TimeSteppingRun:
         model, _, y0, t0, h, _, ts = given
-        t, there, t_end = _until(ts, (t0, h), found.off, found.steps)
-        told = _told(layout, found, (t, t_end), y0, most_impacts)
+        t, there, t_end = _clip_saved_times(ts, (t0, h), found.off, found.steps)
+        told = _assemble_run(layout, found, (t, t_end), y0, most_impacts)
         if not model.system.constraints:
             return told
         # By the code that the start is projected by, which is large: once is enough for it to be in a program.
@@ -283,8 +283,8 @@ def march(
 
     def by_arrays(
         model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
-    ) -> March:
-        return _marched_by_arrays(
+    ) -> TimeSteppingRun:
+        return _run_by_arrays(
             model,
             layout,
             coefficients,
@@ -297,11 +297,13 @@ def march(
         )
 
     given = model.ready(), coefficients, y0, t0, h, count, ts
-    found, left = _differentiated(given, by_list, finish, by_arrays)
+    found, left = _run_with_derivatives(given, by_list, finish, by_arrays)
     return found._replace(left=left)
 
 
-def _until(ts: Array, grid: tuple[Array, Array], off: Array, steps: Array) -> tuple[Array, Array, Array]:
+def _clip_saved_times(
+    ts: Array, grid: tuple[Array, Array], off: Array, steps: Array
+) -> tuple[Array, Array, Array]:
     """Saved times, infinite after the end of a run that stopped; the same, at the end instead; and that end."""
     t0, h = grid
     t_end = jnp.where(off, t0 + h * steps.astype(h.dtype), jnp.inf)
@@ -309,9 +311,9 @@ def _until(ts: Array, grid: tuple[Array, Array], off: Array, steps: Array) -> tu
     return jnp.where(ts <= t_end + 1e-9 * h, there, jnp.inf), there, t_end
 
 
-def _told(
+def _assemble_run(
     layout: ContactLayout, found: StepsRun, t: tuple[Array, Array], y0: tuple[Array, Array], most: int
-) -> March:
+) -> TimeSteppingRun:
     """What a run over a list of contacts has found."""
     ts, t_end = t
     k, n, m, saved, impacts = ts.size, len(layout.contacts), len(layout.owner), found.saved, found.impacts
@@ -338,7 +340,9 @@ def _told(
         x.astype(jnp.int32) for x in (found.solver_steps, found.num_impacts, found.unsolved, found.steps)
     )
     ended = ~found.finite, steps
-    return March(ts, t_end, q, v, push, history, found.residual, solver_steps, count, unsolved, *ended)
+    return TimeSteppingRun(
+        ts, t_end, q, v, push, history, found.residual, solver_steps, count, unsolved, *ended
+    )
 
 
 def _history_of(layout: ContactLayout, most: int, **found: Array) -> ContactHistory:
@@ -360,7 +364,7 @@ def _history_of(layout: ContactLayout, most: int, **found: Array) -> ContactHist
     )
 
 
-def _marched_by_arrays(
+def _run_by_arrays(
     model: Model,
     layout: ContactLayout,
     coefficients: Coefficients,
@@ -371,13 +375,13 @@ def _marched_by_arrays(
     most_impacts: int,
     *,
     stops: bool,
-) -> March:
+) -> TimeSteppingRun:
     """The same run by operations on arrays, which JAX differentiates."""
     (t0, h, steps), q0 = grid, y0[0]
-    model, start = model.ready(), _before(layout, *y0)
+    model, start = model.ready(), _make_initial_step(layout, *y0)
 
     def one(last: _Step, i: Array) -> _Step:
-        step = _advanced(model, layout, coefficients, h, last, t0 + h * i)
+        step = _take_step(model, layout, coefficients, h, last, t0 + h * i)
         return step._replace(off=step.off & stops)
 
     idle = lambda last, i: _idle(last, layout)
@@ -387,19 +391,21 @@ def _marched_by_arrays(
         return new, new
 
     numbers = jnp.arange(steps if room is None else room, dtype=q0.dtype)
-    end, taken = scanned(advanced, start, numbers)
+    end, taken = scan_packed(advanced, start, numbers)
     stopped = jnp.concatenate([start.off[None], taken.off[:-1]]) | ~taken.finite
     count = jnp.sum((numbers < steps) & ~stopped).astype(jnp.int32)
-    t, ts, t_end = _until(ts, (t0, h), end.off, count)
-    q, v = _saved(model, y0, taken, t0, h, ts)
+    t, ts, t_end = _clip_saved_times(ts, (t0, h), end.off, count)
+    q, v = _interpolate_states(model, y0, taken, t0, h, ts)
     history, push = _history(model, layout, coefficients, taken, (t0, h), (ts, q, v), most_impacts)
     residual, struck = taken.residual, jnp.any(taken.struck, axis=1)
-    unsolved = jnp.sum(residual > by_precision(q0.dtype, *_UNSOLVED))
+    unsolved = jnp.sum(residual > choose_by_precision(q0.dtype, *_UNSOLVED))
     solver_steps, impacts, unsolved = (
         jnp.sum(x).astype(jnp.int32) for x in (taken.solver_steps, struck, unsolved)
     )
     worst, diverged = jnp.max(residual), ~end.finite
-    return March(t, t_end, q, v, push, history, worst, solver_steps, impacts, unsolved, diverged, count)
+    return TimeSteppingRun(
+        t, t_end, q, v, push, history, worst, solver_steps, impacts, unsolved, diverged, count
+    )
 
 
 def _step_of(taken: _Step, t0: Array, h: Array, ts: Array) -> tuple[Array, Array]:
@@ -410,7 +416,7 @@ def _step_of(taken: _Step, t0: Array, h: Array, ts: Array) -> tuple[Array, Array
     return step.astype(jnp.int32), place - step
 
 
-def _saved(
+def _interpolate_states(
     model: Model, y0: tuple[Array, Array], taken: _Step, t0: Array, h: Array, ts: Array
 ) -> tuple[Array, Array]:
     """States at saved times."""
@@ -421,7 +427,7 @@ def _saved(
     if not model.system.constraints:
         return y
     # One after the other, by the code that the start is projected by: as a batch it would be compiled once more.
-    return scanned(lambda _, x: ((), model.project(*x)), (), (ts, y))[1]
+    return scan_packed(lambda _, x: ((), model.project(*x)), (), (ts, y))[1]
 
 
 def _ambiguous(
@@ -450,7 +456,7 @@ def _history(
     step, _ = _step_of(taken, t0, h, ts)
     force = taken.p[step] / h
     modes = taken.closed[step], taken.sliding[step]
-    seen = jax.vmap(lambda *x: of_model(passing, model, *x))(ts, q, v, jnp.zeros_like(v))
+    seen = jax.vmap(lambda *x: evaluate_model_part(passing, model, *x))(ts, q, v, jnp.zeros_like(v))
     struck = jnp.any(taken.struck, axis=1)
     found = jnp.nonzero(struck, size=most, fill_value=struck.size)[0]
     there = found < struck.size

@@ -18,12 +18,12 @@ from jaxtyping import Array, Float
 
 from .._formula._contact_newton import ContactSolution
 from .._formula._contact_problem import ContactData, ContactRows, rows_of
-from .._misc._types import by_precision
+from .._misc._types import choose_by_precision
 from .._motion._model import Model
-from ._modes import Mode, distributed, gap_tolerance, held_rows, of_rows, still
-from ._parts import Means, of_contacts, of_contacts_on_arrays, of_model
-from ._passing import passing
-from ._rows import Coefficients, ContactLayout, ContactState, pushed_by
+from ._contact_kinematics import passing
+from ._modes import Mode, build_force_map, gap_tolerance, held_rows, spread_to_tangents, still
+from ._parts import ContactContext, evaluate_contact_part, evaluate_model_part, evaluate_part_on_arrays
+from ._rows import Coefficients, ContactLayout, ContactState, with_push
 
 # What counts beside the largest: rounding of a solution by a pull of 1e-9 is far below, what moves a table far above.
 COUNTS = (1e-5, 1e-2)
@@ -34,11 +34,11 @@ def _generic(m: int, dtype: jnp.dtype) -> Array:
     return 1 + 0.5 * jnp.cos(jnp.arange(m, dtype=dtype) ** 2)
 
 
-def _exchangeable(means: Means, contact: ContactState, mode: Mode) -> Float[Array, " n"]:
+def _exchangeable(means: ContactContext, contact: ContactState, mode: Mode) -> Float[Array, " n"]:
     """1 for dependent contacts among which forces may be exchanged, so that the motion changes."""
     rows, dtype = rows_of(means.layout.contacts, contact.u.dtype), contact.u.dtype
-    counts, held = by_precision(dtype, *COUNTS), held_rows(means.layout, mode)
-    S, _ = distributed(rows, mode, contact.u, means.coefficients)
+    counts, held = choose_by_precision(dtype, *COUNTS), held_rows(means.layout, mode)
+    S, _ = build_force_map(rows, mode, contact.u, means.coefficients)
     K, some = held[:, None] * (contact.G @ S), held * _generic(held.size, dtype)
     none = some - means.solve(K, K @ some)
     size, moved = (jnp.max(jnp.abs(x), initial=0) for x in (none, contact.G @ (S @ none)))
@@ -48,7 +48,7 @@ def _exchangeable(means: Means, contact: ContactState, mode: Mode) -> Float[Arra
 
 
 def _bistable(
-    means: Means, contact: ContactState, mode: Mode, p: Array, touching: Array
+    means: ContactContext, contact: ContactState, mode: Mode, p: Array, touching: Array
 ) -> Float[Array, " n"]:
     """1 for sliding contacts that may be open as well as closed."""
     rows, dtype = rows_of(means.layout.contacts, contact.u.dtype), contact.u.dtype
@@ -59,13 +59,13 @@ def _bistable(
     response = jnp.sum(rows.normal * (own @ contact.G), axis=1)
     leaving = (1 - mode.closed) * (rows.normal @ (contact.rate + contact.G @ p))
     free = leaving - response * (rows.normal @ p)  # how it would leave without its own force
-    counts, size = by_precision(dtype, *COUNTS), jnp.max(jnp.abs(contact.rate), initial=0)
+    counts, size = choose_by_precision(dtype, *COUNTS), jnp.max(jnp.abs(contact.rate), initial=0)
     softer = response < -counts * jnp.diagonal(rows.normal @ contact.G @ rows.normal.T)
     return jnp.where(slides & softer & (free > counts * size), 1, 0).astype(dtype)
 
 
 def ambiguous(
-    means: Means, contact: ContactState, mode: Mode, p: Array, touching: Array
+    means: ContactContext, contact: ContactState, mode: Mode, p: Array, touching: Array
 ) -> Float[Array, " n"]:
     """1 for contacts of which other forces obey the laws as well, and would move the system otherwise."""
     if not means.layout.contacts:  # a run with resets alone
@@ -75,7 +75,7 @@ def ambiguous(
 
 
 def ambiguous_impact(
-    means: Means, contact: ContactState, p: Array, closed: Array, sliding: Array
+    means: ContactContext, contact: ContactState, p: Array, closed: Array, sliding: Array
 ) -> Float[Array, " n"]:
     """The same of the impulses of an impact, among dependent contacts."""
     if not means.layout.contacts:
@@ -84,7 +84,7 @@ def ambiguous_impact(
     rows, dtype = rows_of(means.layout.contacts, p.dtype), p.dtype
     u = contact.u + contact.G @ p
     size = jnp.max(jnp.diagonal(contact.G), initial=0) * (rows.normal @ p)
-    struck = (size > by_precision(dtype, *COUNTS) * (1 + jnp.max(jnp.abs(u), initial=0))).astype(dtype)
+    struck = (size > choose_by_precision(dtype, *COUNTS) * (1 + jnp.max(jnp.abs(u), initial=0))).astype(dtype)
     mode = _mode_of(rows, means.coefficients, u, closed * struck, sliding)
     return _exchangeable(means, contact._replace(u=u), mode)
 
@@ -96,7 +96,7 @@ def ambiguous_impulses(layout: tuple, data: ContactData, found: ContactSolution)
     coefficients = Coefficients(jnp.zeros_like(mu), mu, c)
     contact = ContactState(rows.normal @ u, u, zero, zero, zero, G, zero, zero, zero)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
-    return of_contacts(
+    return evaluate_contact_part(
         ambiguous, ContactLayout((), layout, ()), coefficients, contact, mode, found.p, closed * sliding
     )
 
@@ -105,7 +105,9 @@ def _mode_of(rows: ContactRows, coefficients: Coefficients, u: Array, closed: Ar
     rough = ((coefficients.friction > 0) | (coefficients.limit > 0)).astype(u.dtype)
     square = rows.tangent @ (u * u)
     length = jnp.sqrt(jnp.where(square > 0, square, 1))
-    return Mode(closed, closed * (1 - sliding) * rough, of_rows(rows, closed * sliding / length) * u)
+    return Mode(
+        closed, closed * (1 - sliding) * rough, spread_to_tangents(rows, closed * sliding / length) * u
+    )
 
 
 def ambiguous_state(
@@ -118,14 +120,14 @@ def ambiguous_state(
     """The same of a state by time stepping."""
     t, q, v = state
     rows, (p, closed, sliding) = rows_of(layout.contacts, q.dtype), found
-    equations = pushed_by(model, jnp.zeros_like(v)).equations(t, q, v)
+    equations = with_push(model, jnp.zeros_like(v)).equations(t, q, v)
     accelerated = lambda Q: model.formula.solve(dataclasses.replace(equations, Q=Q)).a
     a, change = jax.linearize(accelerated, equations.Q)
-    gap, u, rate, J = of_model(passing, model, t, q, v, a)
+    gap, u, rate, J = evaluate_model_part(passing, model, t, q, v, a)
     response = jax.vmap(change)(J).T
     contact = ContactState(gap, u, J, response, response, J @ response, v, a, rate)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
     parting = rows.normal @ u
     touches = (gap <= gap_tolerance(t, q, parting)) & (parting <= still(q.dtype))
     touching = jnp.where(closed > 0, sliding, touches.astype(q.dtype))
-    return of_contacts_on_arrays(ambiguous, layout, coefficients, contact, mode, p, touching)
+    return evaluate_part_on_arrays(ambiguous, layout, coefficients, contact, mode, p, touching)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._contact_problem import rows_of
+from ._contact_dynamics import ContactDynamics, RanOut, State, flow
 from ._modes import Approach, Margins, Mode
-from ._touching import RanOut, State, Touching, flow
 
 _WITHIN = (0.25, 0.5, 0.75)  # of a step, where margins are looked at besides its end
 _NARROW = 2.0**-14  # of a step: then Newton's method starts
@@ -41,7 +41,7 @@ class Watched(NamedTuple):
     last: Array
 
 
-def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: State) -> Watched:
+def watch_step(args: ContactDynamics, t0: Array, t1: Array, y0: State, curve: Curve, y1: State) -> Watched:
     """What happens in a step from t0 to t1, which has no derivative; nor should what is given."""
     parts = jnp.array((0.0, *_WITHIN, 1.0), t0.dtype)
     within = jax.vmap(curve)(parts[1:-1])
@@ -91,7 +91,7 @@ class _March(NamedTuple):
 
 
 def _first_touch(
-    args: Touching,
+    args: ContactDynamics,
     near: Approach,
     open_ones: tuple[Array, Array],
     step: tuple[Array, Array],
@@ -132,8 +132,8 @@ def _first_touch(
     return m.s, m.s + m.h, m.touches
 
 
-def _bracketed(
-    args: Touching, found: Watched, t0: Array, t1: Array, y0: State, curve: Curve
+def _bracket_event(
+    args: ContactDynamics, found: Watched, t0: Array, t1: Array, y0: State, curve: Curve
 ) -> tuple[Array, Array]:
     """Nearly the part of the step at which a margin runs out, and which margin it is."""
 
@@ -175,7 +175,7 @@ class InnerSteps(NamedTuple):
     - `curve`: the states of one (dense, t0, t1) -> Curve.
     """
 
-    one: Callable[[Touching, Array, Array, State], Stepped]
+    one: Callable[[ContactDynamics, Array, Array, State], Stepped]
     curve: Callable[[Any, Array, Array], Curve]
 
 
@@ -212,8 +212,8 @@ def _to_zero(t: Array, slack: Array, rate: Array) -> Array:
     return jnp.maximum(slack, moment(t) * jnp.abs(rate))
 
 
-def _searched(
-    args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: InnerSteps, dense: Any
+def _locate_event(
+    args: ContactDynamics, found: Watched, t0: Array, t1: Array, y0: State, steps: InnerSteps, dense: Any
 ) -> tuple[Array, Array, Array, Array]:
     """When a margin runs out, which it is, the rate at which it does, and whether it jumps below zero: then the last
     time before."""
@@ -236,7 +236,7 @@ def _searched(
         t = jnp.where(done, s.t, jnp.where(good, newton, jnp.where(near, s.t, 0.5 * (lower + upper))))
         return _Search(t, lower, upper, jnp.abs(t - s.t), rate, s.near | near, done, s.tries + 1)
 
-    part, k = _bracketed(args, found, t0, t1, y0, steps.curve(dense, t0, t1))
+    part, k = _bracket_event(args, found, t0, t1, y0, steps.curve(dense, t0, t1))
     # A quarter to both sides: a step that ends there may differ from what is interpolated.
     start, lower, upper = (
         t0 + x * (t1 - t0) for x in (part, *jnp.clip(part + jnp.array((-0.25, 0.25)), 0, 1))
@@ -259,7 +259,7 @@ def _ran_out(t: Array, margins: Margins, mode: Mode, which: Array, rate: Array) 
 
 
 def first_event(
-    args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: InnerSteps, whole: Stepped
+    args: ContactDynamics, found: Watched, t0: Array, t1: Array, y0: State, steps: InnerSteps, whole: Stepped
 ) -> tuple[Array, Array, Stepped, Array, RanOut]:
     """When the first margin runs out, differentiable and not, the step that ends there, the rate at which it does, and
     what does.
@@ -268,7 +268,7 @@ def first_event(
     derivatives; between, the step has those of one that ends at the second time.
     """
     of, *given = constant((args, found, t0, t1, y0))
-    t, k, rate, jumps = constant(_searched(of, *given, steps=steps, dense=constant(whole.dense)))
+    t, k, rate, jumps = constant(_locate_event(of, *given, steps=steps, dense=constant(whole.dense)))
     jumps = found.happens & jumps
     t, rate = jnp.where(found.happens, t, t1), jnp.where(found.happens, rate, 0)
     step = steps.one(args, t0, t, y0)
@@ -286,7 +286,7 @@ def first_event(
     return t + moved, t, step._replace(y=y), jnp.where(jumps, -jnp.inf, rate), ran_out
 
 
-def _edge_time(args: Touching, t: Array, y: State, dq: Array) -> Array:
+def _edge_time(args: ContactDynamics, t: Array, y: State, dq: Array) -> Array:
     """Zero, with the derivative of the time at which a gap or a slip gets another curvature, as where a ball leaves a
     face for an edge.
 

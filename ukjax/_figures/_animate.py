@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._compiler import at_states
+from .._compiler import evaluate_at_states
 from .._misc._arguments import require_between, require_instance
 from .._misc._errors import InputError, missing_extra
 from .._misc._paths import as_path, replacing
 from .._system._problem import Problem
-from ._moving import at_frames, drawn
+from ._moving import compute_drawing, interpolate_frames
 from ._plot import STYLE
 
 if TYPE_CHECKING:
@@ -85,13 +85,15 @@ def animate(
     require_instance("problem", problem, Problem, "uk.models.pendulum()")
     for name, x in (("speed", speed), ("fps", fps)):
         require_between(name, x, 0, np.inf)
-    lines, points = at_states(drawn, problem, t, q)
+    lines, points = evaluate_at_states(compute_drawing, problem, t, q)
     if not lines and not points:
         raise InputError(
             f"there is nothing to draw of {problem.name}: its system has no drawing and its Problem no points."
         )
     frames = np.linspace(t[0], t[-1], max(2, round((t[-1] - t[0]) / speed * fps) + 1))
-    lines, points = ({k: at_frames(frames, t, x) for k, x in each.items()} for each in (lines, points))
+    lines, points = (
+        {k: interpolate_frames(frames, t, x) for k, x in each.items()} for each in (lines, points)
+    )
     with rc_context(STYLE):
         figure = Figure(figsize=(6.0, 5.0), layout="constrained")
         axes = _axes(figure, [*lines.values(), *points.values()])

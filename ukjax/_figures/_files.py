@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._misc._checksum import AT_END, ATTRIBUTE, digest_of_folder, intact, require_intact_folder, sealed
+from .._misc._checksum import AT_END, ATTRIBUTE, add_checksum, digest_of_folder, intact, require_intact_folder
 from .._misc._errors import InputError, MissingExtraError, missing_extra
 from .._misc._npz import read_npz, write_npz
 from .._misc._paths import as_path, replacing, require_there
@@ -56,7 +56,7 @@ def _from_xarray(dataset: "xarray.Dataset") -> RunTable:
     return RunTable(columns, labels, attributes)
 
 
-def checked_suffix(path: Path) -> str:
+def check_suffix(path: Path) -> str:
     if path.suffix not in (".npz", ".nc", ".zarr", ".csv"):
         raise InputError(
             f"cannot tell the format of '{path}': the name must end in .npz, .nc or .zarr, or, to be read by other "
@@ -74,7 +74,7 @@ def save(table: RunTable, path: str | Path) -> Path:
     format's library.
     """
     path = as_path("path", path)
-    suffix = checked_suffix(path)
+    suffix = check_suffix(path)
     if suffix == ".csv":
         with replacing(path) as partial:
             write_csv(table, partial)
@@ -99,7 +99,7 @@ def _write_netcdf(dataset: "xarray.Dataset", path: Path) -> None:
     content = io.BytesIO()  # in memory: HDF5 ends the process where a disk is full
     dataset.assign_attrs({ATTRIBUTE: AT_END}).to_netcdf(content, engine="h5netcdf")
     with replacing(path) as partial:
-        partial.write_bytes(sealed(content.getvalue()))
+        partial.write_bytes(add_checksum(content.getvalue()))
 
 
 def _write_zarr(dataset: "xarray.Dataset", path: Path) -> None:
@@ -124,7 +124,7 @@ def load(path: str | Path, columns: Layout, results: Container[str]) -> RunTable
     **Raises:** `InputError` if there is none, or it is not such a file.
     """
     path = as_path("path", path)
-    suffix = checked_suffix(path)
+    suffix = check_suffix(path)
     if suffix == ".csv":
         raise InputError(f"'{path}' lacks what a trajectory needs: save it as .npz, .nc or .zarr to read it.")
     require_there(path)

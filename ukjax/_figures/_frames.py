@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._misc._errors import missing_extra
-from .._system._labels import numbered, unique_names
+from .._system._labels import make_indexed_names, unique_names
 from ._table import Column, RunTable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _places(dim: str, size: int, table: RunTable) -> list[str]:
     """What stands in brackets: labels, or numbers where there are none of one's own."""
     labels = table.labels.get(dim)
-    if labels is None or any(labels == list(numbered(x, size)) for x in "qvu"):
+    if labels is None or any(labels == list(make_indexed_names(x, size)) for x in "qvu"):
         return [str(i) for i in range(size)]
     return list(unique_names(labels))
 

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from .._compiler import at_states
-from .._misc._called import called
+from .._compiler import evaluate_at_states
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time
+from .._misc._user_function import call_user_function
 from .._system._problem import Problem
 from .._system._system import innermost
 from ..mechanisms import SpringDamper, Visual
-from ..mechanisms._looks import facing, looks
+from ..mechanisms._default_visuals import facing, looks
 
 _WIDTH = 0.008  # of lines, of the size of what is shown: some five pixels of a window
 _BARS = 7  # lines of at most so many points are bars with balls where they meet, as of a linkage; others are curves
@@ -91,26 +91,26 @@ class Shown(NamedTuple):
     paths: Mapping[str, np.ndarray]
 
 
-def _placed(system: Any, t: Time, q: Coordinates) -> dict[str, Any]:
+def _place_bodies(system: Any, t: Time, q: Coordinates) -> dict[str, Any]:
     """Of each body its rotation, or its angle, its centre, and this in the reference posture."""
     placements = system.placements(t, q)
     return {k: (x.angle if jnp.size(x.p) == 2 else x.R, x.p, x.centre) for k, x in placements.items()}
 
 
-def drawn(problem: Problem, t: Time, q: Coordinates) -> tuple[dict[str, Any], dict[str, Any]]:
+def compute_drawing(problem: Problem, t: Time, q: Coordinates) -> tuple[dict[str, Any], dict[str, Any]]:
     """The lines (p, d) of a system's drawing and the points (d,) of its problem."""
-    points = {} if problem.points is None else called("points", problem.points, t, q)
-    lines = called("drawing", problem.system.drawing, t, q)
+    points = {} if problem.points is None else call_user_function("points", problem.points, t, q)
+    lines = call_user_function("drawing", problem.system.drawing, t, q)
     return lines, {k: x for k, x in points.items() if jnp.size(x) in (2, 3)}
 
 
-def at_frames(times: np.ndarray, t: np.ndarray, values: np.ndarray) -> np.ndarray:
+def interpolate_frames(times: np.ndarray, t: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Values (k, ...) known at t, at other times, by linear interpolation."""
     columns = values.reshape(t.size, -1).T
     return np.stack([np.interp(times, t, x) for x in columns], axis=1).reshape(-1, *values.shape[1:])
 
 
-def _in_space(x: np.ndarray) -> np.ndarray:
+def _embed_in_space(x: np.ndarray) -> np.ndarray:
     """Places and vectors of the plane as ones of space, z = 0."""
     return x if x.shape[-1] == 3 else np.concatenate([x, np.zeros_like(x[..., :1])], axis=-1)
 
@@ -126,7 +126,7 @@ def _turning(times: np.ndarray, t: np.ndarray, turned: np.ndarray) -> Any:
     quaternions = known.as_quat()
     flips = np.einsum("ij,ij->i", quaternions[1:], quaternions[:-1]) < 0
     quaternions[1:] *= np.cumprod(np.where(flips, -1.0, 1.0))[:, None]  # q and -q are one rotation
-    return Rotation.from_quat(at_frames(times, t, quaternions))
+    return Rotation.from_quat(interpolate_frames(times, t, quaternions))
 
 
 def _wxyz(rotation: Any) -> np.ndarray:
@@ -140,16 +140,16 @@ def _bodies(system: Any, t: np.ndarray, q: np.ndarray, times: np.ndarray) -> lis
         visuals.setdefault(visual.body, []).append(visual)
     if not visuals:
         return []
-    places, found = at_states(_placed, system, t, q), []
+    places, found = evaluate_at_states(_place_bodies, system, t, q), []
     for name, shapes in visuals.items():
         turned, p, centre = (np.asarray(x, float) for x in places[name])
         rotation = _turning(times, t, turned)
-        origin = at_frames(times, t, _in_space(p)) - rotation.apply(_in_space(centre[0]))
+        origin = interpolate_frames(times, t, _embed_in_space(p)) - rotation.apply(_embed_in_space(centre[0]))
         found.append(SceneNode(name, tuple(shapes), origin, _wxyz(rotation)))
     return found
 
 
-def _stretched(name: str, visual: Visual, a: np.ndarray, b: np.ndarray) -> SceneNode:
+def _stretch_between(name: str, visual: Visual, a: np.ndarray, b: np.ndarray) -> SceneNode:
     """A shape one long between two places (k, 3) that move."""
     from scipy.spatial.transform import Rotation
 
@@ -163,13 +163,13 @@ def _lines(name: str, line: np.ndarray, width: float, colour: Any, spring: bool)
     """A drawn line (k, p, 3): a spring, bars with balls at their ends, or a curve."""
     count = line.shape[1]
     if spring and count == 2:
-        return [_stretched(name, _coil(name, 1.6 * width, colour), line[:, 0], line[:, 1])]
+        return [_stretch_between(name, _coil(name, 1.6 * width, colour), line[:, 0], line[:, 1])]
     if count > _BARS:
         return [Curve(name, line, width)]
     bar = Visual(name, "cylinder", (width, 1.0), colour=colour)
     ball = Visual(name, "sphere", 1.6 * width, colour=colour)
     still = np.tile([1.0, 0.0, 0.0, 0.0], (len(line), 1))
-    bars = [_stretched(f"{name}/{i + 1}", bar, line[:, i], line[:, i + 1]) for i in range(count - 1)]
+    bars = [_stretch_between(f"{name}/{i + 1}", bar, line[:, i], line[:, i + 1]) for i in range(count - 1)]
     return [*bars, *(SceneNode(f"{name}/end {i}", (ball,), line[:, i], still) for i in range(count))]
 
 
@@ -198,10 +198,10 @@ def arrows(run: Shown, times: np.ndarray, scale: float, size: float, front: floa
     """The force at each joint, an arrow from the joint's point."""
     found = []
     for name, at_point in run.forces.items():
-        point, force = (at_frames(times, run.t, _in_space(x)) for x in at_point)
+        point, force = (interpolate_frames(times, run.t, _embed_in_space(x)) for x in at_point)
         point = point + np.array([0.0, 0.0, front])
         arrow = _arrow(name, 1.5 * _WIDTH * size)
-        found.append(_stretched(f"{FORCES}{name}", arrow, point, point + scale * force))
+        found.append(_stretch_between(f"{FORCES}{name}", arrow, point, point + scale * force))
     return found
 
 
@@ -220,7 +220,7 @@ def corners(part: SceneNode | Curve) -> np.ndarray:
     return (np.concatenate(own) * scale[:, None]) @ turns.swapaxes(1, 2) + part.position[:, None]
 
 
-def of_run(run: Shown, times: np.ndarray) -> Moving:
+def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
     """The bodies of a run, what is drawn of it besides, and the paths of its points.
 
     **Raises:** `InputError` where there is nothing to show.
@@ -228,10 +228,10 @@ def of_run(run: Shown, times: np.ndarray) -> Moving:
     system = innermost(run.problem.system)
     mechanism = getattr(system, "mechanism", None)
     bodies = _bodies(system, run.t, run.q, times)
-    drawing, points = at_states(drawn, run.problem, run.t, run.q)
+    drawing, points = evaluate_at_states(compute_drawing, run.problem, run.t, run.q)
     flat = all(x.shape[-1] == 2 for x in (*drawing.values(), *points.values()))
     known = {node.name for node in bodies}
-    place = lambda x: at_frames(times, run.t, _in_space(x))
+    place = lambda x: interpolate_frames(times, run.t, _embed_in_space(x))
     lines = {k: place(x) for k, x in drawing.items() if k not in known}
     marks = {} if bodies else {k: place(x) for k, x in points.items()}
     at_once = [*map(corners, bodies), *lines.values(), *(x[:, None] for x in marks.values())]

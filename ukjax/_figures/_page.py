@@ -10,7 +10,7 @@ import numpy as np
 
 from .._misc._errors import missing_extra
 from ..mechanisms import GROUND, Visual
-from ..mechanisms._looks import facing
+from ..mechanisms._default_visuals import facing
 from ._moving import FORCES, Curve, SceneNode
 from ._scene import Scene
 
@@ -157,7 +157,7 @@ def page(scene: Scene, title: str) -> str:
     with contextlib.redirect_stdout(io.StringIO()):  # it says where it runs, and that it has stopped
         server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
     try:
-        moved = _drawn(server, scene)
+        moved = _draw_scene(server, scene)
         film = server.get_scene_serializer()
         seconds = scene.seconds / max(scene.times.size - 1, 1)
         for frame in range(scene.times.size):
@@ -171,7 +171,7 @@ def page(scene: Scene, title: str) -> str:
     return text.replace("<title>Viser</title>", f"<title>{html.escape(title)}</title>")
 
 
-def _drawn(server: Any, scene: Scene) -> list[tuple[Any, SceneNode | Curve]]:
+def _draw_scene(server: Any, scene: Scene) -> list[tuple[Any, SceneNode | Curve]]:
     """All of a scene at its first frame; what is moved from there."""
     server.scene.set_up_direction(tuple(scene.up))
     _grid(server.scene, scene)

@@ -8,7 +8,7 @@ import numpy as np
 from .._misc._arguments import require_between
 from .._system._system import innermost
 from ..mechanisms import Gravity
-from ._moving import Curve, SceneNode, Shown, arrows, corners, of_run
+from ._moving import Curve, SceneNode, Shown, arrows, build_moving_parts, corners
 
 _ARROW = (
     0.25  # the arrow of the usual force, of the size of a run; those of impacts may reach beyond the window
@@ -55,7 +55,7 @@ def _up(system: Any, planar: bool) -> np.ndarray:
     return np.array([0.0, 0.0, 1.0])
 
 
-def _shifted(part: SceneNode | Curve, by: np.ndarray) -> SceneNode | Curve:
+def _shift_part(part: SceneNode | Curve, by: np.ndarray) -> SceneNode | Curve:
     if isinstance(part, Curve):
         return part._replace(points=part.points + by)
     return part._replace(position=part.position + by)
@@ -80,7 +80,7 @@ def scene_of(runs: Sequence[Shown], *, speed: float, fps: float) -> Scene:
         require_between(name, x, 0, np.inf)
     start, end = min(run.t[0] for run in runs), max(run.t[-1] for run in runs)
     times = np.linspace(start, end, max(2, round((end - start) / speed * fps) + 1))
-    moving = {run.name: of_run(run, times) for run in runs}
+    moving = {run.name: build_moving_parts(run, times) for run in runs}
     planar = all(x.planar for x in moving.values())
     parts, boxes = {}, {}
     for name, x in moving.items():
@@ -95,7 +95,7 @@ def scene_of(runs: Sequence[Shown], *, speed: float, fps: float) -> Scene:
     captions, moved = [], []
     for i, (name, (low, high)) in enumerate(boxes.items()):
         by = np.array([i * pitch, 0.0, 0.0])
-        parts[name] = [_shifted(part, by) for part in parts[name]]
+        parts[name] = [_shift_part(part, by) for part in parts[name]]
         moved += [low + by, high + by]
         words = f"{name}; arrows: 1 m is {1 / scale:.3g} N" if runs[i].forces else name
         captions.append((words, np.array([(low[0] + high[0]) / 2, low[1], low[2]]) + by))

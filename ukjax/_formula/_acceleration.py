@@ -23,11 +23,20 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._misc._arguments import require_instance
-from .._misc._attached import attached, frozen
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
+from .._misc._tangent_markers import freeze, with_tangent_of
 from .._misc._tolerances import OF_PROJECTED_MASS
-from .._misc._types import Coordinates, Forces, Time, Velocities, as_jax, by_precision, is_traced, module_for
+from .._misc._types import (
+    Coordinates,
+    Forces,
+    Time,
+    Velocities,
+    as_jax,
+    choose_by_precision,
+    is_traced,
+    module_for,
+)
 from .._pseudoinverse import (
     AbstractPseudoinverse,
     Cholesky,
@@ -173,13 +182,13 @@ _factor = jax.jit(inverse_cholesky)
 
 
 @eqx.filter_jit
-def _solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
+def _solve_compiled(formula: AbstractFormula, equations: Equations) -> Acceleration:
     return formula.solve(equations)
 
 
-def solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
+def solve_equations(formula: AbstractFormula, equations: Equations) -> Acceleration:
     """What a formula says of equations that have values; the formula alone is compiled."""
-    return _solved(formula, jax.tree.map(as_jax, equations))
+    return _solve_compiled(formula, jax.tree.map(as_jax, equations))
 
 
 def why_not_finite(
@@ -215,7 +224,7 @@ def why_not_finite(
             f"the acceleration is not unique at t = {t}: [M; A] has rank {np.linalg.matrix_rank(stacked)} of "
             f"{v.size}, so neither inertia nor rows determine some motion; RangeForm gives the least one."
         )
-    rank, m = int(solved(formula, equations).rank), len(rows.names)
+    rank, m = int(solve_equations(formula, equations).rank), len(rows.names)
     return (
         f"the pseudoinverse failed on the {m} rows {', '.join(rows.names)}"
         + (f", of which only {rank} are independent" if 0 <= rank < m else "")
@@ -286,7 +295,7 @@ def require_balance(formula: AbstractFormula, equations: Equations, found: Accel
         return  # the acceleration is not unique, and a force may have nothing that balances it
     force, rows = _out_of_balance(equations, found)
     off = np.abs(force - rows @ np.linalg.lstsq(rows, force, rcond=None)[0]).max(initial=0)
-    if not off < by_precision(M.dtype, *_BALANCED):
+    if not off < choose_by_precision(M.dtype, *_BALANCED):
         raise InputError(
             f"masses are too far apart for {type(formula).__name__}: the forces on some bodies are out of balance by "
             f"{off:.1e} of their size. simulate's default and UdwadiaKalaba take heavy bodies beside light ones; where "
@@ -309,7 +318,7 @@ def is_unbalanced(formula: AbstractFormula, equations: Equations, found: Acceler
         force, rows = _out_of_balance(equations, found)
         rows = rows / jnp.maximum(jnp.max(norms(rows.T), initial=0), jnp.finfo(dtype).tiny)
         off = jnp.max(jnp.abs(force - rows @ (pinv(rows.T, method).matrix.T @ force)), initial=0)
-        return (unique & ~(off < by_precision(dtype, *_BALANCED))).astype(dtype)
+        return (unique & ~(off < choose_by_precision(dtype, *_BALANCED))).astype(dtype)
 
     return jax.lax.cond(_are_far_apart(formula, M), looked_at, lambda: jnp.zeros((), dtype))
 
@@ -341,8 +350,8 @@ def _nearest(
     P, x0 = inverse.matrix, W @ Q
     dx = P @ (b - B @ x0)
     a, multipliers = W.T @ (x0 + dx), P.T @ dx
-    held = map(frozen, (W, B, P, a, multipliers, A @ a - b))
-    return attached(a, _change(M, Q, A, b, *held)), multipliers, dx @ dx, inverse.rank
+    held = map(freeze, (W, B, P, a, multipliers, A @ a - b))
+    return with_tangent_of(a, _change(M, Q, A, b, *held)), multipliers, dx @ dx, inverse.rank
 
 
 def _change(

@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array
 
 from ._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
-from ._loops import add_scaled, add_scaled_within, blank, copied, entry, filled, loop, put
+from ._loops import add_scaled, add_scaled_within, blank, copy_entries, entry, fill_entries, loop, put
 
 Respond = Callable[[Array], Array]
 """What an impulse changes velocities by: W times a vector (v,)."""
@@ -158,7 +158,7 @@ def _cut(
     return _Cut(normal, tangent, r_normal, r_tangent, left, direction, closed, slides)
 
 
-def eliminated(A: Array, m: Array, width: Array, p: Array) -> tuple[Array, Array]:
+def subtract_solution(A: Array, m: Array, width: Array, p: Array) -> tuple[Array, Array]:
     """p less the solution of a linear system, by elimination with pivots as they come; and what becomes of the system."""
 
     def below(j: Array, A: Array) -> Array:
@@ -230,7 +230,7 @@ class _Iteration(NamedTuple):
     def moved(self, u: Array, p: Array) -> Array:
         """u = G p + u'."""
         rows, width = self.contacts.rows, self.width
-        u = copied(u, self.base, rows)
+        u = copy_entries(u, self.base, rows)
         return loop(rows, lambda j, u: add_scaled(u, 0, entry(p, j), self.G, j * width, rows), u)
 
     def violation(self, p: Array, u: Array) -> tuple[Array, Array]:
@@ -318,14 +318,14 @@ class _Iteration(NamedTuple):
         other = jnp.where(failed, jnp.minimum(e * GROW, MOST), e)
         e = jnp.where(done, jnp.maximum(e * SHRINK, LEAST), other)
         back, on = jnp.where(failed, rows, 0), jnp.where(done, rows, 0)
-        p, u = copied(p, centre, back), copied(u, u_centre, back)
-        centre, u_centre = copied(centre, p, on), copied(u_centre, u, on)
+        p, u = copy_entries(p, centre, back), copy_entries(u, u_centre, back)
+        centre, u_centre = copy_entries(centre, p, on), copy_entries(u_centre, u, on)
         A = self.linearized(A, e, (p, u), centre)
-        A, p = eliminated(A, rows, self.width, p)
+        A, p = subtract_solution(A, rows, self.width, p)
         u = self.moved(u, p)
         violation, allowed = self.violation(p, u)
         better = violation < residual
-        best = copied(best, p, jnp.where(better, rows, 0))
+        best = copy_entries(best, p, jnp.where(better, rows, 0))
         return _State(
             p,
             u,
@@ -346,7 +346,11 @@ class _Iteration(NamedTuple):
         new = lambda: blank(p.size, p.dtype)
         u = self.moved(new(), p)
         residual, enough = self.violation(p, u)
-        centre, u_centre, best = copied(new(), p, rows), copied(new(), u, rows), copied(new(), p, rows)
+        centre, u_centre, best = (
+            copy_entries(new(), p, rows),
+            copy_entries(new(), u, rows),
+            copy_entries(new(), p, rows),
+        )
         A = blank(self.G.size, p.dtype)
         start = _State(p, u, centre, u_centre, best, A, zero + FIRST, zero, zero, residual, enough)
         # False for what is not a number: nothing can be found there.
@@ -371,7 +375,7 @@ def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRow
 
     def of_row(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         R, G = state
-        G = filled(G, i * width, 0, m)
+        G = fill_entries(G, i * width, 0, m)
         # One by one, not as an array in memory, of which it would not be known what is zero beside it.
         moved = respond(jnp.stack([entry(J, k * stride + i) for k in range(v)]))
         R = loop(v, lambda k, R: put(R, i * v + k, entry(moved, k)), R)
@@ -395,7 +399,7 @@ def solve_delassus(
     """The impulses of a list of contacts whose Delassus operator is known; what they change is left out."""
     m, dtype = contacts.rows, contacts.u.dtype
     zero = jnp.zeros((), dtype)
-    G = filled(G, room.rows * width, 0, m)  # read for rows that are not there
+    G = fill_entries(G, room.rows * width, 0, m)  # read for rows that are not there
 
     def sizes(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
         trace, speed = so_far

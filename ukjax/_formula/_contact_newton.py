@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._pseudoinverse._kernels import dot
-from ._contact_problem import ContactData, ContactRows, Layout, data_of, inverted, rows_of
+from ._contact_problem import ContactData, ContactRows, Layout, data_of, invert_matrix, rows_of
 
 # Of e; over random problems all from (0.3, 10) to (0.03, 100) take as many steps within 20 %.
 SHRINK, GROW = 0.03, 30.0
@@ -119,7 +119,7 @@ class Scaled(NamedTuple):
     unit: Array
 
 
-def begun(layout: Layout, data: ContactData, guess: Array) -> tuple[Scaled, State]:
+def start_iteration(layout: Layout, data: ContactData, guess: Array) -> tuple[Scaled, State]:
     """The problem scaled, and where the iteration begins."""
     G, u, mu, c = data
     scale, speed = jnp.trace(G) / u.size, jnp.max(jnp.abs(u))
@@ -138,7 +138,7 @@ def goes_on(state: State, tolerance: float) -> Array:
     return (state.residual > jnp.maximum(tolerance, rounding)) & (state.steps < STEPS)
 
 
-def _linearized(
+def _linearize_equation(
     rows: ContactRows, data: ContactData, e: Array, p: Array, u: Array, centre: Array
 ) -> tuple[Array, Array]:
     """F = p - P(p - r u) of G + e 1, and its derivative."""
@@ -155,8 +155,8 @@ def newton_step(layout: Layout, data: ContactData, state: State) -> State:
         jnp.finfo(state.p.dtype).eps,
     )
     largest = lambda x: jnp.max(jnp.abs(x), initial=0)
-    error = largest(_linearized(rows, data, e, p, u, centre)[0])
-    whole = largest(_linearized(rows, data, e, p, u, p)[0])
+    error = largest(_linearize_equation(rows, data, e, p, u, centre)[0])
+    whole = largest(_linearize_equation(rows, data, e, p, u, p)[0])
     done = error < jnp.maximum(NEARER * whole, ROUNDING * eps * _size(p))
     failed = ~done & (state.tries >= TRIES)
     e = jnp.where(done, jnp.maximum(e * SHRINK, LEAST), jnp.where(failed, jnp.minimum(e * GROW, MOST), e))
@@ -164,8 +164,8 @@ def newton_step(layout: Layout, data: ContactData, state: State) -> State:
         (jnp.where(failed, centre, p), jnp.where(failed, u_centre, u)),
         (jnp.where(done, p, centre), jnp.where(done, u, u_centre)),
     )
-    F, J = _linearized(rows, data, e, p, u, centre)
-    p = p - dot(inverted(J), F)
+    F, J = _linearize_equation(rows, data, e, p, u, centre)
+    p = p - dot(invert_matrix(J), F)
     u = dot(data.G, p) + data.u
     residual = _residual(rows, data, p, u)
     better = residual < state.residual
@@ -192,7 +192,7 @@ class ContactSolution(NamedTuple):
     sliding: Array
 
 
-def ended(layout: Layout, scaled: Scaled, state: State) -> ContactSolution:
+def finish_iteration(layout: Layout, scaled: Scaled, state: State) -> ContactSolution:
     """What the iteration has found."""
     data, p = scaled.data, state.best
     rows = rows_of(layout, p.dtype)
@@ -202,12 +202,12 @@ def ended(layout: Layout, scaled: Scaled, state: State) -> ContactSolution:
     return ContactSolution(p * scaled.unit, state.residual, state.steps, *modes)
 
 
-def on_arrays(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:
+def solve_on_arrays(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:
     """The solution by operations on arrays; see `solution`."""
-    scaled, state = begun(layout, data_of(layout, given), guess)
+    scaled, state = start_iteration(layout, data_of(layout, given), guess)
     goes = lambda state: goes_on(state, tolerance)
     step = lambda state: newton_step(layout, scaled.data, state)
-    return ended(layout, scaled, jax.lax.while_loop(goes, step, state))
+    return finish_iteration(layout, scaled, jax.lax.while_loop(goes, step, state))
 
 
 Method = Callable[[Layout, float, Array, Array], ContactSolution]
@@ -228,7 +228,7 @@ def _solution(given: Array, guess: Array, layout: Layout, tolerance: float, meth
 def _(layout: Layout, tolerance: float, method: Method, primals: tuple, tangents: tuple) -> tuple:
     (given, guess), (change, _) = primals, tangents
     p, *others = _solution(given, guess, layout, tolerance, method)
-    dp = changed(layout, data_of(layout, given), data_of(layout, change), p)
+    dp = differentiate_solution(layout, data_of(layout, given), data_of(layout, change), p)
     return (p, *others), (dp, *map(jnp.zeros_like, others))
 
 
@@ -249,14 +249,14 @@ def _sensitivity(rows: ContactRows, data: ContactData, p: Array) -> _Sensitivity
     cut = _cut(rows, data, y)
     # dp = K (moved + E dp), as often as makes up for e where contacts are dependent: each time by e beside G's smallest
     # positive eigenvalue. Eight times are (1 + C) (1 + C^2) (1 + C^4) K moved, C = K E: one product with the change.
-    inverse = inverted(unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit)))
+    inverse = invert_matrix(unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit)))
     again = dot(inverse, cut.by_y * (r * e)[None])
     for _ in range(3):
         inverse, again = inverse + dot(again, inverse), dot(again, again)
     return _Sensitivity(r, y, cut, inverse)
 
 
-def changed(layout: Layout, data: ContactData, d: ContactData, p: Array) -> Array:
+def differentiate_solution(layout: Layout, data: ContactData, d: ContactData, p: Array) -> Array:
     """The change of a solution: its modes stay as they are; J dp = -dF, with the same pull towards zero where contacts
     are dependent.
     """
@@ -266,7 +266,7 @@ def changed(layout: Layout, data: ContactData, d: ContactData, p: Array) -> Arra
     return dot(K, dot(cut.by_bound, bound) - dot(cut.by_y, r * (dot(d.G, p) + d.u)))
 
 
-def on_border(layout: Layout, data: ContactData, p: Array, tolerance: float) -> Array:
+def find_border_contacts(layout: Layout, data: ContactData, p: Array, tolerance: float) -> Array:
     """Which contacts are on the border of two modes, so far as a solution within the tolerance tells (n,)."""
     rows, mean = rows_of(layout, p.dtype), jnp.trace(data.G) / p.size
     (r, y, cut, K), mean = _sensitivity(rows, data, p), jnp.where(mean > 0, mean, 1)

@@ -40,7 +40,7 @@ def rows_in(layout: Layout) -> int:
     return sum(int(normal) + tangents for normal, tangents in layout)
 
 
-def flattened(data: ContactData) -> Array:
+def flatten_problem(data: ContactData) -> Array:
     """A problem as one vector, which a batch of scalar programs passes on as it is."""
     return jnp.concatenate([jnp.ravel(x) for x in data])
 
@@ -71,7 +71,7 @@ def apart(layout: Layout, data: ContactData, active: Array) -> ContactData:
     return ContactData(G, on * u, mu, c)
 
 
-def inverted(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
+def invert_matrix(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
     """A^-1 by Gauss and Jordan with the largest pivots of each column; batches well, unlike LAPACK's."""
     m = A.shape[0]
 
@@ -90,7 +90,7 @@ def inverted(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
     return dot(chosen, both[:, m:])
 
 
-def eliminated(A: Float[Array, "m m"], b: Float[Array, " m"]) -> Float[Array, " m"]:
+def solve_by_elimination(A: Float[Array, "m m"], b: Float[Array, " m"]) -> Float[Array, " m"]:
     """A^-1 b by elimination, written out, with pivots as they come: e keeps them from zero, or is made to."""
     both, above = jnp.concatenate([A, b[:, None]], axis=1), []
     for _ in range(b.size):

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._misc._arguments import number_array
-from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._user_function import call_user_function
 from .._pseudoinverse import GramSchmidt, inverse_cholesky, pinv
 from .._system._constraint import unilateral
 from .._system._rows import Rows, constraint_rows
@@ -49,8 +49,8 @@ def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
 def applied_forces(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, Forces]:
     """The impressed force and the non-ideal constraint force, Q and c of `Equations`, with their shapes checked."""
     of = f"of {type(system).__name__}"
-    Q = _expect("the force", called(f"the force {of}", system.force, t, q, v), (v.size,))
-    c = called(f"the non-ideal force {of}", system.nonideal_force, t, q, v)
+    Q = _expect("the force", call_user_function(f"the force {of}", system.force, t, q, v), (v.size,))
+    c = call_user_function(f"the non-ideal force {of}", system.nonideal_force, t, q, v)
     return Q, jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (v.size,))
 
 
@@ -59,7 +59,7 @@ def mass_matrix(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> Mass
 
     **Raises:** `InputError` for another shape.
     """
-    M = called(f"the mass matrix of {type(system).__name__}", system.mass_matrix, t, q)
+    M = call_user_function(f"the mass matrix of {type(system).__name__}", system.mass_matrix, t, q)
     return _expect("the mass matrix", M, (n, n))
 
 
@@ -98,7 +98,7 @@ def equations_of_motion(
     """
     M = mass_matrix(system, t, q, v.size) if M is None else M
     Q, c = applied_forces(system, t, q, v) if applied is None else applied
-    rate = called(f"`kinematics` of {type(system).__name__}", system.kinematics, t, q, v)
+    rate = call_user_function(f"`kinematics` of {type(system).__name__}", system.kinematics, t, q, v)
     _expect("the rate of the coordinates from `kinematics`", rate, q.shape)
     known = constraint_rows(system, t, q, v) if rows is None else rows
     enforced = eqx.tree_at(lambda r: r.b, known, stabilizer.right_hand_side(known))
@@ -121,7 +121,7 @@ def _friction(
     """
     what = f"the friction force of {type(system).__name__}"
     m = len(equations.rows.b)
-    if called(what, system.friction_force, t, q, v, jnp.zeros(m, v.dtype)) is None:
+    if call_user_function(what, system.friction_force, t, q, v, jnp.zeros(m, v.dtype)) is None:
         return None
     if bad := unilateral(system.constraints):
         raise InputError(
@@ -130,7 +130,7 @@ def _friction(
         )
 
     def friction(multipliers: Array) -> Array:
-        c = called(what, system.friction_force, t, q, v, multipliers)
+        c = call_user_function(what, system.friction_force, t, q, v, multipliers)
         return _expect("the friction force", c, (v.size,))
 
     if m == 0:
@@ -176,5 +176,5 @@ def require_energy(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
 
 def energy_of(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Array | None:
     """The energy [J], with its shape checked, or None where the system has none."""
-    energy = called(f"the energy of {type(system).__name__}", system.energy, t, q, v)
+    energy = call_user_function(f"the energy of {type(system).__name__}", system.energy, t, q, v)
     return None if energy is None else _expect("the energy", energy, ())

@@ -46,12 +46,12 @@ def add_scaled_within(x: Array, to: Any, factor: Array, of: Any, count: Any) -> 
     return loop(jnp.where(factor == 0, 0, count), add, x)
 
 
-def copied(x: Array, y: Array, count: Any) -> Array:
+def copy_entries(x: Array, y: Array, count: Any) -> Array:
     """x with its first entries from y."""
     return loop(count, lambda i, x: put(x, i, entry(y, i)), x)
 
 
-def filled(x: Array, to: Any, value: Any, count: Any) -> Array:
+def fill_entries(x: Array, to: Any, value: Any, count: Any) -> Array:
     """x with entries from a place on set to a value."""
     return loop(count, lambda i, x: put(x, to + i, value), x)
 

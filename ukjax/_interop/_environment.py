@@ -19,12 +19,12 @@ from .._misc._arguments import (
     require_function,
     whole_number,
 )
-from .._misc._called import called
-from .._misc._errors import InputError, missing_extra, shown
+from .._misc._errors import InputError, format_value, missing_extra
 from .._misc._types import Coordinates, Forces, Time, Velocities
+from .._misc._user_function import call_user_function
 from .._motion._project import Projection, project
 from .._run._step import step
-from .._system._driven import Driven
+from .._system._driven import DrivenSystem
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -84,7 +84,9 @@ def _split(key: Any) -> Array:
     try:
         return jax.random.split(key)
     except TypeError as error:
-        raise InputError(f"key must be a random key, such as jax.random.key(0), got {shown(key)}.") from error
+        raise InputError(
+            f"key must be a random key, such as jax.random.key(0), got {format_value(key)}."
+        ) from error
 
 
 def _scalar(name: str, value: Any) -> Array:
@@ -184,9 +186,9 @@ class Environment(eqx.Module):
         **Returns:** the state; `observation` shows what is seen of it.
         """
         key, draw = _split(key)
-        start = called("sample", self.sample, draw)
+        start = call_user_function("sample", self.sample, draw)
         if not isinstance(start, tuple | list) or len(start) != 2:
-            raise InputError(f"sample must return the pair (q, v), got {shown(start)}.")
+            raise InputError(f"sample must return the pair (q, v), got {format_value(start)}.")
         q, v = project(self.system, self.t0, *start)
         return EnvironmentState(jnp.asarray(self.t0, q.dtype), q, v, jnp.asarray(0, jnp.int32), key)
 
@@ -198,14 +200,14 @@ class Environment(eqx.Module):
         - `state`: from `reset` or `step`.
         """
         require_state(state)
-        return called("observe", self.observe, state.t, state.q, state.v)
+        return call_user_function("observe", self.observe, state.t, state.q, state.v)
 
     def _reached(self, state: EnvironmentState, action: Array, substeps: int) -> tuple[Array, Array, Any]:
         """(q, v) after a step, and the action as numbers."""
         require_state(state)
         numbers = partial(number_array, "action")
         action = numbers(action) if isinstance(self.apply, InputForce) else jax.tree.map(numbers, action)
-        driven = Driven(self.system, self.apply, action)
+        driven = DrivenSystem(self.system, self.apply, action)
         options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
         h = jnp.asarray(self.dt, state.q.dtype) / substeps
 
@@ -244,8 +246,8 @@ class Environment(eqx.Module):
         q, v, action = self._reached(state, action, self.substeps)
         steps = state.steps + 1
         t = jnp.asarray(self.t0, q.dtype) + steps.astype(q.dtype) * jnp.asarray(self.dt, q.dtype)
-        reward = _scalar("reward", called("reward", self.reward, t, q, v, action))
-        done = _scalar("done", called("done", self.done, t, q, v)).astype(bool)
+        reward = _scalar("reward", call_user_function("reward", self.reward, t, q, v, action))
+        done = _scalar("done", call_user_function("done", self.done, t, q, v)).astype(bool)
         done = done | ~(jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)))
         return EnvironmentState(t, q, v, steps, state.key), reward, done, steps >= self.horizon
 

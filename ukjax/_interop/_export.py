@@ -11,11 +11,11 @@ from jax.extend.core import jaxpr_as_fun
 
 from .._compiler import to_leave_process
 from .._misc._arguments import all_of, number_array, one_of, whole_number
-from .._misc._called import called
 from .._misc._checks import nan_for_errors
-from .._misc._checksum import AT_END, intact, sealed
-from .._misc._errors import InputError, missing_extra, shown
+from .._misc._checksum import AT_END, add_checksum, intact
+from .._misc._errors import InputError, format_value, missing_extra
 from .._misc._paths import as_path, replacing, require_there
+from .._misc._user_function import call_user_function
 from .._run._results import RESULTS
 from .._run._tables import COLUMNS
 from .._run._trajectory import Trajectory
@@ -80,7 +80,7 @@ def export(
     _require_flatbuffers("export()")
     path = as_path("path", path)
     if not callable(function):
-        raise InputError(f"function must be a function of arrays, got {shown(function)}.")
+        raise InputError(f"function must be a function of arrays, got {format_value(function)}.")
     platforms = all_of("platforms", (platforms,) if isinstance(platforms, str) else platforms, str, "'cpu'")
     for platform in platforms:
         one_of("each of the platforms", platform, _PLATFORMS)
@@ -88,7 +88,7 @@ def export(
     shapes = jax.tree.map(_shape, arguments)
 
     def run(*arrays: Any) -> Any:
-        outputs = called("function", function, *arrays)
+        outputs = call_user_function("function", function, *arrays)
         return jax.tree.map(_result, outputs, is_leaf=lambda x: isinstance(x, Trajectory))
 
     with to_leave_process():
@@ -105,7 +105,7 @@ def export(
         except NotImplementedError as error:
             raise InputError(f"function cannot be exported: {error}.") from error
     with replacing(path) as partial:
-        partial.write_bytes(sealed(bytes(data)))
+        partial.write_bytes(add_checksum(bytes(data)))
     return path
 
 
@@ -136,10 +136,10 @@ def load_exported(path: str | Path) -> Callable[..., Any]:
         raise InputError(
             f"{path} takes 64-bit arguments: first call jax.config.update('jax_enable_x64', True)."
         )
-    return _checked(exported, path)
+    return _wrap_exported(exported, path)
 
 
-def _checked(exported: jax.export.Exported, path: Path) -> Callable[..., Any]:
+def _wrap_exported(exported: jax.export.Exported, path: Path) -> Callable[..., Any]:
     """The function, with an error in words for arguments it was not written for."""
     compiled = jax.jit(exported.call)
     takes = [f"{x.dtype} {x.shape}" for x in exported.in_avals]

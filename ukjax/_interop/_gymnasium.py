@@ -90,7 +90,7 @@ class Copies:
         return actions
 
 
-def _checked_seed(seed: int | None) -> int | None:
+def _check_seed(seed: int | None) -> int | None:
     return None if seed is None else whole_number("seed", seed, 0, 2**128)
 
 
@@ -118,7 +118,7 @@ class VectorEnvironment(gym.vector.VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=_checked_seed(seed))
+        super().reset(seed=_check_seed(seed))
         self._over = jnp.zeros(self.num_envs, bool)
         return self._copies.reset(self.np_random), {}
 
@@ -148,7 +148,7 @@ class SingleEnvironment(gym.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=_checked_seed(seed))
+        super().reset(seed=_check_seed(seed))
         return self._copies.reset(self.np_random)[0], {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._errors import InputError, shown
+from ._errors import InputError, format_value
 from ._process import require_own_process
 from ._types import as_jax, is_traced
 
@@ -31,13 +31,13 @@ def number_array(name: str, value: Any) -> Array:
             raise TypeError("text")
         return jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{name} must be an array of numbers, got {shown(value)}.") from error
+        raise InputError(f"{name} must be an array of numbers, got {format_value(value)}.") from error
 
 
 def require_function(name: str, fn: Any, takes: str) -> None:
     """Raises `InputError` unless `fn` can be called with some positional arguments."""
     if not callable(fn):
-        raise InputError(f"{name} must be a function of ({takes}), got {shown(fn)}.")
+        raise InputError(f"{name} must be a function of ({takes}), got {format_value(fn)}.")
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # of some written in C nothing is known
@@ -53,7 +53,7 @@ def real_array(name: str, value: Any) -> Array:
 
     **Raises:** `InputError` for what is not an array of real numbers.
     """
-    array = _plain(name, value) if isinstance(value, numbers.Real) else _listed(name, value)
+    array = _plain(name, value) if isinstance(value, numbers.Real) else _convert_by_numpy(name, value)
     if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):
         array = array.astype(float)
     if not jnp.issubdtype(array.dtype, jnp.floating):
@@ -67,10 +67,12 @@ def _plain(name: str, value: numbers.Real) -> Array:
     try:
         return jax.device_put(np.asarray(value if isinstance(value, np.generic) else float(value)))
     except (OverflowError, ValueError) as error:
-        raise InputError(f"{name} is too large for a floating-point number: {shown(value)}.") from error
+        raise InputError(
+            f"{name} is too large for a floating-point number: {format_value(value)}."
+        ) from error
 
 
-def _listed(name: str, value: Any) -> Array:
+def _convert_by_numpy(name: str, value: Any) -> Array:
     """What is no single number as an array, converted by NumPy: JAX would compile that."""
     if not isinstance(value, Array) and not is_traced(value):
         with contextlib.suppress(TypeError, ValueError):  # what is wrong with it, JAX says
@@ -126,9 +128,9 @@ def whole_number(name: str, value: Any, least: int = 1, most: int = _LARGEST) ->
     **Raises:** `InputError` for anything else.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise InputError(f"{name} must be an integer of at least {least}, got {shown(value)}.")
+        raise InputError(f"{name} must be an integer of at least {least}, got {format_value(value)}.")
     if (number := int(value)) > most:
-        raise InputError(f"{name} must be at most {most}, got {shown(value)}.")
+        raise InputError(f"{name} must be at most {most}, got {format_value(value)}.")
     return number
 
 
@@ -138,7 +140,7 @@ def flag(name: str, value: Any) -> bool:
     **Raises:** `InputError` for anything but True and False.
     """
     if not isinstance(value, bool | np.bool_):
-        raise InputError(f"{name} must be True or False, got {shown(value)}.")
+        raise InputError(f"{name} must be True or False, got {format_value(value)}.")
     return bool(value)
 
 
@@ -149,7 +151,7 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> Any:
     """
     choices = list(choices)
     if not isinstance(value, str) or value not in choices:
-        raise InputError(f"{name} must be {' or '.join(map(repr, choices))}, got {shown(value)}.")
+        raise InputError(f"{name} must be {' or '.join(map(repr, choices))}, got {format_value(value)}.")
     return value
 
 
@@ -193,14 +195,14 @@ def require_between(name: str, value: Any, low: float, high: float) -> None:
     except (OverflowError, NotImplementedError):  # the latter of keys of randomness
         inside = False
     if not inside:
-        raise InputError(f"{name} must lie between {low:g} and {high:g}, got {shown(value)}.")
+        raise InputError(f"{name} must lie between {low:g} and {high:g}, got {format_value(value)}.")
 
 
 def require_instance(name: str, value: Any, kind: type | tuple[type, ...], such_as: str) -> None:
     """Raises `InputError` unless a value is an instance of a class."""
     if not isinstance(value, kind):
         hint = " (an instance is needed, not the class)" if isinstance(value, type) else ""
-        raise InputError(f"{name} must be something like {such_as}, got {shown(value)}{hint}.")
+        raise InputError(f"{name} must be something like {such_as}, got {format_value(value)}{hint}.")
 
 
 def require_solver(solver: Any) -> None:

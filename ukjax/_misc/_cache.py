@@ -84,7 +84,7 @@ def read(name: str) -> list[bytes] | None:
     if time.time() - told.st_mtime > _USED_AGAIN:
         with contextlib.suppress(OSError):
             os.utime(path)
-    return _parted(held)
+    return _split_entries(held)
 
 
 def write(name: str, parts: Sequence[bytes]) -> None:
@@ -116,7 +116,7 @@ def _digest(name: str, held: bytes | memoryview) -> bytes:
     return made.digest()
 
 
-def _parted(held: memoryview) -> list[bytes]:
+def _split_entries(held: memoryview) -> list[bytes]:
     count, *_ = numbers = held[: 8 * (1 + int.from_bytes(held[:8], "little"))].cast("Q").tolist()
     found, start = [], 8 * (1 + count)
     for n in numbers[1:]:
@@ -130,11 +130,11 @@ def _parted(held: memoryview) -> list[bytes]:
 
 def _folder(root: Path | None) -> Path | None:
     """Where files are; None where none are to be."""
-    return None if root is None else trusted(root / _FOLDER)
+    return None if root is None else make_trusted_folder(root / _FOLDER)
 
 
 @functools.cache
-def trusted(folder: Path) -> Path | None:
+def make_trusted_folder(folder: Path) -> Path | None:
     """A folder, made if it was not there; None where it is not this user's alone or cannot be made, which is said."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

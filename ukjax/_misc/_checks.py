@@ -17,10 +17,10 @@ _LOOPS = ("while", "scan")
 def nan_for_errors(program: ClosedJaxpr, known: Sequence[bool] | None = None) -> ClosedJaxpr:
     """A program with NaN in place of errors."""
     known = [True] * len(program.in_avals) if known is None else known
-    return _closed(program, known)
+    return _replace_checks(program, known)
 
 
-def _closed(program: ClosedJaxpr, known: Sequence[bool]) -> ClosedJaxpr:
+def _replace_checks(program: ClosedJaxpr, known: Sequence[bool]) -> ClosedJaxpr:
     return ClosedJaxpr(_without(program.jaxpr, known), program.consts) if _has_check(program) else program
 
 
@@ -30,18 +30,18 @@ def _without(jaxpr: Jaxpr, inputs: Sequence[bool]) -> Jaxpr:
     for equation in jaxpr.eqns:
         given = [isinstance(x, Literal) or known[x] for x in equation.invars]
         known |= dict.fromkeys(equation.outvars, all(given))
-        equations.append(_replaced(equation, given))
+        equations.append(_rewrite_equation(equation, given))
     return jaxpr.replace(eqns=equations)
 
 
-def _replaced(equation: JaxprEqn, known: list[bool]) -> JaxprEqn:
+def _rewrite_equation(equation: JaxprEqn, known: list[bool]) -> JaxprEqn:
     if _is_check(equation):
         return _as_nan(equation) if all(known) else equation
     params = dict(equation.params)
     for name, x in params.items():
         parts = x if isinstance(x, tuple) else (x,)
         if any(isinstance(part, ClosedJaxpr) for part in parts):
-            new = tuple(_closed(part, _inner(equation, part, known)) for part in parts)
+            new = tuple(_replace_checks(part, _inner(equation, part, known)) for part in parts)
             params[name] = new if isinstance(x, tuple) else new[0]
     return equation.replace(params=params)
 

@@ -20,7 +20,7 @@ AT_END = "ukjax_sha256_at_the_end_of_the_file"
 """To be written somewhere in a file that gets a checksum, so that one that lost it is known to have had it."""
 
 
-def _refused(path: Path) -> InputError:
+def _make_damage_error(path: Path) -> InputError:
     return InputError(
         f"'{path}' is damaged, or was changed after ukjax wrote it: its checksum is another, or is missing."
     )
@@ -30,7 +30,7 @@ def _line(content: bytes) -> bytes:
     return _LINE + sha256(content).hexdigest().encode()
 
 
-def sealed(content: bytes) -> bytes:
+def add_checksum(content: bytes) -> bytes:
     """A file's content, which holds `AT_END`, with its checksum at the end."""
     return content + _line(content)
 
@@ -44,9 +44,9 @@ def intact(path: Path) -> bytes:
     if content[-_LENGTH:].startswith(_LINE):
         content, line = content[:-_LENGTH], content[-_LENGTH:]
         if line != _line(content):
-            raise _refused(path)
+            raise _make_damage_error(path)
     elif AT_END.encode() in content:
-        raise _refused(path)
+        raise _make_damage_error(path)
     return content
 
 
@@ -64,4 +64,4 @@ def require_intact_folder(path: Path) -> None:
     """Raises `InputError` for a Zarr folder whose files are not those it was written with, where it has a checksum."""
     attributes = json.loads((path / "zarr.json").read_bytes())["attributes"]
     if ATTRIBUTE in attributes and attributes[ATTRIBUTE] != digest_of_folder(path, attributes):
-        raise _refused(path)
+        raise _make_damage_error(path)

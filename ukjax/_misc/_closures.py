@@ -18,26 +18,26 @@ import numpy as np
 from jax.core import Tracer
 
 from ._errors import InputError
-from ._keyed import Keyed, by_identity
+from ._keyed import HashableByKey, key_by_identity
 from ._types import is_traced
 
 T = TypeVar("T")
 
 
-def _kept(x: Any) -> Keyed[Any]:
+def _as_hashable(x: Any) -> HashableByKey[Any]:
     """Anything that is not traced: numbers and arrays equal by value, so that equal closures share what is compiled."""
     if isinstance(x, int | float | complex | str):
-        return Keyed(x, (type(x), repr(x)))
+        return HashableByKey(x, (type(x), repr(x)))
     if isinstance(x, jax.Array | np.ndarray) and x.dtype != object:
-        return Keyed(x, (type(x), x.shape, str(x.dtype), np.asarray(x).tobytes()))
-    return by_identity(x)
+        return HashableByKey(x, (type(x), x.shape, str(x.dtype), np.asarray(x).tobytes()))
+    return key_by_identity(x)
 
 
 class _Function(NamedTuple):
     """What a Python function is but for its contents: the values in its cells, and its defaults."""
 
     code: types.CodeType
-    names: Keyed[Any]
+    names: HashableByKey[Any]
     name: str
 
     def __call__(self, cells: Sequence[Any], defaults: Any, keywords: Any) -> Callable:
@@ -74,7 +74,7 @@ def _contents(x: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
             cells = [cell.cell_contents for cell in x.__closure__ or ()]
         except ValueError:  # a cell that is still empty
             return None
-        made = _Function(x.__code__, _kept(x.__globals__), x.__name__)
+        made = _Function(x.__code__, _as_hashable(x.__globals__), x.__name__)
         return made, (cells, x.__defaults__, x.__kwdefaults__)
     if isinstance(x, functools.partial):
         return _partial, (x.func, x.args, x.keywords)
@@ -118,7 +118,7 @@ class _Opened(NamedTuple):
         return jax.tree.unflatten(self.structure, filled)
 
 
-def _opened(x: Any, within: tuple[int, ...] = ()) -> tuple[_Opened, list[Tracer]]:
+def _extract_tracers(x: Any, within: tuple[int, ...] = ()) -> tuple[_Opened, list[Tracer]]:
     """A pytree without its traced arrays, those in its functions included, and these arrays."""
     try:
         leaves, structure = jax.tree.flatten(x, is_leaf=_holds_functions)
@@ -132,13 +132,13 @@ def _opened(x: Any, within: tuple[int, ...] = ()) -> tuple[_Opened, list[Tracer]
             arrays.append(leaf)
             continue
         if contents is not None:
-            inner, own = _opened(contents[1], (*within, id(leaf)))
+            inner, own = _extract_tracers(contents[1], (*within, id(leaf)))
             # A function within one that is made anew is made anew as well, so that it is equal to its likes.
             if own or (within and isinstance(leaf, types.FunctionType)):
                 kept.append((contents[0], inner))
                 arrays += own
                 continue
-        kept.append(_kept(leaf))
+        kept.append(_as_hashable(leaf))
     return _Opened(structure, tuple(kept)), arrays
 
 
@@ -187,7 +187,7 @@ def _with_methods_hoisted(x: eqx.Module) -> eqx.Module:
         return x
     methods = {name: inspect.getattr_static(type(x), name) for name in names}
     functions = {name: m.fget if isinstance(m, property) else m for name, m in methods.items()}
-    rest, held = _opened(functions)
+    rest, held = _extract_tracers(functions)
     if not held:
         return x
     _require_alive(held, x)
@@ -205,7 +205,7 @@ def _with_methods_hoisted(x: eqx.Module) -> eqx.Module:
 
 
 class HiddenValueError(InputError):
-    """A function takes a traced value from where `hoisted` cannot see it."""
+    """A function takes a traced value from where `hoist_tracers` cannot see it."""
 
 
 def require_seen(found: Any) -> None:
@@ -235,7 +235,7 @@ def _visible(x: Any) -> int:
     return sum(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x))
 
 
-def _mapped(fn: Callable[[Any], Any], tree: T, is_leaf: Callable[[Any], bool]) -> T:
+def _map_tree(fn: Callable[[Any], Any], tree: T, is_leaf: Callable[[Any], bool]) -> T:
     """As `jax.tree.map`, but the very tree where that changes nothing."""
     leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
     mapped = [fn(x) for x in leaves]
@@ -243,7 +243,7 @@ def _mapped(fn: Callable[[Any], Any], tree: T, is_leaf: Callable[[Any], bool]) -
     return tree if same else jax.tree.unflatten(structure, mapped)
 
 
-def hoisted(tree: T) -> T:
+def hoist_tracers(tree: T) -> T:
     """The same pytree, with the values that JAX traces and its functions hold among its arrays.
 
     It looks into the cells and default values of functions, functions they hold in turn, `functools.partial`, bound
@@ -258,18 +258,18 @@ def hoisted(tree: T) -> T:
     def of(x: Any) -> Any:
         if isinstance(x, eqx.Module) and not _is_method(x):
             x = _with_methods_hoisted(x)
-            return _mapped(hoisted, x, lambda y: y is not x)
+            return _map_tree(hoist_tracers, x, lambda y: y is not x)
         if _contents(x) is not None:
-            rest, held = _opened(x)
+            rest, held = _extract_tracers(x)
             _require_alive(held, x)
             return Hoisted(held, rest) if len(held) > _visible(x) else x
         return x
 
-    return _mapped(of, tree, lambda x: isinstance(x, eqx.Module) or _holds_functions(x))
+    return _map_tree(of, tree, lambda x: isinstance(x, eqx.Module) or _holds_functions(x))
 
 
-def held_within(tree: Any, kind: type[T]) -> list[T]:
-    """All of a kind in a pytree, and in what its functions hold where `hoisted` sees it."""
+def find_instances(tree: Any, kind: type[T]) -> list[T]:
+    """All of a kind in a pytree, and in what its functions hold where `hoist_tracers` sees it."""
     found, seen = list[T](), set[int]()
 
     def look(x: Any) -> None:

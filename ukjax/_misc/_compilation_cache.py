@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax
 
-from ._cache import root, trusted
+from ._cache import make_trusted_folder, root
 
 
 def cache_folder() -> str | None:
@@ -21,7 +21,7 @@ def use_compilation_cache(folder: str | None = None) -> None:
     own, told = root(), cache_folder()
     if own is None:
         return
-    if not folder and not told and trusted(own) is None:
+    if not folder and not told and make_trusted_folder(own) is None:
         return
     chosen = Path(folder or told or own)
     with contextlib.suppress(OSError):

@@ -35,10 +35,10 @@ def diffrax_called(fn: Callable[..., Any], times: Any, *arguments: Any) -> Any:
 
 def _with_loops(program: ClosedJaxpr) -> ClosedJaxpr:
     """The same program, with a loop where it goes to the number before many times in a row."""
-    return ClosedJaxpr(_looped(program.jaxpr), program.consts)
+    return ClosedJaxpr(_roll_repeats(program.jaxpr), program.consts)
 
 
-def _looped(jaxpr: Jaxpr) -> Jaxpr:
+def _roll_repeats(jaxpr: Jaxpr) -> Jaxpr:
     inputs = [x for xs in (jaxpr.outvars, *(e.invars for e in jaxpr.eqns)) for x in xs]
     used: Counter[Any] = Counter(x for x in inputs if isinstance(x, Var))
     rows: list[list[JaxprEqn]] = []
@@ -74,11 +74,11 @@ def _is_before(equation: JaxprEqn) -> bool:
     """Whether an operation of one input gives the number before it."""
     aval: Any = equation.invars[0].aval
     own = signature(equation.params["call_jaxpr"], with_rules=False)
-    return jnp.issubdtype(aval.dtype, jnp.floating) and own == _before(aval.shape, aval.dtype)
+    return jnp.issubdtype(aval.dtype, jnp.floating) and own == _make_before_signature(aval.shape, aval.dtype)
 
 
 @functools.cache
-def _before(shape: tuple[int, ...], dtype: Any) -> Hashable:
+def _make_before_signature(shape: tuple[int, ...], dtype: Any) -> Hashable:
     (equation,) = jax.make_jaxpr(eqxi.prevbefore)(jax.ShapeDtypeStruct(shape, dtype)).eqns
     return signature(equation.params["call_jaxpr"], with_rules=False)
 

@@ -74,7 +74,7 @@ def missing_extra(feature: str, extra: str) -> MissingExtraError:
 _SHOWN = 200  # characters of a value in a message
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as a message shows it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 @final
-class Keyed(Generic[T]):
+class HashableByKey(Generic[T]):
     """Something that equals all of the same key, which is hashed once; a function can be called as it is.
 
     **Arguments:**
@@ -29,27 +29,27 @@ class Keyed(Generic[T]):
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, Keyed):
+        if self is other or not isinstance(other, HashableByKey):
             return self is other
         return self._hash == other._hash and self._key == other._key
 
 
-def by_identity(x: T) -> Keyed[T]:
+def key_by_identity(x: T) -> HashableByKey[T]:
     """Something that is equal to itself alone."""
-    return Keyed(x, id(x))
+    return HashableByKey(x, id(x))
 
 
-Static = Keyed[Any]
+Static = HashableByKey[Any]
 """What something is compiled for: pytrees without arrays."""
 
 
-def parted(parts: Any) -> tuple[Static, Any]:
+def partition_static(parts: Any) -> tuple[Static, Any]:
     """Pytrees as what something is compiled for, and the arrays it is compiled of."""
     arrays, rest = eqx.partition(parts, eqx.is_array)
     leaves, tree = jax.tree.flatten(rest)
-    return Keyed(rest, (tuple(leaves), tree)), arrays
+    return HashableByKey(rest, (tuple(leaves), tree)), arrays
 
 
-def joined(static: Static, arrays: Any) -> Any:
+def combine_static(static: Static, arrays: Any) -> Any:
     """The pytrees that were parted."""
     return eqx.combine(arrays, static.value)

@@ -104,7 +104,7 @@ def quaternion_rate(p: Float[Array, "4"], omega: Float[Array, "3"]) -> Float[Arr
     return 0.5 * quaternion_product(p, jnp.concatenate([jnp.zeros_like(omega[:1]), omega]))
 
 
-def _of_shape(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+def _check_shape(name: str, value: Any, shape: tuple[int, ...]) -> Array:
     array = real_array(name, value)
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}; it must be {shape}.")
@@ -122,7 +122,7 @@ def zyz_rotation(angles: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
     **Raises:** `InputError` for another shape.
     """
-    angles = _of_shape("angles", angles, (3,))
+    angles = _check_shape("angles", angles, (3,))
     (cf, cp, cg), (sf, sp, sg) = jnp.cos(angles), jnp.sin(angles)
     first = jnp.stack([cf * cp * cg - sf * sg, -cf * cp * sg - sf * cg, cf * sp])
     second = jnp.stack([sf * cp * cg + cf * sg, -sf * cp * sg + cf * cg, sf * sp])
@@ -143,7 +143,7 @@ def zyz_angles(R: Float[Array, "3 3"]) -> Float[Array, "3"]:
 
     **Raises:** `InputError` for another shape.
     """
-    R = _of_shape("R", R, (3, 3))
+    R = _check_shape("R", R, (3, 3))
     square = R[2, 0] ** 2 + R[2, 1] ** 2
     straight = square <= (16 * jnp.finfo(R.dtype).eps) ** 2
     sine = jnp.sqrt(jnp.where(straight, 1, square))

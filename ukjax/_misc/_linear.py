@@ -111,13 +111,13 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, forth: Map, fixed: 
     return jax.jvp(lambda *x: list(forth(*x)), tuple(primals), tuple(map(ad.instantiate_zeros, tangents)))
 
 
-def _transposed(cotangents: Sequence[Any], *given: Any, back: Map, fixed: int, **_: Any) -> list[Any]:
+def _transpose(cotangents: Sequence[Any], *given: Any, back: Map, fixed: int, **_: Any) -> list[Any]:
     found = back(*given[:fixed], *map(ad.instantiate_zeros, cotangents))
     wanted = map(ad.is_undefined_primal, given[fixed:])
     return [None] * fixed + [x if it else None for x, it in zip(found, wanted, strict=True)]
 
 
-def _batched(
+def _batch(
     given: Sequence[Any], axes: Sequence[Any], *, forth: Map, back: Map, fixed: int, shapes: Any
 ) -> tuple[Any, list[int]]:
     """All changes are given the axis, so that the cotangent of each has it."""
@@ -138,20 +138,20 @@ def _batched(
     return found, [0] * len(found)
 
 
-def _lowered(ctx: Any, *given: Any, forth: Map, **_: Any) -> Any:
+def _lower(ctx: Any, *given: Any, forth: Map, **_: Any) -> Any:
     return mlir.lower_fun(lambda *x: list(forth(*x)), multiple_results=True)(ctx, *given)
 
 
 ad.primitive_jvps[_linear_p] = _jvp
-ad.primitive_transposes[_linear_p] = _transposed
-batching.primitive_batchers[_linear_p] = _batched
-mlir.register_lowering(_linear_p, _lowered)
+ad.primitive_transposes[_linear_p] = _transpose
+batching.primitive_batchers[_linear_p] = _batch
+mlir.register_lowering(_linear_p, _lower)
 ad.primitive_jvps[_lazy_p] = _lazy_jvp
 batching.primitive_batchers[_lazy_p] = _lazy_batched
 mlir.register_lowering(_lazy_p, _lazy_lowered)
 
 
-def scanned(body: Callable[..., Any], start: Any, xs: Any) -> Any:
+def scan_packed(body: Callable[..., Any], start: Any, xs: Any) -> Any:
     """`jax.lax.scan`, also where one result has a cotangent and another has none, which JAX 0.10 does not transpose."""
     made: Any = None
 

@@ -7,7 +7,7 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 
-def once_traced(fn: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+def trace_once(fn: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     """The function, from its operations: to trace it again, as each derivative does, takes several times as long."""
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*arguments)
     run, structure = jaxpr_as_fun(closed), jax.tree.structure(shapes)

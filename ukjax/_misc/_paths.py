@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ._errors import InputError, shown
+from ._errors import InputError, format_value
 
 _LONGEST = 240  # of a name; most file systems take 255 bytes, and `replacing` adds some
 
@@ -24,7 +24,9 @@ def as_path(name: str, value: Any) -> Path:
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not _is_name(text):
-        raise InputError(f"{name} must be the name of a file, such as 'results/run1', got {shown(value)}.")
+        raise InputError(
+            f"{name} must be the name of a file, such as 'results/run1', got {format_value(value)}."
+        )
     return Path(text)
 
 

@@ -20,7 +20,7 @@ def _is_method(x: Any) -> bool:
     return isinstance(x, eqx.Module) and hasattr(x, "__func__") and hasattr(x, "__self__")
 
 
-def _named(x: Any) -> Any:
+def _name_method(x: Any) -> Any:
     if not _is_method(x):
         return x
     name = x.__func__.__name__
@@ -29,7 +29,7 @@ def _named(x: Any) -> Any:
 
 
 def _with_names(tree: Any) -> Any:
-    return jax.tree.map(_named, tree, is_leaf=_is_method)
+    return jax.tree.map(_name_method, tree, is_leaf=_is_method)
 
 
 def _with_methods(tree: Any) -> Any:
@@ -44,6 +44,6 @@ def _restored(cls: type, fields: dict[str, Any]) -> Any:
     return made
 
 
-def reduced(module: eqx.Module) -> tuple[Callable[..., Any], tuple[type, dict[str, Any]]]:
+def reduce_module(module: eqx.Module) -> tuple[Callable[..., Any], tuple[type, dict[str, Any]]]:
     """What `__reduce__` of a module returns, whose fields may hold methods of modules at any depth."""
     return _restored, (type(module), {name: _with_names(x) for name, x in vars(module).items()})

@@ -11,7 +11,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def in_float64() -> bool:
+def is_float64_enabled() -> bool:
     """Whether JAX computes in float64 here."""
     return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 

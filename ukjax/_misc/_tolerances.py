@@ -6,7 +6,7 @@ masses do not change it. `docs/choosing.md`, "Rank rule", says why each has its 
 
 from typing import Any
 
-from ._types import by_precision
+from ._types import choose_by_precision
 
 # Sines of angles between rows: wider than the drift they have to bear.
 DEFAULT_RCOND = 1e-4
@@ -53,4 +53,4 @@ OF_WHOLE_SYSTEM = 1e-12
 
 def nearly_dependent(dtype: Any) -> float:
     """Sines below which rows count as nearly dependent, so that errors along them are left to the projection."""
-    return by_precision(dtype, 3e-2, 0.1)
+    return choose_by_precision(dtype, 3e-2, 0.1)

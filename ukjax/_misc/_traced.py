@@ -10,10 +10,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
 from ._checks import nan_for_errors
-from ._keyed import by_identity
+from ._keyed import key_by_identity
 
 
-def traced(fn: Callable[..., list[Array]], *arguments: Array) -> ClosedJaxpr:
+def trace_program(fn: Callable[..., list[Array]], *arguments: Array) -> ClosedJaxpr:
     """What a function computes, with NaN in place of the errors that Equinox raises from compiled code."""
     # The device is part of the key under which JAX keeps what it traced: code kept from elsewhere may call back.
     with jax.default_device(jax.devices()[0]):
@@ -76,5 +76,5 @@ def _content(x: Any, rules: tuple[str, ...]) -> Hashable:
     try:
         hash(x)
     except TypeError:
-        return by_identity(x)
+        return key_by_identity(x)
     return type(x), x

@@ -28,7 +28,7 @@ Numbers = ArrayLike | Sequence[float]
 """What users may give where an array is wanted: an array of JAX or NumPy, or a list of numbers."""
 
 
-def by_precision(dtype: Any, double: T, single: T) -> T:
+def choose_by_precision(dtype: Any, double: T, single: T) -> T:
     """One of two choices: that for float64, or that for float32 and less."""
     return double if jnp.finfo(dtype).bits >= 64 else single
 

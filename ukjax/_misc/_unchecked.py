@@ -13,7 +13,7 @@ def _defaults(kind: type) -> dict[str, Any]:
     return {x.name: x.default for x in fields if x.default is not dataclasses.MISSING}
 
 
-def unchecked(kind: type[T], **fields: Any) -> T:
+def make_unchecked(kind: type[T], **fields: Any) -> T:
     """An instance without conversions and checks, which take as long as a short run."""
     made = object.__new__(kind)
     object.__getattribute__(made, "__dict__").update(_defaults(kind) | fields)

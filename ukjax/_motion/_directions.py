@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._compiler import by_code
+from .._compiler import evaluate_by_code
 from .._misc._types import Coordinates, MassMatrix, Time
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, inverse_cholesky, pinv
 from .._system._rows import Rows, position_rows_and_jacobian
@@ -45,7 +45,7 @@ def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
     return inverse_cholesky(M + jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)).T
 
 
-def _at_position(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Array, ...]:
+def _compute_position_terms(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Array, ...]:
     """J, M, and N where q' = N v."""
     J, M = position_rows_and_jacobian(system, t, q)[1], system.mass_matrix(t, q)
     if not has_quasi_velocities(system):
@@ -59,7 +59,7 @@ def position_root(
     """The Jacobian J of the rows, and a root G of the inverse metric, N M^-1 N^T where q' = N v, and the directions N
     cannot reach; see `_metric_root`.
     """
-    J, M, *rates = by_code(_at_position, system, t, q)
+    J, M, *rates = evaluate_by_code(_compute_position_terms, system, t, q)
     if not rates:
         return J, _metric_root(M, J)
     (N,) = rates

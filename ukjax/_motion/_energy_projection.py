@@ -36,7 +36,7 @@ def _energy(model: Model, t: Array, q: Array, v: Array) -> Array:
 
 
 @in_full_precision
-def _scaled(model: Model, t: Array, q: Array, v: Array, v_before: Array, wanted: Array) -> Array:
+def _scale_velocity(model: Model, t: Array, q: Array, v: Array, v_before: Array, wanted: Array) -> Array:
     """The velocity (n,) of the energy that is wanted."""
     M = model.system.mass_matrix(t, q)
     twice = lambda v: jnp.dot(v, M @ v)
@@ -91,13 +91,13 @@ class EnergyProjection(AbstractForwardingSolver):
         y1, error, dense_info, inner, result = self.solver.step(
             terms, t0, t1, y0, args, inner, made_jump=jnp.array(True)
         )
-        y1 = y1[0], _scaled(args, t1, *y1, y0[1], wanted)
+        y1 = y1[0], _scale_velocity(args, t1, *y1, y0[1], wanted)
         if "y1" in dense_info:
             dense_info = dense_info | {"y1": y1}
         return y1, error, dense_info, (inner, wanted), result
 
 
-def projected(solver: dfx.AbstractSolver, stop: Stop | None = None) -> dfx.AbstractSolver:
+def with_projection(solver: dfx.AbstractSolver, stop: Stop | None = None) -> dfx.AbstractSolver:
     """The solver with its steps projected onto the constraints, and after that onto the energy if it is to be."""
     if isinstance(solver, EnergyProjection):
         return EnergyProjection(ProjectedSolver(solver.solver, stop))

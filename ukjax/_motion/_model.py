@@ -11,13 +11,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._compiler import (
-    AtStages,
-    Code,
+    AccelerationProgram,
     Program,
     Projected,
     ProjectionCode,
+    StepRelativeRank,
     TranslationError,
-    code_for,
+    compile_acceleration,
     looks_for_nans,
     machine_code_is_wanted,
     projection_for,
@@ -34,7 +34,7 @@ from .._misc._types import is_traced
 from .._system._rows import constraint_rows, is_off
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._project import Projection, project, tolerance_of, until_on_rows
+from ._project import Projection, iterate_projections, project, tolerance_of
 
 # Operations of which an implicit solver takes tangents, where LLVM does not compile: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
@@ -63,7 +63,7 @@ class Model(eqx.Module):
     system: AbstractSystem
     formula: AbstractFormula
     stabilizer: AbstractStabilizer
-    code: Code | None = eqx.field(static=True, default=None)
+    code: AccelerationProgram | None = eqx.field(static=True, default=None)
     projection: ProjectionCode | None = eqx.field(static=True, default=None)
     numbers: tuple[Float[Array, " k"], Float[Array, " l"] | None] | None = None
     nearness: Float[Array, ""] | float = jnp.inf
@@ -111,7 +111,7 @@ class Model(eqx.Module):
         """The projected state, by how much position and velocity rows were off before the last correction, and whether
         they are still off by more than rounding: no state near this one obeys them."""
         if self.projection is not None:
-            end = projected_by_code(self, t, y, None)
+            end = project_by_code(self, t, y, None)
             return (end.q, end.v), (end.violations[0], end.violations[1]), end.nearness == jnp.inf
         method = self.stabilizer.projection_method
         assert method is not None
@@ -140,7 +140,7 @@ class Model(eqx.Module):
             (q, v), errors, _ = self._projected(t, (q, v))
             return q, v, *errors
 
-        return until_on_rows(once, *y, tolerance_of(y[0].dtype))
+        return iterate_projections(once, *y, tolerance_of(y[0].dtype))
 
 
 def nearest_start(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
@@ -166,7 +166,7 @@ def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, ...]:
     return (numbers[0], t, q, v, *model.code.applied(model.system, t, q, v), near)
 
 
-def projected_by_code(
+def project_by_code(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
 ) -> Projected:
     """The projected state and its error estimates, by scalar code."""
@@ -177,7 +177,7 @@ def projected_by_code(
     return model.projection(numbers[1], t, *y, error)
 
 
-def coded(
+def translate_model(
     model: Model,
     solver: dfx.AbstractSolver,
     t: Array,
@@ -196,9 +196,9 @@ def coded(
     how = model.formula
     if automatic and method:
         rcond = method.threshold(q.dtype)
-        how = AtStages(rcond) if projection else rcond
+        how = StepRelativeRank(rcond) if projection else rcond
     try:
-        code = code_for(model.system, how, model.stabilizer, t, q, v)
+        code = compile_acceleration(model.system, how, model.stabilizer, t, q, v)
     except TranslationError as reason:
         return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
     program = code.equations.program if code.unsolved else code.program

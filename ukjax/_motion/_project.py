@@ -7,8 +7,8 @@ Velocities move by dv = -W^T B^+ psi with B = A W^T and W^T W = M^-1.
 
 mu is found by chord iterations, two at a time, for as long as the first of two halves the error and the second leaves
 more than rounding. A start may be far off: it is projected again from where that ended, with J and M there, until it is
-consistent (`until_on_rows`). Arrays, NumPy (`_project_on_host`) and scalar code (`_compiler/_projection`) iterate alike,
-so that a start is the same within and outside `jit`.
+consistent (`iterate_projections`). Arrays, NumPy (`_project_on_host`) and scalar code (`_compiler/_projection`) iterate
+alike, so that a start is the same within and outside `jit`.
 
 The derivative is that of the implicit function: from d phi(t, q*) = 0 with P = B^+ and B* = phi_q(q*) G,
 
@@ -27,7 +27,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import AtStates, by_code, equations_at
+from .._compiler import AtStates, equations_at, evaluate_by_code
 from .._formula._acceleration import require_shapes
 from .._misc._arguments import require_between
 from .._misc._errors import InputError
@@ -48,19 +48,19 @@ from ._directions import position_directions, position_root, velocity_directions
 from ._project_on_host import (
     MOST_PAIRS,
     MOST_PASSES,
-    at_position,
+    compute_position_terms,
     goes_on,
     largest,
     positions_on_host,
-    projected_on_host,
+    project_on_host,
 )
 
 
-def _moved(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
+def _move_by_multipliers(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
     """q + G B^T mu, and phi there."""
     J, G = position_root(system, t, q)
     moved = q + G @ ((J @ G).T @ mu)
-    return moved, by_code(position_rows, system, t, moved)
+    return moved, evaluate_by_code(position_rows, system, t, moved)
 
 
 @eqx.filter_custom_jvp
@@ -72,7 +72,7 @@ def _project_positions(
     size = jnp.max(jnp.abs(directions.J)) * jnp.max(jnp.abs(q))
 
     def iterate(q: Array, mu: Array) -> tuple[Array, Array, Array]:
-        phi = by_code(position_rows, system, t, q)
+        phi = evaluate_by_code(position_rows, system, t, q)
         mu = mu - directions.inverse.T @ (directions.inverse @ phi)
         return q + directions.correction(phi), mu, jnp.max(jnp.abs(phi))
 
@@ -91,13 +91,15 @@ def _project_positions(
 def _project_positions_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
     system, t, q, method = primals
     projected, mu = _project_positions(system, t, q, method)
-    moved, changes = eqx.filter_jvp(lambda system, t, q: _moved(system, t, q, mu), primals[:3], tangents[:3])
+    moved, changes = eqx.filter_jvp(
+        lambda system, t, q: _move_by_multipliers(system, t, q, mu), primals[:3], tangents[:3]
+    )
     # None stands for a change that is zero, such as that of phi with gravity.
     d_moved, d_phi = (jnp.zeros_like(x) if d is None else d for x, d in zip(moved, changes, strict=True))
     directions = position_directions(system, t, q, method)
     G, P = directions.G, directions.inverse
     B = directions.J @ G
-    B_end = by_code(position_rows_and_jacobian, system, t, projected)[1] @ G
+    B_end = evaluate_by_code(position_rows_and_jacobian, system, t, projected)[1] @ G
     step = pinv((B_end @ P) @ B, method).matrix @ d_phi
     return (projected, mu), (d_moved - G @ step, -P.T @ step)
 
@@ -147,7 +149,7 @@ class Projection(AbstractStabilizer):
         computed at once.
         """
         if isinstance(self.pinv, _OF_NUMPY) and not is_traced((system, t, q)):
-            here = AtStates(at_position, system).one
+            here = AtStates(compute_position_terms, system).one
             return positions_on_host(lambda q: here(t, q), q, self.pinv.threshold(q.dtype))[0]  # pyright: ignore[reportReturnType]
         if not jax.eval_shape(lambda t, q: position_rows(system, t, q), t, q).size:
             return q
@@ -157,7 +159,7 @@ class Projection(AbstractStabilizer):
 _OF_NUMPY = GramSchmidt | SVD
 
 
-def until_on_rows(
+def iterate_projections(
     once: Callable[..., tuple[Any, ...]], q: Array, v: Array, tolerance: float
 ) -> tuple[Array, Array]:
     """The state that projections lead to, each with the rows where the one before ended, as Newton's method has them.
@@ -198,7 +200,7 @@ def _project_traced(
         q, v = (x.astype(dtype) for x in projected)
         return q, v, largest(given.position_error), largest(given.velocity_error)
 
-    q, v = until_on_rows(once, q, v, tolerance)
+    q, v = iterate_projections(once, q, v, tolerance)
     return q, v, constraint_rows(system, t, q, v)
 
 
@@ -255,7 +257,7 @@ def project_known(
     method is no other than NumPy's."""
     if isinstance(projection.pinv, _OF_NUMPY):
         rcond = projection.pinv.threshold(q.dtype)
-        *found, rows = projected_on_host(system, t, q, v, rcond, tolerance)
+        *found, rows = project_on_host(system, t, q, v, rcond, tolerance)
     else:
         *found, rows = _project_traced(projection, system, t, q, v, tolerance)
     if (

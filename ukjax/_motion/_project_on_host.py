@@ -12,13 +12,13 @@ from jaxtyping import Array
 from .._compiler import AtStates
 from .._formula._equations import inertia
 from .._misc._errors import InputError
-from .._pseudoinverse import solved_on_host, unit_rows_on_host
+from .._pseudoinverse import solve_on_host, unit_rows_on_host
 from .._system._rows import Rows, constraint_rows, position_rows_and_jacobian
 from .._system._system import AbstractSystem, has_quasi_velocities
 from .._system._tree_inertia import TreeInertia
 
 
-def at_position(system: AbstractSystem, t: Array, q: Array) -> tuple[Any, ...]:
+def compute_position_terms(system: AbstractSystem, t: Array, q: Array) -> tuple[Any, ...]:
     """phi, phi_q, M, and N where q' = N v."""
     phi, J = position_rows_and_jacobian(system, t, q)
     v = jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
@@ -28,7 +28,7 @@ def at_position(system: AbstractSystem, t: Array, q: Array) -> tuple[Any, ...]:
     return phi, J, M, jax.jacfwd(system.kinematics, argnums=2)(t, q, v)
 
 
-def _at_velocity(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Rows]:
+def _compute_velocity_terms(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Rows]:
     """M, and all rows but for b, which takes second derivatives."""
     rows = constraint_rows(system, t, q, v)
     return inertia(system, t, q, v.size), dataclasses.replace(rows, b=jnp.zeros_like(rows.b))
@@ -70,7 +70,7 @@ def positions_on_host(
 ) -> tuple[np.ndarray, float]:
     """The projected coordinates, by the iterations of `_project`, and what rows were off before the last of these.
 
-    **Raises:** as `projected_on_host`.
+    **Raises:** as `project_on_host`.
     """
     q = np.asarray(q)
     phi, J, M, *rates = at(q)
@@ -95,15 +95,15 @@ def positions_on_host(
     return q, after
 
 
-def projected_on_host(
+def project_on_host(
     system: AbstractSystem, t: Any, q: Any, v: Any, rcond: float, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, Rows]:
-    """The state that projections lead to, as `until_on_rows`, and the rows there.
+    """The state that projections lead to, as `iterate_projections`, and the rows there.
 
     **Raises:** `InputError` where no projection is defined.
     """
     t, q, v = map(np.asarray, (t, q, v))
-    here, at = AtStates(at_position, system).one, AtStates(_at_velocity, system).one
+    here, at = AtStates(compute_position_terms, system).one, AtStates(_compute_velocity_terms, system).one
     passes = 0
     while True:
         try:
@@ -127,7 +127,7 @@ def _velocities(
     if not psi.size:
         return v, 0.0, rows
     G = _metric_root(entries(M), A)
-    v = v - G @ solved_on_host(A @ G, psi, rcond)
+    v = v - G @ solve_on_host(A @ G, psi, rcond)
     return v, largest(psi), at(v)[1]
 
 

@@ -33,7 +33,7 @@ from .._misc._types import T
 from .._system._rows import constraint_rows, is_off
 from .._system._system import has_quasi_velocities
 from ._directions import Directions, position_directions, velocity_directions
-from ._model import Model, projected_by_code
+from ._model import Model, project_by_code
 from ._project import Projection
 from ._wrapped_solver import AbstractForwardingSolver
 
@@ -57,7 +57,7 @@ def end_of_step(
     system, method = model.system, model.stabilizer.projection_method
     assert method is not None
     if model.projection is not None:
-        end = projected_by_code(model, t, y, error)
+        end = project_by_code(model, t, y, error)
         return (end.q, end.v), end.errors, end.nearness
     q, v = Projection(method).positions(system, t, y[0]), y[1]
     rows = constraint_rows(system, t, q, v)
@@ -84,15 +84,15 @@ def shortest_step(*times: Array) -> Array:
     return _SHORTEST * jnp.finfo(times[0].dtype).eps * functools.reduce(jnp.maximum, map(jnp.abs, times))
 
 
-def refused(error: T, after: Array, before: Array, short: Any) -> T:
+def inflate_error(error: T, after: Array, before: Array, short: Any) -> T:
     """The error estimate of a step; that of a step to refuse is made so large that the controller does."""
     off, after = after == jnp.inf, jnp.abs(after)
     singular = ~off & (after > CLOSER_TO_SINGULAR * jnp.abs(before))
     error = jax.tree.map(lambda e: jnp.where(singular, _REFUSED * e, e), error)
-    return error if short is None else refused_off(error, off, short)
+    return error if short is None else inflate_error_if_off(error, off, short)
 
 
-def refused_off(error: T, off: Array, short: Any) -> T:
+def inflate_error_if_off(error: T, off: Array, short: Any) -> T:
     """The error estimate of a step; of one that ends off the constraints so large that the controller refuses it, until
     it is too short for that to be the reason.
     """
@@ -120,7 +120,7 @@ def _step(
     )
     y1, error, singular = end_of_step(args, t1, y1, error)
     if error is not None:
-        error = refused(error, singular, singular_before, stop and t1 - t0 <= stop.shortest)
+        error = inflate_error(error, singular, singular_before, stop and t1 - t0 <= stop.shortest)
     if stop is not None:  # Diffrax heeds it where the step is accepted
         result = dfx.RESULTS.where(singular == jnp.inf, stop.result, result)
     if "y1" in dense_info:
@@ -156,7 +156,7 @@ class ProjectedSolver(AbstractForwardingSolver):
         near = jnp.full((), jnp.inf, y0[0].dtype)  # no step is refused for where the run starts
         if args.projection is not None:
             # With any error estimate, so that it is the program that steps take, and not one more.
-            near = projected_by_code(args, jnp.asarray(t0, near.dtype), y0, y0).nearness
+            near = project_by_code(args, jnp.asarray(t0, near.dtype), y0, y0).nearness
         return self.solver.init(terms, t0, t1, y0, args), near
 
     def step(

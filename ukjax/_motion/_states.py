@@ -8,12 +8,12 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import Code
+from .._compiler import AccelerationProgram
 from .._compiler._structured._scalarize import scalarize
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import with_dense_mass
 from .._formula._on_host import accelerations
-from .._misc._keyed import Static, joined, parted
+from .._misc._keyed import Static, combine_static, partition_static
 from .._misc._types import as_jax
 from .._system._system import AbstractSystem
 from ._model import Model
@@ -34,40 +34,42 @@ def _operands(model: Model, states: States, of_projection: bool = False) -> tupl
     return np.asarray(numbers[of_projection])[:, None], t[None], q.T, v.T
 
 
-def _all_operands(code: Code, model: Model, states: States) -> tuple[np.ndarray, ...]:
+def _all_operands(code: AccelerationProgram, model: Model, states: States) -> tuple[np.ndarray, ...]:
     """Those of the acceleration's code, the force included where it is apart."""
-    applied = _applied(code, model.system, states) if code.apart else ()
+    applied = _compute_applied_forces(code, model.system, states) if code.apart else ()
     operands = _operands(model, states)
     return *operands, *(np.asarray(x).T for x in applied), np.full((1, 1), np.inf, operands[1].dtype)
 
 
 @eqx.filter_jit
-def _applied(code: Code, system: AbstractSystem, states: States) -> tuple[Array, ...]:
+def _compute_applied_forces(
+    code: AccelerationProgram, system: AbstractSystem, states: States
+) -> tuple[Array, ...]:
     return jax.vmap(lambda t, q, v: code.applied(system, t, q, v))(*states)
 
 
 @functools.partial(scalarize, fallback="xla")
-def _told(of: Static, arrays: Any, equations: Equations) -> dict[str, Array]:
-    solved = joined(of, arrays).solve(equations)
+def _solve_one(of: Static, arrays: Any, equations: Equations) -> dict[str, Array]:
+    solved = combine_static(of, arrays).solve(equations)
     return {name: getattr(solved, name) for name in ("a", "constraint_force", "multipliers", "rank")}
 
 
 @eqx.filter_jit
-def _by_formula(formula: AbstractFormula, equations: Equations) -> dict[str, Any]:
-    return jax.vmap(functools.partial(_told, *parted(formula)))(equations)
+def _solve_by_formula(formula: AbstractFormula, equations: Equations) -> dict[str, Any]:
+    return jax.vmap(functools.partial(_solve_one, *partition_static(formula)))(equations)
 
 
 @eqx.filter_jit
-def _projected_on_arrays(model: Model, states: States) -> tuple[Array, Array]:
+def _project_on_arrays(model: Model, states: States) -> tuple[Array, Array]:
     return jax.vmap(lambda t, q, v: model.project(t, (q, v)))(*states)
 
 
-def projected(model: Model, states: States) -> States:
+def project_states(model: Model, states: States) -> States:
     """The states projected, if the stabilizer projects; by arrays where the projection has no scalar code."""
     if model.stabilizer.projection_method is None:
         return states
     if model.projection is None:
-        return States(states.t, *_projected_on_arrays(model, states))
+        return States(states.t, *_project_on_arrays(model, states))
     return States(states.t, *model.projection.on_host(*_operands(model, states, of_projection=True)))
 
 
@@ -83,7 +85,7 @@ def mass_matrices(model: Model, states: States) -> np.ndarray:
     return model.code.masses.by_numpy(*_all_operands(model.code, model, states))
 
 
-def observed(model: Model, states: States) -> dict[str, Any]:
+def observe_states(model: Model, states: States) -> dict[str, Any]:
     """Accelerations, constraint forces, multipliers of least norm, errors, ranks, the energy where there is code of it.
 
     And where the rows are `regular`: clearly independent of each other, or dependent on others but for rounding; and how
@@ -95,7 +97,7 @@ def observed(model: Model, states: States) -> dict[str, Any]:
     found = model.code.observed.on_host(*operands)
     if not model.is_solved:
         here = jax.tree.map(as_jax, equations(model, states))
-        found |= jax.tree.map(np.asarray, _by_formula(model.formula, here))
+        found |= jax.tree.map(np.asarray, _solve_by_formula(model.formula, here))
         return found | {"regular": np.all(np.isfinite(found["a"]), axis=1)}
     kept, regular, known = found.pop("kept") > 0.5, found.pop("sure") > 0.5, found.pop("known")
     if not kept.all():
@@ -120,7 +122,7 @@ def loses_rows(model: Model, t: Array, q: Array, v: Array) -> bool:
 
 
 def _least_norm(
-    code: Code, known: np.ndarray, multipliers: np.ndarray, kept: np.ndarray
+    code: AccelerationProgram, known: np.ndarray, multipliers: np.ndarray, kept: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Multipliers (k, m) without their part along the z of A^T z = 0, and where these are exact but for rounding (k,)."""
     out = ~kept

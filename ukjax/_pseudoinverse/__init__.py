@@ -16,7 +16,7 @@ from ._methods import Greville as Greville
 from ._methods import HouseholderQR as HouseholderQR
 from ._normal_equations import NormalEquations as NormalEquations
 from ._on_host import rank_on_host as rank_on_host
-from ._on_host import solved_on_host as solved_on_host
+from ._on_host import solve_on_host as solve_on_host
 from ._on_host import unit_rows_on_host as unit_rows_on_host
 from ._pinv import as_pseudoinverse as as_pseudoinverse
 from ._pinv import pinv as pinv

@@ -18,7 +18,7 @@ from .._misc._arguments import number_array
 from .._misc._errors import InputError
 from .._misc._tolerances import DEFAULT_RCOND as DEFAULT_RCOND
 from .._misc._tolerances import IN_SINGLE_PRECISION
-from .._misc._types import by_precision
+from .._misc._types import choose_by_precision
 from ._kernels import dot
 from ._scaling import left_null_space, unit_rows
 
@@ -61,7 +61,7 @@ class AbstractPseudoinverse(eqx.Module):
         """P (n, m) and the rank of `B` (m, n), whose rows have norm 1 or are zero; m, n > 0.
 
         P solves consistent systems with least norm (B P B = B, P B P = P, P B symmetric). B P need not be
-        symmetric: `undifferentiated` makes it so.
+        symmetric: `compute_primal_pinv` makes it so.
         """
 
     def __call__(self, B: Inexact[Array, "m n"]) -> RankedInverse:
@@ -75,7 +75,7 @@ class AbstractPseudoinverse(eqx.Module):
         if jnp.iscomplexobj(B):
             return self._of_complex(B)
         # Of nothing there is no derivative: JAX cannot differentiate a custom rule that was vmapped, then jitted, for it.
-        find = undifferentiated if 0 in B.shape else _pinv
+        find = compute_primal_pinv if 0 in B.shape else _pinv
         return RankedInverse(*find(B, method=self))
 
     def _of_complex(self, B: Complex[Array, "m n"]) -> RankedInverse:
@@ -93,7 +93,7 @@ class AbstractPseudoinverse(eqx.Module):
         """
         if self.rcond is not None:
             return self.rcond
-        return by_precision(dtype, DEFAULT_RCOND, IN_SINGLE_PRECISION)
+        return choose_by_precision(dtype, DEFAULT_RCOND, IN_SINGLE_PRECISION)
 
     def squared(self, dtype: Any) -> "AbstractPseudoinverse":
         """The same method for B B^T, whose singular values are squares: with rcond^2 for rcond.
@@ -150,7 +150,7 @@ def solving(B: Array, method: AbstractPseudoinverse) -> Solving:
     return Solving(P, V, jnp.where(finite, rank, -1).astype(jnp.int32))
 
 
-def undifferentiated(B: Array, method: AbstractPseudoinverse) -> tuple[Array, Array]:
+def compute_primal_pinv(B: Array, method: AbstractPseudoinverse) -> tuple[Array, Array]:
     """What `pinv` returns, by the method's own operations, for use inside another method."""
     m, n = B.shape
     if m == 0 or n == 0:
@@ -161,7 +161,7 @@ def undifferentiated(B: Array, method: AbstractPseudoinverse) -> tuple[Array, Ar
 
 @eqx.filter_custom_jvp
 def _pinv(B: Array, *, method: AbstractPseudoinverse) -> tuple[Array, Array]:
-    return undifferentiated(B, method)
+    return compute_primal_pinv(B, method)
 
 
 @_pinv.def_jvp

@@ -4,7 +4,7 @@ from typing import final
 
 from jaxtyping import Array, Float, Int
 
-from ._base import AbstractPseudoinverse, undifferentiated
+from ._base import AbstractPseudoinverse, compute_primal_pinv
 from ._kernels import dot
 
 
@@ -30,5 +30,5 @@ class NormalEquations(AbstractPseudoinverse):
         return self.method.rcond
 
     def of_unit_rows(self, B: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
-        inverse, rank = undifferentiated(dot(B, B.T), self.method.squared(B.dtype))
+        inverse, rank = compute_primal_pinv(dot(B, B.T), self.method.squared(B.dtype))
         return dot(B.T, inverse), rank

@@ -16,7 +16,7 @@ def unit_rows_on_host(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return A / norms[..., None], norms * size[..., 0]
 
 
-def solved_on_host(A: np.ndarray, b: np.ndarray, rcond: float) -> np.ndarray:
+def solve_on_host(A: np.ndarray, b: np.ndarray, rcond: float) -> np.ndarray:
     """x of least norm that solves A x = b, best for rows of unit norm where nothing does."""
     unit, norms = unit_rows_on_host(A)
     return np.linalg.pinv(unit, rcond=rcond) @ (b / norms)

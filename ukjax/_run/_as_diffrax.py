@@ -8,8 +8,8 @@ from jaxtyping import Array
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import require_instance, require_solver
 from .._misc._types import Numbers, Time, is_traced
-from .._motion._energy_projection import projected
-from .._motion._model import Model, coded
+from .._motion._energy_projection import with_projection
+from .._motion._model import Model, translate_model
 from .._motion._project import Projection
 from .._system._constraint import require_bilateral
 from .._system._problem import Problem, resolve_state
@@ -17,7 +17,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._integrate import vector_field
-from ._start import checked_start
+from ._start import find_start
 
 
 class DiffraxProblem(NamedTuple):
@@ -78,11 +78,11 @@ def as_diffrax(
     require_solver(solver)
     chosen = _options.formula(formula, stabilizer, q.dtype)
     model = Model(system, chosen, stabilizer)
-    model = coded(model, solver, t, q, v, automatic=formula is None)[0].ready()
+    model = translate_model(model, solver, t, q, v, automatic=formula is None)[0].ready()
     start = (
         model.start(t, (q, v))
         if is_traced((system, t, q, v))
-        else checked_start(model, t, q, v, formula is None)
+        else find_start(model, t, q, v, formula is None)
     )
-    wrapped = projected(solver) if stabilizer.projection_method is not None else solver
+    wrapped = with_projection(solver) if stabilizer.projection_method is not None else solver
     return DiffraxProblem(dfx.ODETerm(vector_field), wrapped, start, model)  # pyright: ignore[reportArgumentType]

@@ -123,19 +123,19 @@ def _finite(x: Any) -> Any:
     return None if isinstance(x, float) and not math.isfinite(x) else x
 
 
-def _shown(x: Any) -> str:
+def _format_value(x: Any) -> str:
     if isinstance(x, float):
         return f"{x:.6g}"
     if isinstance(x, list):
         more = f" and {len(x) - _SHOWN} more" if len(x) > _SHOWN else ""
-        return (", ".join(map(_shown, x[:_SHOWN])) or "none") + more
+        return (", ".join(map(_format_value, x[:_SHOWN])) or "none") + more
     if isinstance(x, dict):
-        return "; ".join(f"{name} {_shown(y)}" for name, y in x.items())
+        return "; ".join(f"{name} {_format_value(y)}" for name, y in x.items())
     return "-" if x is None else str(x).replace("|", "\\|").replace("\n", " ")
 
 
 def _table(rows: dict[str, Any], head: tuple[str, str]) -> list[str]:
     lines = [f"| {head[0]} | {head[1]} |", "|---|---|"]
     return lines + [
-        f"| {_LABELS.get(name, name.replace('_', ' '))} | {_shown(x)} |" for name, x in rows.items()
+        f"| {_LABELS.get(name, name.replace('_', ' '))} | {_format_value(x)} |" for name, x in rows.items()
     ]

@@ -17,12 +17,12 @@ from .._misc._arguments import whole_number
 from .._system._problem import Problem
 from . import _options, _parts
 from ._certificate import Certificate, require_suffix
-from ._contact_told import BY_STEPS
+from ._contact_common import BY_STEPS
 from ._derivative_check import derivatives
-from ._end import until_end
-from ._made import Made
+from ._end import trim_to_end
 from ._passages import passages
 from ._rows_fit import rows_that_do_not_fit
+from ._run_record import RunRecord
 from ._trajectory import Trajectory
 
 _TIGHTER = 1e-2  # of tolerances: then the second run's error is some hundredths of the first's
@@ -55,14 +55,14 @@ class Tighter(NamedTuple):
     told: dict[str, Any]
 
 
-def _controller(made: Made) -> dfx.AbstractStepSizeController:
+def _controller(made: RunRecord) -> dfx.AbstractStepSizeController:
     o, dtype = made.by.options, made.q0.dtype
     tolerances = (o["rtol"], o["atol"])
     with_dt0 = o["dt0"] is not None
     return _options.controller(o["stepsize_controller"], o["solver"], with_dt0, tolerances, dtype)
 
 
-def _tighter(made: Made, problem: Problem) -> Tighter:
+def _tighter(made: RunRecord, problem: Problem) -> Tighter:
     o = made.by.options
     most = {"max_steps": min(10 * o["max_steps"], 10**8)}
     controller = _controller(made)
@@ -85,7 +85,7 @@ def _tighter(made: Made, problem: Problem) -> Tighter:
     )
 
 
-def _digest(problem: Problem, made: Made) -> str:
+def _digest(problem: Problem, made: RunRecord) -> str:
     """Of all numbers of the system and the start, so that two reports can be told to be of one problem."""
     arrays = [np.asarray(x) for x in jax.tree.leaves((problem.system, made[:4])) if eqx.is_array(x)]
     return hashlib.sha256(
@@ -97,7 +97,7 @@ def _numbers(x: Any) -> list[float]:
     return [float(y) for y in np.asarray(x).ravel()]
 
 
-def _problem(run: Trajectory, problem: Problem, made: Made) -> dict[str, Any]:
+def _problem(run: Trajectory, problem: Problem, made: RunRecord) -> dict[str, Any]:
     return {
         "name": run.name,
         "system": type(problem.system).__name__,
@@ -113,7 +113,7 @@ def _problem(run: Trajectory, problem: Problem, made: Made) -> dict[str, Any]:
     }
 
 
-def _method(run: Trajectory, made: Made, tighter: Tighter) -> dict[str, Any]:
+def _method(run: Trajectory, made: RunRecord, tighter: Tighter) -> dict[str, Any]:
     o = made.by.options
     formula = _options.formula(o["formula"], o["stabilizer"], made.q0.dtype)
     counts = {name: int(x) for name, x in run.stats.items() if np.ndim(x) == 0}
@@ -134,7 +134,7 @@ def _method(run: Trajectory, made: Made, tighter: Tighter) -> dict[str, Any]:
     }
 
 
-def _projects(made: Made) -> bool:
+def _projects(made: RunRecord) -> bool:
     return made.by.options["stabilizer"].projection_method is not None
 
 
@@ -154,7 +154,7 @@ def _software() -> dict[str, Any]:
     }
 
 
-def _compared(run: Trajectory, second: Trajectory | None, tighter: Tighter) -> dict[str, Any]:
+def _compare_runs(run: Trajectory, second: Trajectory | None, tighter: Tighter) -> dict[str, Any]:
     """The largest differences of two runs at the times both saved."""
     unknown = {"coordinates": [float("nan")] * run.q.shape[1], "velocities": [float("nan")] * run.v.shape[1]}
     told: dict[str, Any] = {"tightened_by": tighter.factor}
@@ -221,14 +221,14 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
     """As `Trajectory.certify`."""
     directions = whole_number("directions", directions, 0)
     path = None if path is None else require_suffix(path)
-    made, problem, run = _parts.made_of(run), _parts.known(run), until_end(run)
+    made, problem, run = _parts.get_run_record(run), _parts.get_problem(run), trim_to_end(run)
     tighter = _tighter(made, problem)
     second = None
     if tighter.changes:
         times = np.asarray(run.t)
         within = times if run.event < 0 else times[:-1]
-        second = until_end(made.again(problem.system, ts=within if within.size else 2, **tighter.changes))
-    errors = _compared(run, second, tighter)
+        second = trim_to_end(made.again(problem.system, ts=within if within.size else 2, **tighter.changes))
+    errors = _compare_runs(run, second, tighter)
     sections = {
         "problem": _problem(run, problem, made),
         "method": _method(run, made, tighter),

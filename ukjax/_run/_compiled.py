@@ -20,7 +20,7 @@ from ._trajectory import Trajectory
 _GIVEN_APART = ("system", "q0", "v0")
 
 
-def _given(name: str, x: Any, first: Array) -> Array:
+def _check_state(name: str, x: Any, first: Array) -> Array:
     """An initial state as the run was made for; of arrays of JAX, only what costs nothing to know is checked."""
     if x is None or (isinstance(x, jax.Array) and (x.shape, x.dtype) == (first.shape, first.dtype)):
         return first if x is None else x
@@ -91,6 +91,6 @@ def compiled(
         q0: Numbers | None = None, v0: Numbers | None = None, *, system: AbstractSystem | None = None
     ) -> Any:
         arrays = arrays_first if system is None else _arrays_of(system, (arrays_first, kind))
-        return whole(arrays, _given("q0", q0, q_first), _given("v0", v0, v_first))
+        return whole(arrays, _check_state("q0", q0, q_first), _check_state("v0", v0, v_first))
 
     return run

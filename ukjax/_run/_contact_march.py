@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler._structured._scalarize import scalarize
+from .._contact._contact_dynamics import ContactDynamics
 from .._contact._history import AT_TIMES
 from .._contact._rows import contact_model, layout_of, require_newton
-from .._contact._stepping import March, march, steps_within
-from .._contact._touching import Touching
+from .._contact._stepping import TimeSteppingRun, run_time_stepping, steps_within
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._errors import InputError
 from .._misc._reverse_only import not_differentiable
@@ -21,10 +21,10 @@ from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_told import Asked, ContactRun, Prepared, told_of, trajectory_of
-from ._integrated import padded
-from ._interned import interned
-from ._observe import reached
+from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
+from ._integrated import pad_times
+from ._interned import intern_system
+from ._observe import find_reached
 from ._plan import Options, is_judged, stop_code
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
@@ -47,7 +47,7 @@ class StepsPlan:
         o = options
         _require_fitting(o)
         formula = _options.formula(o.formula, o.stabilizer, q.dtype)
-        system = interned(system, t, q, v)
+        system = intern_system(system, t, q, v)
         layout, coefficients = layout_of(system, t, q, v)
         require_newton(layout)
         given = system, formula, o.stabilizer, o.solver, (t, q, v)
@@ -55,7 +55,9 @@ class StepsPlan:
         said = f"time steps with {len(layout.names)} contacts; bilateral motion by {said}"
         self._judged = is_judged(formula, o.stabilizer)
         settings = {"stop": stop_code(self._judged, o.on_violation)}
-        run = ContactRun(Touching(model, coefficients, layout), formula, o.solver, settings, None, said)
+        run = ContactRun(
+            ContactDynamics(model, coefficients, layout), formula, o.solver, settings, None, said
+        )
         self._prepared = Prepared(run, (system, o), (t, q, v))
         self.traced, self._most = self._prepared.traced, whole_number("max_steps", o.max_steps)
         self._differentiated = o.contact == "differentiated steps"
@@ -74,14 +76,14 @@ class StepsPlan:
             if not self._differentiated:
                 run, q, v = not_differentiable((run, q, v), _NO_DERIVATIVE)
             ends = jnp.append(jnp.asarray(at), t1)
-            observed, columns, found, begun = _marched(run, (t0, t1), q, v, steps, None, ends)
+            observed, columns, found, begun = _march_and_observe(run, (t0, t1), q, v, steps, None, ends)
         else:
             q, v = self._prepared.begun(asked)
-            room, ends = 2 ** (steps - 1).bit_length(), padded(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
-            observed, columns, found, begun = _marched(
+            room, ends = 2 ** (steps - 1).bit_length(), pad_times(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
+            observed, columns, found, begun = _march_and_observe(
                 run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends)
             )
-            places = reached(columns["t"], count)
+            places = find_reached(columns["t"], count)
             observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
             columns = jax.tree.map(lambda x: np.asarray(x)[places], columns)
             count = len(places) - 1 if ts is None else count
@@ -126,7 +128,7 @@ def _number_of_steps(span: tuple[Array, Array, Any], most: int) -> int:
 
 
 @eqx.filter_jit
-def _marched(
+def _march_and_observe(
     run: ContactRun,
     span: tuple[Array, Array],
     q: Array,
@@ -134,14 +136,14 @@ def _marched(
     steps: int | Array,
     room: int | None,
     ts: Array,
-) -> tuple[dict[str, Any], dict[str, Array], March, tuple[Array, Array]]:
+) -> tuple[dict[str, Any], dict[str, Array], TimeSteppingRun, tuple[Array, Array]]:
     """What is told of saved states, with these along the last axes, and along the first, the steps, and the start."""
     args = run.touching
     start = scalarize(args.model.start, fallback="xla")(span[0], (q, v))
     stops, given = run.settings["stop"] is not None, (args.model, args.layout, args.coefficients)
-    found = march(*given, start, span, steps, ts, room=room, stops=stops)
+    found = run_time_stepping(*given, start, span, steps, ts, room=room, stops=stops)
     there = jnp.minimum(ts, found.t_end)
-    at = lambda *state: told_of(run, *state)
+    at = lambda *state: observe_state(run, *state)
     told = jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(there, found.q, found.v, found.push)
     columns = {name: getattr(found.contacts, name) for name in AT_TIMES}
     return told, columns | {"t": found.t.at[-1].set(there[-1])}, found, start

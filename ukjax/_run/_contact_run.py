@@ -10,17 +10,17 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler._structured._scalarize import scalarize
+from .._contact._contact_dynamics import ContactDynamics, State, flow
 from .._contact._history import ContactHistory
 from .._contact._hybrid import HybridSolver
-from .._contact._log import Log, empty_log, events_of, preceded
+from .._contact._log import Log, empty_log, events_of, prepend_event
 from .._contact._modes import Mode, open_mode
 from .._contact._rows import contact_model, layout_of
-from .._contact._touching import State, Touching, flow
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._diffrax_called import diffrax_called
 from .._misc._errors import InputError
-from .._misc._keyed import joined
-from .._misc._keyed import parted as divided
+from .._misc._keyed import combine_static
+from .._misc._keyed import partition_static as divided
 from .._misc._left_to_xla import LeftToXLA
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
@@ -29,17 +29,17 @@ from .._motion._projected_solver import Stop, shortest_step
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_told import Asked, ContactRun, Prepared, told_of, trajectory_of
-from ._end import known_states
-from ._event_resets import parted, warn_of_resets
-from ._event_separation import separated
+from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
+from ._end import fill_unreached
+from ._event_resets import split_events, warn_of_resets
+from ._event_separation import separate_events
 from ._events import as_diffrax, departing, event_names, which
-from ._integrated import by_one_program, padded
-from ._interned import interned
-from ._knots import at_knots
-from ._observe import reached
+from ._integrated import pad_times, run_as_program
+from ._interned import intern_system
+from ._knots import with_knots
+from ._observe import find_reached
 from ._plan import Options, is_judged, stop_code
-from ._results import RESULTS, of_diffrax, result_of, step_counts
+from ._results import RESULTS, result_of, step_counts, to_diffrax_result
 from ._trajectory import Trajectory
 
 
@@ -51,7 +51,7 @@ class EventsPlan:
     """
 
     def __init__(self, system: AbstractSystem, options: Options, t: Array, q: Array, v: Array):
-        run = _planned_run(interned(system, t, q, v), options, t, q, v)
+        run = _plan_run(intern_system(system, t, q, v), options, t, q, v)
         self._prepared = Prepared(run, (system, options), (t, q, v))
         self.traced = self._prepared.traced
 
@@ -60,10 +60,10 @@ class EventsPlan:
         (t, q, v), t1, dt0, ts, _ = asked
         run, traced = self._prepared.run, self.traced or is_tracing() or is_traced(asked)
         q, v = (q, v) if traced else self._prepared.begun(asked)
-        observed, solved, events, begun = _run(run, t, q, v, (t1, dt0), ts if traced else padded(ts, t1))
+        observed, solved, events, begun = _run(run, t, q, v, (t1, dt0), ts if traced else pad_times(ts, t1))
         count, columns = None if ts is None else len(ts), {"t": solved.t}
         if not traced:
-            places = reached(solved.t, count)
+            places = find_reached(solved.t, count)
             observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
             columns = {"t": np.asarray(solved.t)[places]}
             warn_of_resets(run.touching.resets, events, observed["q"].T, observed["v"].T)
@@ -91,7 +91,7 @@ def _history(run: ContactRun, events: dict[str, Any], at_times: dict[str, Any]) 
     )
 
 
-def _planned_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> ContactRun:
+def _plan_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> ContactRun:
     o = options
     require_instance("stabilizer", o.stabilizer, AbstractStabilizer, "Projection()")
     require_solver(o.solver)
@@ -108,13 +108,13 @@ def _planned_run(system: AbstractSystem, options: Options, t: Array, q: Array, v
     layout, coefficients = layout_of(system, t, q, v)
     carried = jax.eval_shape(lambda q, v: (y := (q, v, open_mode(layout, v.dtype)), empty_log(y)), q, v)
     settings = {
-        "stepsize_controller": at_knots(controller, system, q.dtype),
+        "stepsize_controller": with_knots(controller, system, q.dtype),
         "adjoint": (o.adjoint, _options.adjoint(o.adjoint, carried, max_steps)),
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(o.progress),
         "stop": stop_code(is_judged(formula, o.stabilizer), o.on_violation),
     }
-    stops, resets = parted(o.event, (t, q, v))
+    stops, resets = split_events(o.event, (t, q, v))
     event = as_diffrax(stops, (t, q, v))
     model, said = contact_model(
         system, formula, o.stabilizer, o.solver, (t, q, v), automatic=o.formula is None
@@ -122,7 +122,9 @@ def _planned_run(system: AbstractSystem, options: Options, t: Array, q: Array, v
     counts = ((len(layout.names), "contact"), (len({x.name for x in resets}), "event with a reset"))
     of = " and ".join(f"{n} {what}{'s' * (n != 1)}" for n, what in counts if n)
     said = f"{of.replace('event with a resets', 'events with a reset')}, located in steps; motion between by {said}"
-    return ContactRun(Touching(model, coefficients, layout, resets), formula, o.solver, settings, event, said)
+    return ContactRun(
+        ContactDynamics(model, coefficients, layout, resets), formula, o.solver, settings, event, said
+    )
 
 
 class _Solved(NamedTuple):
@@ -137,7 +139,7 @@ class _Solved(NamedTuple):
 
 
 @in_full_precision
-def _by_diffrax(
+def _integrate_by_diffrax(
     adjoint: dfx.AbstractAdjoint,
     run: ContactRun,
     y0: State,
@@ -148,16 +150,16 @@ def _by_diffrax(
     if isinstance(adjoint, _options.REVERSE_ONLY):
         args, y0, span, ts = reverse_only((args, y0, span, ts))
         t0 = span[0]
-    settings: dict[str, Any] = run.settings | {"adjoint": adjoint} | _stopped_by(run, t0, y0)
+    settings: dict[str, Any] = run.settings | {"adjoint": adjoint} | _make_stop_settings(run, t0, y0)
     number = settings.pop("stop")
 
-    def solve(times: tuple[Any, Array | None], y0: State, args: Touching) -> dfx.Solution:
+    def solve(times: tuple[Any, Array | None], y0: State, args: ContactDynamics) -> dfx.Solution:
         (t0, t1, dt0), ts = times
         kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
         saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), solver_state=True)
         term = dfx.ODETerm(flow)  # pyright: ignore[reportArgumentType]
         shortest = jax.lax.stop_gradient(shortest_step(t0, t1))
-        stop = None if number is None else Stop(shortest, of_diffrax(number))
+        stop = None if number is None else Stop(shortest, to_diffrax_result(number))
         solver = HybridSolver(run.solver, y0[0].size, stop)
         return dfx.diffeqsolve(
             term, solver, t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **settings
@@ -174,7 +176,7 @@ def _by_diffrax(
     return _Solved(t, y, stats, result_of(result), which(solution.event_mask)), log
 
 
-def _stopped_by(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
+def _make_stop_settings(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
     """The event that stops the run, as one of the state (q, v, mode), and the controller that keeps several apart."""
     if run.event is None:
         return {}
@@ -185,16 +187,19 @@ def _stopped_by(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
     event = dfx.Event(
         jax.tree.map(whole, event.cond_fn, is_leaf=callable), event.root_finder, event.direction
     )
-    return {"event": event, "stepsize_controller": separated(run.settings["stepsize_controller"], event)}
+    return {
+        "event": event,
+        "stepsize_controller": separate_events(run.settings["stepsize_controller"], event),
+    }
 
 
 @in_full_precision
-def _at_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
+def _observe_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
     """What is told of a saved state, which is projected here if it lies between steps."""
     args = run.touching
     q, v, mode = y = args.held(t, y)[0]
     contact, p = args.forces(t, y)
-    return told_of(run, t, q, v, contact.J.T @ p) | {
+    return observe_state(run, t, q, v, contact.J.T @ p) | {
         "gap": contact.gap,
         "force": p,
         "closed": mode.closed > 0,
@@ -211,11 +216,13 @@ def _run(
     of events, and the state (q, v) the run started from."""
     static, arrays = divided(run)
     of_steps = dfx.ForwardMode()
-    fn = lambda adjoint, arrays, *given: _from_start(adjoint or of_steps, joined(static, arrays), *given)
+    fn = lambda adjoint, arrays, *given: _from_start(
+        adjoint or of_steps, combine_static(static, arrays), *given
+    )
     given = arrays, t0, (q, v), rest, ts
-    (solved, events, begun), left = by_one_program(fn, *run.settings["adjoint"], *given, smooth=False)
-    t, y = scalarize(known_states, fallback="xla")(solved.t, solved.y)
-    at = lambda t, y: _at_saved(run, t, y)
+    (solved, events, begun), left = run_as_program(fn, *run.settings["adjoint"], *given, smooth=False)
+    t, y = scalarize(fill_unreached, fallback="xla")(solved.t, solved.y)
+    at = lambda t, y: _observe_saved(run, t, y)
     observed = jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(t, y)
     return observed, solved._replace(left=left), events, begun
 
@@ -231,16 +238,16 @@ def _from_start(
     """The steps from the start on the constraints, with what happens to contacts there."""
     q, v = run.touching.model.start(t0, y)
     y0, happened = run.touching.begun(t0, q, v)
-    solved, log = _by_diffrax(adjoint, run, y0, (t0, *rest), ts)
+    solved, log = _integrate_by_diffrax(adjoint, run, y0, (t0, *rest), ts)
     # By more than a projection of velocities that were right but for rounding would change them.
     struck = jnp.max(jnp.abs(happened.v - v), initial=0) > 1e3 * jnp.finfo(v.dtype).eps * (
         1 + jnp.max(jnp.abs(v), initial=0)
     )
     told = struck | jnp.any(happened.ambiguous > 0)
-    return solved, _of_events(run, y0[2], preceded(log, t0, happened, told)), y0[:2]
+    return solved, _collect_events(run, y0[2], prepend_event(log, t0, happened, told)), y0[:2]
 
 
-def _of_events(run: ContactRun, begun: Mode, log: Log) -> dict[str, Array]:
+def _collect_events(run: ContactRun, begun: Mode, log: Log) -> dict[str, Array]:
     """What a `ContactHistory` tells of the mode in which it began and of what happened."""
     found = events_of(log, begun)
     return {

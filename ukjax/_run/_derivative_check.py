@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._system._problem import Problem
-from ._made import Made
+from ._run_record import RunRecord
 from ._trajectory import Trajectory
 
 _STEP = 1e-4  # of differences, relative: of fourth order, so the noise of runs is what limits them
@@ -28,7 +28,7 @@ def _directions(x: Any, rng: np.random.Generator, count: int) -> list[Any]:
     return [((normal(q0), normal(v0)), jax.tree.map(scaled, parameters)) for _ in range(count)]
 
 
-def _moved(x: Any, direction: Any, by: float) -> Any:
+def _perturb(x: Any, direction: Any, by: float) -> Any:
     return jax.tree.map(lambda a, b: jnp.asarray(np.asarray(a) + by * np.asarray(b), a.dtype), x, direction)
 
 
@@ -37,7 +37,7 @@ def _inner(a: Any, b: Any) -> float:
 
 
 def derivatives(
-    made: Made, problem: Problem, run: Trajectory, changes: dict[str, Any], noise: float, count: int
+    made: RunRecord, problem: Problem, run: Trajectory, changes: dict[str, Any], noise: float, count: int
 ) -> tuple[bool | None, dict[str, Any]]:
     """Compares the derivative of a random combination of the final state with central differences.
 
@@ -86,7 +86,7 @@ def derivatives(
 def _difference(end: Any, x: Any, direction: Any, noise: float) -> tuple[float, float]:
     """The derivative along a direction by differences of fourth order, and how uncertain it is."""
     near, far = (
-        (float(end(_moved(x, direction, s))) - float(end(_moved(x, direction, -s))))
+        (float(end(_perturb(x, direction, s))) - float(end(_perturb(x, direction, -s))))
         for s in (_STEP, 2 * _STEP)
     )
     of_second, of_fourth = near / (2 * _STEP), (8 * near - far) / (12 * _STEP)

@@ -16,11 +16,11 @@ from .._misc._tolerances import nearly_dependent
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._motion._project import project
 from .._pseudoinverse import DEFAULT_RCOND, unit_rows_on_host
-from .._system._labels import Labels, numbered
+from .._system._labels import Labels, make_indexed_names
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem, names_of
-from ._doctor_contacts import closed_contacts, groups
+from ._doctor_contacts import find_closed_contacts, groups
 from ._nearness import least_sine, rank_nearby
 from ._rows_fit import rows_that_do_not_fit
 
@@ -136,7 +136,7 @@ class Report(eqx.Module):
 
 def _state(labels: tuple[str, ...], symbol: str, x: np.ndarray) -> str:
     """An array of the state, by names where it has such."""
-    if labels == numbered(symbol, x.size):
+    if labels == make_indexed_names(symbol, x.size):
         return f"{symbol} = {np.array2string(x, precision=6)}"
     return f"{symbol}: " + ", ".join(f"{label} = {y:.6g}" for label, y in zip(labels, x, strict=True))
 
@@ -235,7 +235,7 @@ def check(
         )
     names = {"t0": t0, "q0": q0, "v0": v0, "t": t, "q": q, "v": v}
     system, time, position, velocity = resolve_state(system, *_state_given(state, names))
-    return _examined(system, time, position, velocity, stabilizer, rcond)
+    return _examine_state(system, time, position, velocity, stabilizer, rcond)
 
 
 def _consistent(
@@ -252,7 +252,7 @@ def _consistent(
     return np.asarray(q), np.asarray(v)
 
 
-def _examined(
+def _examine_state(
     system: AbstractSystem,
     t: Time,
     q: Coordinates,
@@ -279,7 +279,7 @@ def _examined(
     sine, involved = least_sine(unit, rank) if rank else (1.0, [])
     involved = involved if sine < nearly_dependent(M.dtype) else ()
     kernel = np.linalg.svd(unit)[2][rank:] if rank < len(names) else V[:0]
-    closed, redundant, deep = closed_contacts(system, t, q, v, unit, rcond)
+    closed, redundant, deep = find_closed_contacts(system, t, q, v, unit, rcond)
     return Report(
         rows=names,
         rank=rank,

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_state
+from .._compiler import evaluate_at_state
 from .._contact._rows import kinematics, layout_of
-from .._misc._types import Coordinates, Time, Velocities, by_precision
+from .._misc._types import Coordinates, Time, Velocities, choose_by_precision
 from .._pseudoinverse import unit_rows_on_host
 from .._system._constraint import unilateral
 from .._system._system import AbstractSystem
@@ -14,7 +14,7 @@ from .._system._system import AbstractSystem
 
 def rounding_of_gaps(q: Array) -> float:
     """How far from zero a gap may be by rounding of what the user computed q from: so far below, a run may start."""
-    return by_precision(q.dtype, 1e-9, 1e-4) * (1 + np.max(np.abs(np.asarray(q)), initial=0))
+    return choose_by_precision(q.dtype, 1e-9, 1e-4) * (1 + np.max(np.abs(np.asarray(q)), initial=0))
 
 
 def groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
@@ -38,7 +38,7 @@ def _rows(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tup
     return kinematics(system, t, q, v).gap, jax.jacfwd(rates)(v)
 
 
-def closed_contacts(
+def find_closed_contacts(
     system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, rows: np.ndarray, rcond: float
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, float]]:
     """The contacts that are closed, dry friction among them, sets of their rows that depend on each other, and by how
@@ -46,7 +46,7 @@ def closed_contacts(
     """
     if not unilateral(system.constraints):
         return (), (), {}
-    gap, J = at_state(_rows, system, t, q, v)
+    gap, J = evaluate_at_state(_rows, system, t, q, v)
     layout = layout_of(system, t, q, v)[0]
     zero = rounding_of_gaps(q)
     closed, deep = gap <= zero, {name: -g for name, g in zip(layout.names, gap, strict=True) if g < -zero}

@@ -51,7 +51,7 @@ def _nothing(name: str, dtype: Any) -> Any:
     return np.nan if dtype.kind == "f" else False if dtype.kind == "b" else -1
 
 
-def known_states(t: Array | np.ndarray, y: Any) -> tuple[Array, Any]:
+def fill_unreached(t: Array | np.ndarray, y: Any) -> tuple[Array, Any]:
     """Times and states, last the end, with that in place of those that were not reached: what `split` puts nothing for.
 
     At infinite states derivatives are NaN, also times the zero that nobody asks for.
@@ -108,13 +108,13 @@ def require_one(run: "Trajectory") -> None:
         )
 
 
-def joined(run: "Trajectory", *names: str) -> list[Any]:
+def append_end(run: "Trajectory", *names: str) -> list[Any]:
     """Arrays of a run with what holds at its end behind what holds at the saved times."""
     require_one(run)
-    return [_joined(getattr(run, name), getattr(last_of(run), name)) for name in names]
+    return [_append_last(getattr(run, name), getattr(last_of(run), name)) for name in names]
 
 
-def _joined(x: Any, last: Any) -> Any:
+def _append_last(x: Any, last: Any) -> Any:
     if x is None:
         return None
     xp = module_for(x, last)
@@ -123,16 +123,16 @@ def _joined(x: Any, last: Any) -> Any:
 
 def with_end(run: "Trajectory") -> "Trajectory":
     """The run with its end as one more saved time, the last."""
-    changes: dict[str, Any] = dict(zip(_OF_RUN, joined(run, *_OF_RUN), strict=True))
+    changes: dict[str, Any] = dict(zip(_OF_RUN, append_end(run, *_OF_RUN), strict=True))
     for name in ("contacts", "tracking"):
         of, last = getattr(run, name), getattr(last_of(run), name)
         if of is not None and last is not None:
-            of_end = {field: _joined(getattr(of, field), x) for field, x in last.items()}
+            of_end = {field: _append_last(getattr(of, field), x) for field, x in last.items()}
             changes[name] = dataclasses.replace(of, **of_end)
     return dataclasses.replace(run, **changes)
 
 
-def until_end(run: "Trajectory") -> "Trajectory":
+def trim_to_end(run: "Trajectory") -> "Trajectory":
     """What a run that has values reached: its saved times up to the end, and last the end, each once."""
     require_one(run)
     t = np.append(np.asarray(run.t), np.asarray(last_of(run).t))

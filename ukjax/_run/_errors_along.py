@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._keyed import parted
+from .._misc._keyed import partition_static
 from .._motion._model import Model
 from ._integrate import Span, State
-from ._integrated import integrated
+from ._integrated import integrate_run
 from ._observe import errors_at
 from ._results import RESULTS
 
@@ -43,9 +43,9 @@ def errors_along(
     settings = {"event": None, "progress_meter": dfx.NoProgressMeter()} | settings
     times, there = (ts, True) if ts is not None else _ends_of_steps(span, settings["max_steps"])
     model = model.ready()
-    static, arrays = parted((model, settings, solver, False))
+    static, arrays = partition_static((model, settings, solver, False))
     start = model.project(span[0], y0)
-    solved = integrated(static, reverse, arrays, start, span, times)
+    solved = integrate_run(static, reverse, arrays, start, span, times)
     t = jnp.where(there, solved.t[:-1], jnp.inf)
     # States that were not reached are infinite, and so would be their derivatives.
     reached = jnp.isfinite(t)[:, None]

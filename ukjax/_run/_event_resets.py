@@ -10,9 +10,18 @@ from jaxtyping import Array
 
 from .._contact._resets import Reset
 from .._misc._arguments import number_array
-from .._misc._called import called
 from .._misc._errors import InputError, StartMovedWarning
-from ._events import DIRECTIONS, Condition, Event, Events, State, called_event, interned, name_of
+from .._misc._user_function import call_user_function
+from ._events import (
+    DIRECTIONS,
+    Condition,
+    Event,
+    Events,
+    State,
+    describe_event,
+    intern_event_function,
+    name_of,
+)
 
 
 def _has_reset(x: Any) -> bool:
@@ -24,7 +33,7 @@ def has_resets(given: Events | None) -> bool:
     return any(map(_has_reset, given)) if isinstance(given, list | tuple) else _has_reset(given)
 
 
-def parted(
+def split_events(
     given: Events | None, state: tuple[Array, Array, Array]
 ) -> tuple[Events | None, tuple[Reset, ...]]:
     """The events that stop a run, and the crossings after which it goes on: two for an event of both directions."""
@@ -36,8 +45,8 @@ def parted(
     for i, x in enumerate(several):
         if _has_reset(x):
             name = x.name or name_of(x.fn, i, len(several))
-            value = Condition(interned(x.fn, name, state), name, False)
-            reset = _Followed(interned(x.reset, name, state), name)
+            value = Condition(intern_event_function(x.fn, name, state), name, False)
+            reset = _Followed(intern_event_function(x.reset, name, state), name)
             below = Reset(_Signed(value, 1.0), reset, name)
             above = Reset(_Signed(value, -1.0), reset, name)
             chosen = {None: (below, above), True: (above,), False: (below,)}
@@ -60,7 +69,7 @@ def warn_of_resets(resets: tuple[Reset, ...], events: dict[str, Array], q: Array
         name, t = resets[int(events["reset"][first])].name, float(events["event_time"][first])
         more = f" (and {off.size - 1} more)" if off.size > 1 else ""
         warnings.warn(
-            f"the state after {called_event(name)} at {t:.6g} s{more} "
+            f"the state after {describe_event(name)} at {t:.6g} s{more} "
             f"is off the constraints. Projecting it changes it by up to {moved.max():.3g}. The run goes on from there; "
             "contacts.reset_moved has all. Return a state that is on the constraints.",
             StartMovedWarning,
@@ -87,8 +96,8 @@ class _Followed(eqx.Module):
     name: str = eqx.field(static=True)
 
     def __call__(self, t: Array, q: Array, v: Array) -> State:
-        what = f"the reset of {called_event(self.name)}"
-        found = called(what, self.reset, t, q, v)
+        what = f"the reset of {describe_event(self.name)}"
+        found = call_user_function(what, self.reset, t, q, v)
         if not (isinstance(found, tuple) and len(found) == 2):
             raise InputError(f"{what} must return the pair (q, v), got {type(found).__name__}.")
         pair = tuple(number_array(f"what {what} returns", x) for x in found)

@@ -69,7 +69,7 @@ class _Separated(dfx.AbstractStepSizeController):
         return *chosen, dfx.RESULTS.where(several, again[-1], usual[-1])
 
 
-def separated(
+def separate_events(
     controller: dfx.AbstractStepSizeController, event: dfx.Event | None
 ) -> dfx.AbstractStepSizeController:
     """The controller, so that no step ends with more than one event."""

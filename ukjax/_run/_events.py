@@ -13,12 +13,12 @@ from jax.extend.core import Var
 from jaxtyping import Array, Float, Int
 
 from .._misc._arguments import number_array, require_function
-from .._misc._called import called
-from .._misc._closures import hoisted
+from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, as_jax, is_traced, module_for
+from .._misc._user_function import call_user_function
 from ._event_location import Bracketing
-from ._interned import interned_function
+from ._interned import intern_function
 
 Direction = Literal["up", "down", 1, -1] | None
 DIRECTIONS = {None: None, "up": True, 1: True, "down": False, -1: False}
@@ -96,8 +96,10 @@ class Condition(eqx.Module):
     def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **more: Any) -> Array:
         def value(t: Array, y: tuple[Array, Array]) -> Array:
             state = (t, y, args) if self.of_diffrax else (t, *y)
-            result = called(called_event(self.name), self.fn, *state, **(more if self.of_diffrax else {}))
-            return self._checked(number_array(f"what {called_event(self.name)} returns", result))
+            result = call_user_function(
+                describe_event(self.name), self.fn, *state, **(more if self.of_diffrax else {})
+            )
+            return self._checked(number_array(f"what {describe_event(self.name)} returns", result))
 
         self._require_change(value, t, y)
         if self.start is None:
@@ -107,14 +109,16 @@ class Condition(eqx.Module):
 
     def _checked(self, result: Array) -> Array:
         if result.ndim:
-            raise InputError(f"{called_event(self.name)} returned shape {result.shape}; it must be a scalar.")
+            raise InputError(
+                f"{describe_event(self.name)} returned shape {result.shape}; it must be a scalar."
+            )
         if result.dtype == bool:
             raise InputError(
-                f"{called_event(self.name)} returned a truth value: return the number that crosses zero, such as "
+                f"{describe_event(self.name)} returned a truth value: return the number that crosses zero, such as "
                 "q[0] instead of q[0] < 0, with direction='down' if needed."
             )
         if not jnp.issubdtype(result.dtype, jnp.floating):
-            raise InputError(f"{called_event(self.name)} must return a real number, got {result.dtype}.")
+            raise InputError(f"{describe_event(self.name)} must return a real number, got {result.dtype}.")
         return result
 
     def _require_change(self, value: Callable, t: Array, y: tuple[Array, Array]) -> None:
@@ -128,12 +132,12 @@ class Condition(eqx.Module):
                 changed.update(equation.outvars)
         if not varies(jaxpr.outvars[0]):
             raise InputError(
-                f"{called_event(self.name)} is a constant, or a step: its derivative is zero everywhere. Return the "
+                f"{describe_event(self.name)} is a constant, or a step: its derivative is zero everywhere. Return the "
                 "number that crosses zero itself, such as q[0] in place of jnp.sign(q[0])."
             )
 
 
-def called_event(name: str) -> str:
+def describe_event(name: str) -> str:
     """What errors call an event."""
     return "the event" if name == "event" else f"the event {name}"
 
@@ -166,17 +170,17 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
             require_function("event, if it is no ukjax.Event and no diffrax.Event,", x, "t, q, v")
     events = [x if isinstance(x, Event) else Event(x) for x in several]
     names = [x.name or name_of(x.fn, i, len(events)) for i, x in enumerate(events)]
-    functions = [interned(x.fn, name, state) for x, name in zip(events, names, strict=True)]
+    functions = [intern_event_function(x.fn, name, state) for x, name in zip(events, names, strict=True)]
     conditions = [Condition(fn, name, False) for fn, name in zip(functions, names, strict=True)]
     width = _ROUNDING * float(jnp.finfo(state[1].dtype).eps)
     directions = [DIRECTIONS[x.direction] for x in events]
     return dfx.Event(conditions, Bracketing(width, width), directions)
 
 
-def interned(fn: Callable, name: str, state: tuple[Array, Array, Array]) -> Callable:
+def intern_event_function(fn: Callable, name: str, state: tuple[Array, Array, Array]) -> Callable:
     """The function of an event, one object for all that compute the same."""
-    fn = hoisted(fn)
-    return fn if is_traced(fn) else called(called_event(name), interned_function, fn, *state)
+    fn = hoist_tracers(fn)
+    return fn if is_traced(fn) else call_user_function(describe_event(name), intern_function, fn, *state)
 
 
 def departing(

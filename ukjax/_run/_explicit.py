@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 from .._misc._precision import in_full_precision
 from .._motion._model import Model
-from .._motion._projected_solver import end_of_step, refused, shortest_step
+from .._motion._projected_solver import end_of_step, inflate_error, shortest_step
 from ._integrate import Span, State, statistics, vector_field
 from ._observe import Solved
 from ._results import result_of
@@ -180,7 +180,7 @@ def explicit_run(
         pair: Any = steps.parts(lax.stop_gradient(error))
         if projects:
             short = None if stop is None else t_next - t <= shortest_step(t, t1)
-            pair = refused(pair, lax.stop_gradient(near1), near, short)
+            pair = inflate_error(pair, lax.stop_gradient(near1), near, short)
         pair = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), pair)
         given = t, t_next, steps.parts(y), steps.parts(y1), _UNKNOWN, pair, order, kept
         accepted, t, t_next, jumped, kept, result = controller.adapt_step_size(*given)

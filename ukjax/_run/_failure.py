@@ -11,9 +11,9 @@ from .._motion._model import Model
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._doctor import check
-from ._end import joined
+from ._end import append_end
 from ._results import RESULTS, code
-from ._rows_kept import first_broken, in_words
+from ._rows_kept import first_broken, join_names
 from ._trajectory import Trajectory
 
 # How far ahead to look for what the solver met: an adaptive one stops just short of it.
@@ -22,7 +22,7 @@ _AHEAD = (0.0, 1e-9, 1e-6, 1e-3, 1.0)
 
 def _last_finite(trajectory: Trajectory) -> tuple[Array, Array, Array]:
     """The last state (t, q, v) that is finite."""
-    t, q, v = joined(trajectory, "t", "q", "v")
+    t, q, v = append_end(trajectory, "t", "q", "v")
     finite = np.all(np.isfinite(np.concatenate([q, v], axis=1)), axis=1)
     last = int(np.flatnonzero(finite).max(initial=0))
     return t[last], q[last], v[last]
@@ -42,34 +42,36 @@ def _what_was_met(model: Model, trajectory: Trajectory, t1: Array) -> str | None
     return None
 
 
-def explained(model: Model, trajectory: Trajectory, t1: Array) -> Trajectory:
+def explain_failure(model: Model, trajectory: Trajectory, t1: Array) -> Trajectory:
     """A failed trajectory with its `message`, and `diverged` for result where that is what happened."""
     if trajectory.broken_rows:
-        return _told(model.system, model.stabilizer, trajectory, t1, "")
+        return _add_message(model.system, model.stabilizer, trajectory, t1, "")
     met = _what_was_met(model, trajectory, t1)
     said = code(trajectory.result) == code(RESULTS.masses_too_far_apart)
     result = trajectory.result if met is None or said else RESULTS.diverged
     trajectory = dataclasses.replace(trajectory, result=result)
-    return _told(model.system, model.stabilizer, trajectory, t1, "" if met is None else f" There {met}")
+    return _add_message(
+        model.system, model.stabilizer, trajectory, t1, "" if met is None else f" There {met}"
+    )
 
 
-def explained_with_contacts(
+def explain_contact_failure(
     system: AbstractSystem, stabilizer: AbstractStabilizer, trajectory: Trajectory, t1: Array
 ) -> Trajectory:
     """A failed trajectory of a system with contacts, with its `message`."""
     met = " Contacts that touch there may contradict each other, or the constraints."
     met = "" if trajectory.broken_rows else met
-    return _told(system, stabilizer, trajectory, t1, met)
+    return _add_message(system, stabilizer, trajectory, t1, met)
 
 
-def _told(
+def _add_message(
     system: AbstractSystem, stabilizer: AbstractStabilizer, trajectory: Trajectory, t1: Array, met: str
 ) -> Trajectory:
     t, q, v = _last_finite(trajectory)
     stopped = f"It stopped at t = {float(t):.6g} s of {float(t1):.6g} s."
     if trajectory.broken_rows:
         when, names = first_broken(trajectory)
-        stopped += f" Not kept from t = {when:.6g} s on: {in_words(names)}."
+        stopped += f" Not kept from t = {when:.6g} s on: {join_names(names)}."
     text = f"{RESULTS[trajectory.result].strip()} {stopped}{met}"
     with contextlib.suppress(InputError):  # of a state that is not finite, which the text has said
         text += f" At the last state:\n{check(system, t, q, v, stabilizer=stabilizer)}"

@@ -14,15 +14,15 @@ from .._misc._diffrax_called import diffrax_called
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
 from .._misc._types import is_traced
-from .._motion._energy_projection import projected
+from .._motion._energy_projection import with_projection
 from .._motion._model import Model
 from .._motion._projected_solver import Stop, shortest_step
 from .._motion._wrapped_solver import with_scan
 from . import _options
-from ._event_separation import separated
+from ._event_separation import separate_events
 from ._events import departing
 from ._observe import Solved
-from ._results import of_diffrax, result_of, step_counts
+from ._results import result_of, step_counts, to_diffrax_result
 
 State = tuple[Array, Array]
 Span = tuple[Array, Array, Array | None]
@@ -60,7 +60,9 @@ def _diffeqsolve(
         wrapped = with_scan(solver, settings["adjoint"])
         if model.stabilizer.projection_method is not None:
             shortest = lax.stop_gradient(shortest_step(t0, t1))
-            wrapped = projected(wrapped, None if number is None else Stop(shortest, of_diffrax(number)))
+            wrapped = with_projection(
+                wrapped, None if number is None else Stop(shortest, to_diffrax_result(number))
+            )
         kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
         subs = (kept, dfx.SubSaveAt(t1=True))
         saveat = dfx.SaveAt(subs=subs, dense=dense)
@@ -86,7 +88,7 @@ def _with_start(settings: dict[str, Any], model: Model, t0: Array, y0: State) ->
     if settings["event"] is None:
         return {}
     event = departing(settings["event"], model.system.kinematics, t0, y0, vector_field(t0, y0, model))
-    return {"event": event, "stepsize_controller": separated(settings["stepsize_controller"], event)}
+    return {"event": event, "stepsize_controller": separate_events(settings["stepsize_controller"], event)}
 
 
 def integrate(

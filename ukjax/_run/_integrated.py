@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import compiler_is_here, looks_for_nans, remembered
+from .._compiler import cached_or_untranslatable, compiler_is_here, looks_for_nans
 from .._compiler._structured._scalarize import Scalarized, scalarize
 from .._misc._errors import Untranslatable
-from .._misc._keyed import Static, joined, parted
+from .._misc._keyed import Static, combine_static, partition_static
 from .._misc._left_to_xla import LeftToXLA, because
 from .._misc._linear import lazily_differentiated
 from .._misc._reverse_only import once_through_events
@@ -36,7 +36,7 @@ Start = Callable[[Model, Array, State], tuple[State, Any]]
 _OF_STEPS = (dfx.ForwardMode, dfx.DirectAdjoint)
 
 
-def by_one_program(
+def run_as_program(
     fn: Callable[..., R],
     adjoint: dfx.AbstractAdjoint | None,
     default: dfx.AbstractAdjoint,
@@ -67,7 +67,7 @@ def _steps(
     ts: Array | None,
 ) -> Solved:
     """The steps of a run; within a program of scalars there is no adjoint, and saved states may be projected."""
-    model, settings, solver, dense = joined(static, arrays)
+    model, settings, solver, dense = combine_static(static, arrays)
     if adjoint is None and ts is not None and fits(solver, settings, dense):
         try:
             settled = settled and model.projection is not None
@@ -83,7 +83,7 @@ def _steps(
     return by_diffrax(model, y0, span, ts, settings, solver, dense)
 
 
-def integrated_from(
+def integrate_from_start(
     start: Start | None,
     static: Static,
     reverse: bool,
@@ -93,27 +93,29 @@ def integrated_from(
     ts: Array | None,
 ) -> tuple[Solved, Any]:
     """The steps of a run, and what its start tells, as one program."""
-    settings = joined(static, arrays)[1]
+    settings = combine_static(static, arrays)[1]
     adjoint, smooth = settings["adjoint"], settings["event"] is None
 
     def run(
         adjoint: dfx.AbstractAdjoint | None, arrays: Any, state: State, span: Span, ts: Any
     ) -> tuple[Solved, Any]:
-        y0, told = start(joined(static, arrays)[0], span[0], state) if start else (state, None)
+        y0, told = start(combine_static(static, arrays)[0], span[0], state) if start else (state, None)
         return _steps(static, False, adjoint, arrays, y0, span, ts), told
 
     asked = None if reverse else adjoint
-    (solved, told), left = by_one_program(run, asked, adjoint, arrays, state, span, ts, smooth=smooth)
+    (solved, told), left = run_as_program(run, asked, adjoint, arrays, state, span, ts, smooth=smooth)
     return solved._replace(left=left), told
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def integrated(static: Static, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
+def integrate_run(
+    static: Static, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None
+) -> Solved:
     """The steps of a run from where it is to start."""
-    return integrated_from(None, static, reverse, arrays, y0, span, ts)[0]
+    return integrate_from_start(None, static, reverse, arrays, y0, span, ts)[0]
 
 
-@remembered
+@cached_or_untranslatable
 def _program_of(static: Static, tree: Any) -> Scalarized[..., Solved]:
     """The steps of a run, with saved states projected, from leaves of its arrays."""
 
@@ -129,30 +131,30 @@ class Integrated:
 
     **Arguments:**
 
-    - `static`, `reverse`, `arrays`: as of `integrated`.
+    - `static`, `reverse`, `arrays`: as of `integrate_run`.
     """
 
     def __init__(self, static: Static, reverse: bool, arrays: Any):
         self._given, self._of_program = (static, reverse, arrays), (static, arrays)
-        model, settings, solver, dense = joined(static, arrays)
+        model, settings, solver, dense = combine_static(static, arrays)
         self._fits = fits(solver, settings, dense)
         self._by_program = reverse or isinstance(settings["adjoint"], _OF_STEPS)
         if self._fits:  # one program, whatever `max_steps` is
             counted = settings | {"max_steps": jnp.int32(settings["max_steps"]), "adjoint": None}
-            self._of_program = parted((model, counted, solver, dense))
+            self._of_program = partition_static((model, counted, solver, dense))
         self._known: dict[Any, Callable[..., Solved]] = {}
 
     def __call__(self, y0: State, span: Span, ts: Any) -> Solved:
         """The steps of a run, by machine code that Python itself calls, or by JAX."""
         if self._by_program and compiler_is_here() and not looks_for_nans():
             try:
-                return _of_jax(self._by_python(y0, span, ts))
+                return _as_jax_arrays(self._by_python(y0, span, ts))
             except Untranslatable:  # which JAX is told again, and tells
                 self._by_program = False
-        return integrated(*self._given, y0, span, padded(ts, span[1]))
+        return integrate_run(*self._given, y0, span, pad_times(ts, span[1]))
 
     def _by_python(self, y0: State, span: Span, ts: Any) -> Solved:
-        times = padded(ts, np.inf, _FEW) if self._fits else padded(ts, span[1])
+        times = pad_times(ts, np.inf, _FEW) if self._fits else pad_times(ts, span[1])
         count = None if times is None else len(times)
         if count not in self._known:
             static, arrays = self._of_program
@@ -165,14 +167,14 @@ _FEW = 256
 """Times to save at that no run of ours has less of: what is never reached takes no time."""
 
 
-def padded(ts: Any, by: Any, least: int = 1) -> Any:
+def pad_times(ts: Any, by: Any, least: int = 1) -> Any:
     """Times to save at, their number a power of two, so that runs that differ in it share what is compiled."""
     if ts is None:
         return None
     return np.append(ts, np.full(max(least, 2 ** (len(ts) - 1).bit_length()) - len(ts), by, ts.dtype))
 
 
-def _of_jax(solved: Solved) -> Solved:
+def _as_jax_arrays(solved: Solved) -> Solved:
     """What is not numbers alone as arrays of JAX."""
     interpolation, mask = jax.tree.map(as_jax, (solved.interpolation, solved.event_mask))
     (result,) = jax.tree.leaves(solved.result)

@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._compiler._parameters import joined, split
+from .._compiler._parameters import rebuild_system, split
 from .._contact._rows import kinematics as contact_kinematics
 from .._formula._acceleration import equations_of_motion
 from .._formula._equations import energy_of
 from .._formula._servo._control import Servoed
-from .._misc._closures import hoisted, require_seen
-from .._misc._keyed import Keyed
+from .._misc._closures import hoist_tracers, require_seen
+from .._misc._keyed import HashableByKey
 from .._misc._traced import signature
 from .._system._constraint import unilateral
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
@@ -31,7 +31,7 @@ from .._system._system import AbstractSystem
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
-def _computed(system: AbstractSystem, stabilizer: AbstractStabilizer, *state: Array) -> Any:
+def _evaluate_system(system: AbstractSystem, stabilizer: AbstractStabilizer, *state: Array) -> Any:
     """All that runs ask of a system."""
     energy = energy_of(system, *state)
     motion = equations_of_motion(system, *state, stabilizer=stabilizer), system.kinematics(*state), energy
@@ -53,22 +53,22 @@ def _key(function: Callable, *shapes: Any) -> Hashable:
     return signature(program)
 
 
-def interned(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSystem:
+def intern_system(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSystem:
     """The same system, its functions keyed by what it computes, with the values that JAX traces among its arrays."""
-    system = hoisted(system)
+    system = hoist_tracers(system)
     leaves, structure = split(system, NoStabilizer())
     if not any(isinstance(x, _FUNCTIONS) for x in structure.static):
         return system
-    of_leaves = lambda x, *state: _computed(*joined(structure, x), *state)
+    of_leaves = lambda x, *state: _evaluate_system(*rebuild_system(structure, x), *state)
     key = _key(of_leaves, _shapes(leaves), *_shapes((t, q, v)))
     static = tuple(
-        Keyed(x, (i, key)) if isinstance(x, _FUNCTIONS) else x for i, x in enumerate(structure.static)
+        HashableByKey(x, (i, key)) if isinstance(x, _FUNCTIONS) else x for i, x in enumerate(structure.static)
     )
-    return joined(structure._replace(static=static), leaves)[0]
+    return rebuild_system(structure._replace(static=static), leaves)[0]
 
 
-def interned_function(function: Callable, *arguments: Any) -> Callable:
+def intern_function(function: Callable, *arguments: Any) -> Callable:
     """The same function, keyed by what it computes."""
     if not isinstance(function, _FUNCTIONS):
         return function
-    return Keyed(function, _key(function, *_shapes(arguments)))
+    return HashableByKey(function, _key(function, *_shapes(arguments)))

@@ -7,7 +7,7 @@ import diffrax as dfx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._closures import held_within
+from .._misc._closures import find_instances
 from .._system._system import AbstractSystem
 from .._system._tabulated import Tabulated
 from ._tolerances import with_tolerances
@@ -58,10 +58,10 @@ class AtKnots(dfx.AbstractStepSizeController):
         return jnp.where(t_next > before - _SLIVER * (before - t), before, t_next)
 
 
-def at_knots(
+def with_knots(
     controller: dfx.AbstractStepSizeController, system: AbstractSystem, dtype: Any
 ) -> dfx.AbstractStepSizeController:
     """The controller, made to end steps at the knots of the tables of a system that hold their values."""
-    tables = held_within(system, Tabulated)
+    tables = find_instances(system, Tabulated)
     knots = [x.times.astype(dtype) for x in tables if x.holds]
     return with_tolerances(AtKnots(controller, jnp.concatenate(knots))) if knots else controller

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_states
+from .._compiler import evaluate_at_states
 from .._misc._errors import InputError
 from .._misc._tolerances import DEFAULT_RCOND, IN_SINGLE_PRECISION, nearly_dependent
-from .._misc._types import by_precision
+from .._misc._types import choose_by_precision
 from .._motion._project import project
 from .._pseudoinverse import unit_rows_on_host
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
-from ._end import joined
+from ._end import append_end
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
@@ -30,7 +30,7 @@ def _jacobian(system: AbstractSystem, t: Array, q: Array, v: Array) -> Array:
 
 def _unit_rows(system: AbstractSystem, *states: Any) -> np.ndarray:
     """The rows of A at states, of unit norm (k, m, n)."""
-    return np.stack([unit_rows_on_host(A)[0] for A in at_states(_jacobian, system, *states)])
+    return np.stack([unit_rows_on_host(A)[0] for A in evaluate_at_states(_jacobian, system, *states)])
 
 
 def least_sine(unit: np.ndarray, rank: int) -> tuple[float, np.ndarray]:
@@ -48,7 +48,7 @@ def _nearest(s: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     s = np.abs(s) / np.maximum(s[:, :1], np.finfo(s.dtype).tiny)
     which = np.full(len(s), rank - 1)
     if rank < s.shape[1]:
-        which += s[:, rank] > _HELD_BACK * by_precision(s.dtype, DEFAULT_RCOND, IN_SINGLE_PRECISION)
+        which += s[:, rank] > _HELD_BACK * choose_by_precision(s.dtype, DEFAULT_RCOND, IN_SINGLE_PRECISION)
     return s[np.arange(len(s)), which], which
 
 
@@ -74,7 +74,7 @@ def rank_nearby(system: AbstractSystem, t: Array, q: Array, v: Array, kernel: np
     return int(np.sum(s > DEFAULT_RCOND * s.max(initial=0)))
 
 
-def told_of_run(run: "Trajectory") -> tuple[float | None, tuple[str, ...]]:
+def find_nearly_dependent_rows(run: "Trajectory") -> tuple[float | None, tuple[str, ...]]:
     """The least sine of the rows at the saved times of a run, and their names; None where there is nothing to explain:
     the rank stayed and few steps were refused, or no rows are nearly dependent.
     """
@@ -82,7 +82,7 @@ def told_of_run(run: "Trajectory") -> tuple[float | None, tuple[str, ...]]:
     refused = 2 * rejected > accepted
     if run.problem is None or not run.row_names or not (refused or bool(run.rank_changed)):
         return None, ()
-    columns = [np.asarray(x) for x in joined(run, "t", "q", "v")]
+    columns = [np.asarray(x) for x in append_end(run, "t", "q", "v")]
     finite = np.all([np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in columns], axis=0)
     rank = int(run.rank_max)
     if not rank or not finite.any():

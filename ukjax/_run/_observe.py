@@ -17,14 +17,14 @@ from .._misc._left_to_xla import LeftToXLA
 from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
 from .._misc._types import is_traced, module_for
-from .._misc._unchecked import unchecked
+from .._misc._unchecked import make_unchecked
 from .._motion._model import Model
-from .._motion._states import States, projected
-from .._motion._states import observed as at_states
+from .._motion._states import States, project_states
+from .._motion._states import observe_states as at_states
 from .._system._constraint_names import Kind
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
-from ._end import end_of, known_states, split
+from ._end import end_of, fill_unreached, split
 from ._events import which
 from ._results import RESULTS, Dense, judgement
 from ._trajectory import Trajectory
@@ -71,7 +71,7 @@ _SOLVED = ("a", "constraint_force", "multipliers", "rank")
 """What a formula tells."""
 
 
-def by_equations(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array]:
+def observe_by_equations(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array]:
     """What a `Trajectory` tells of a state, but its energy; and whether forces are `unbalanced`, for its result."""
     equations = model.equations(t, q, v)
     acceleration, rows = model.formula.solve(equations), equations.rows
@@ -90,7 +90,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     """
 
     def solved(model: Model, *state: Array) -> dict[str, Any]:
-        return by_equations(model, *state) | {"energy": model.system.energy(*state)}
+        return observe_by_equations(model, *state) | {"energy": model.system.energy(*state)}
 
     def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
@@ -99,7 +99,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
         return {"q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
-    t, (q, v) = scalarize(known_states, fallback="xla")(states.t, states[1:])
+    t, (q, v) = scalarize(fill_unreached, fallback="xla")(states.t, states[1:])
     # What has no scalar code may have checks of users, which raise where XLA compiles them.
     at = at if model.code is None else scalarize(at, fallback="xla")
     return jax.vmap(at, out_axes=-1)(t, q, v), (rows.names, rows.kinds)
@@ -115,7 +115,7 @@ def _energy(system: AbstractSystem, states: States) -> Array | None:
 def _observe_on_host(model: Model, states: States, settled: bool) -> tuple[dict[str, Any], Names]:
     """As `_observe`, on the host, of states that are projected if they are `settled`."""
     assert model.code is not None
-    states = states if settled else projected(model, states)
+    states = states if settled else project_states(model, states)
     columns = at_states(model, states)
     rows = model.code.equations.arrays.rows
     columns["rank"] = columns["rank"].astype(np.int32)
@@ -126,25 +126,25 @@ def _observe_on_host(model: Model, states: States, settled: bool) -> tuple[dict[
     return columns | states._asdict(), (rows.names, rows.kinds)
 
 
-def _padded(places: np.ndarray) -> np.ndarray:
+def _pad_places(places: np.ndarray) -> np.ndarray:
     """The last is repeated up to a power of two, so that runs of different lengths share compiled code."""
     return np.append(places, np.full(2 ** (places.size - 1).bit_length() - places.size, places[-1]))
 
 
-def reached(t: Array | np.ndarray, count: int | None) -> np.ndarray:
+def find_reached(t: Array | np.ndarray, count: int | None) -> np.ndarray:
     """Indices of the saved times that a run reached, and of its end, the last."""
     t = np.asarray(t)
     return np.append(np.flatnonzero(np.isfinite(t[:-1][:count])), t.size - 1)
 
 
-def _at_reached(model: Model, solved: Solved, count: int | None) -> tuple[dict[str, Any], Names]:
+def _observe_reached(model: Model, solved: Solved, count: int | None) -> tuple[dict[str, Any], Names]:
     """Of states with values: what holds at the times reached, and at the end."""
     t, *y = map(np.asarray, (solved.t, solved.q, solved.v))
     taken = lambda places: States(*(x[places] for x in (t, *y)))
-    places = reached(t, count)
+    places = find_reached(t, count)
     if model.code is not None:
         return _observe_on_host(model, taken(places), solved.settled)
-    states = taken(_padded(places))
+    states = taken(_pad_places(places))
     observed, names = _observe(model, states)
     return _first(states_first(observed) | {"t": states.t}, places.size), names
 
@@ -168,7 +168,7 @@ def split_and_judged(
     return *split(columns, count), result
 
 
-def assembled(
+def build_trajectory(
     model: Model,
     solved: Solved,
     dense: bool,
@@ -188,10 +188,10 @@ def assembled(
 
         saved, end, result = scalarize(finished, fallback="xla")(observed, solved.t, solved.result)
     else:
-        observed, (names, kinds) = _at_reached(model, solved, count)
+        observed, (names, kinds) = _observe_reached(model, solved, count)
         count = len(observed["t"]) - 1 if count is None else count
         saved, end, result = split_and_judged(observed, solved.result, count, judged)
-    return unchecked(
+    return make_unchecked(
         Trajectory,
         **saved,
         end=end_of(end),

@@ -24,7 +24,7 @@ from .._misc._arguments import (
 )
 from .._misc._errors import InputError
 from .._misc._tolerances import WITHOUT_PROJECTION
-from .._misc._types import by_precision, is_traced
+from .._misc._types import choose_by_precision, is_traced
 from .._motion._project import Projection
 from .._motion._wrapped_solver import AbstractForwardingSolver
 from .._pseudoinverse import GramSchmidt
@@ -48,7 +48,7 @@ def formula(
         require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
         return given
     rcond = WITHOUT_PROJECTION if stabilizer.projection_method is None else None
-    return UdwadiaKalaba(GramSchmidt(by_precision(dtype, rcond, None)))
+    return UdwadiaKalaba(GramSchmidt(choose_by_precision(dtype, rcond, None)))
 
 
 def stages(solver: dfx.AbstractSolver) -> int | None:
@@ -78,7 +78,7 @@ def evaluations(solver: dfx.AbstractSolver, stabilizer: AbstractStabilizer, stat
 
 
 def _tolerance(dtype: jnp.dtype) -> float:
-    return by_precision(dtype, 1e-8, 1e-5)
+    return choose_by_precision(dtype, 1e-8, 1e-5)
 
 
 def controller(

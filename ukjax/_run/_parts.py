@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._servo._control import Servoed, followed
+from .._formula._servo._control import Servoed, compute_servo_run
 from .._formula._servo._servo_report import ServoRun
 from .._misc._arguments import real_array
 from .._misc._errors import InputError
@@ -20,11 +20,11 @@ from .._system._labels import title_of
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms import Contact, Effort, Reaction, contact_frames
+from ..mechanisms._current_values import MechanismSystem
 from ..mechanisms._efforts import efforts_along
-from ..mechanisms._present import MechanismSystem
 from ..mechanisms._reactions import reactions_along
 from ..mechanisms._start import InputMatrix
-from ._made import Made
+from ._run_record import RunRecord
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
@@ -43,7 +43,7 @@ def as_problem(trajectory: "Trajectory", given: Any) -> Problem:
     return given
 
 
-def known(trajectory: "Trajectory") -> Problem:
+def get_problem(trajectory: "Trajectory") -> Problem:
     """What was simulated.
 
     **Raises:** `InputError` where it is not known.
@@ -57,11 +57,11 @@ def known(trajectory: "Trajectory") -> Problem:
 
 
 @eqx.filter_jit
-def _along(fn: Callable[..., dict[str, Array]], *states: Array) -> dict[str, Array]:
+def _evaluate_along(fn: Callable[..., dict[str, Array]], *states: Array) -> dict[str, Array]:
     return jax.vmap(lambda *state: fn(*state))(*states)
 
 
-def made_of(trajectory: "Trajectory") -> Made:
+def get_run_record(trajectory: "Trajectory") -> RunRecord:
     """How a run was made; raises `InputError` where that is not known."""
     if trajectory.made is None:
         raise InputError(
@@ -71,7 +71,7 @@ def made_of(trajectory: "Trajectory") -> Made:
     return trajectory.made
 
 
-def evaluated(trajectory: "Trajectory", t: Any) -> tuple[Array, Array]:
+def evaluate_dense(trajectory: "Trajectory", t: Any) -> tuple[Array, Array]:
     """(q, v) at any time of the run."""
     if trajectory.dense is None:
         raise InputError("this trajectory has no dense output: call simulate(..., dense=True).")
@@ -107,33 +107,33 @@ def ranks(t: Array, rank: Array) -> tuple[Array, Array]:
 
 def points(trajectory: "Trajectory") -> dict[str, Array]:
     """As `Trajectory.points`."""
-    problem = known(trajectory)
+    problem = get_problem(trajectory)
     if problem.points is None:
         raise InputError(f"{problem.name} defines no named points: give uk.Problem(..., points=...).")
-    return _along(problem.points, trajectory.t, trajectory.q)
+    return _evaluate_along(problem.points, trajectory.t, trajectory.q)
 
 
 def energies(trajectory: "Trajectory") -> dict[str, Array]:
     """As `Trajectory.energies`."""
-    system = known(trajectory).system
+    system = get_problem(trajectory).system
     fn = getattr(system, "energies", None)
     if fn is None:
         raise InputError(
             f"{title_of(system)} defines no energy by parts: give it a method energies(t, q, v) that returns a dict."
         )
-    return _along(fn, trajectory.t, trajectory.q, trajectory.v)
+    return _evaluate_along(fn, trajectory.t, trajectory.q, trajectory.v)
 
 
 def servo(trajectory: "Trajectory") -> ServoRun:
     """As `Trajectory.servo`."""
     if trajectory.tracking is not None:
         return trajectory.tracking
-    system = known(trajectory).system
+    system = get_problem(trajectory).system
     if not isinstance(system, Servoed):
         raise InputError(
             f"{title_of(system)} is not under servo control: simulate uk.with_servo(system, ...)."
         )
-    return followed(system, trajectory.t, trajectory.q, trajectory.v)
+    return compute_servo_run(system, trajectory.t, trajectory.q, trajectory.v)
 
 
 def is_servoed(trajectory: "Trajectory") -> bool:
@@ -144,11 +144,11 @@ def is_servoed(trajectory: "Trajectory") -> bool:
 
 def _mechanism(trajectory: "Trajectory", method: str) -> tuple[MechanismSystem, dict[str, Array]]:
     """The mechanism that was simulated, and what servo control had its actuators do."""
-    system = known(trajectory).system
+    system = get_problem(trajectory).system
     inputs = {}
     if isinstance(system, Servoed):
         if isinstance(matrix := system.law.input_matrix, InputMatrix):
-            u = followed(system, trajectory.t, trajectory.q, trajectory.v).inputs
+            u = compute_servo_run(system, trajectory.t, trajectory.q, trajectory.v).inputs
             inputs = dict(zip(matrix.labels, u.T, strict=True))
         system = system.system
     if not isinstance(system, MechanismSystem):
@@ -193,7 +193,7 @@ def contacts(trajectory: "Trajectory") -> dict[str, tuple[Array, Array]]:
     return found
 
 
-def _named_reactions(trajectory: "Trajectory") -> dict[str, Array]:
+def _name_reactions(trajectory: "Trajectory") -> dict[str, Array]:
     by_joint = reactions(trajectory)
     forces, torques = (
         {f"{k}_{name}": getattr(x, k) for name, x in by_joint.items()} for k in ("force", "torque")
@@ -201,7 +201,7 @@ def _named_reactions(trajectory: "Trajectory") -> dict[str, Array]:
     return forces | torques
 
 
-def _named_loads(trajectory: "Trajectory") -> dict[str, Array]:
+def _name_loads(trajectory: "Trajectory") -> dict[str, Array]:
     by_load = loads(trajectory)
     efforts, powers = (
         {f"{k}_{name}": getattr(x, k) for name, x in by_load.items()} for k in ("effort", "power")
@@ -211,8 +211,8 @@ def _named_loads(trajectory: "Trajectory") -> dict[str, Array]:
 
 PARTS: dict[str, Callable[["Trajectory"], dict[str, Array]]] = {
     "points": lambda run: {f"point_{name}": x for name, x in points(run).items()},
-    "reactions": _named_reactions,
-    "loads": _named_loads,
+    "reactions": _name_reactions,
+    "loads": _name_loads,
     "contacts": lambda run: {f"contact_{name}": force for name, (_, force) in contacts(run).items()},
     "energies": lambda run: {f"energy_{name}": x for name, x in energies(run).items()},
 }
@@ -243,7 +243,7 @@ def dims_of(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
     return (*(("body",) if len(shape) == 2 else ()), "axis")
 
 
-def chosen_parts(parts: Any) -> tuple[str, ...]:
+def choose_parts(parts: Any) -> tuple[str, ...]:
     """The parts asked for.
 
     **Raises:** `InputError` for unknown ones.
@@ -258,5 +258,5 @@ def chosen_parts(parts: Any) -> tuple[str, ...]:
 def arrays_of(trajectory: "Trajectory", parts: Any) -> dict[str, np.ndarray]:
     """The arrays of the parts asked for, by name."""
     return {
-        name: np.asarray(x) for part in chosen_parts(parts) for name, x in PARTS[part](trajectory).items()
+        name: np.asarray(x) for part in choose_parts(parts) for name, x in PARTS[part](trajectory).items()
     }

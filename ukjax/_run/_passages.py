@@ -19,7 +19,7 @@ from .._misc._tolerances import DEFAULT_RCOND
 from .._motion._project import Projection
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
-from ._end import until_end
+from ._end import trim_to_end
 from ._trajectory import Trajectory
 
 _CHUNK = 64
@@ -70,10 +70,10 @@ def _unit_rows(system: AbstractSystem, t: Array, steps: tuple[Array, ...]) -> Ar
     return jax.vmap(at)(t, *steps)
 
 
-def _known(trajectory: Trajectory) -> list[np.ndarray]:
+def _read_motion(trajectory: Trajectory) -> list[np.ndarray]:
     """Times, coordinates, velocities and accelerations (k, ...) where a run got to, also of a compiled one."""
     if trajectory.t.ndim == 1:
-        run = until_end(trajectory)
+        run = trim_to_end(trajectory)
         columns = [np.asarray(x) for x in (run.t, run.q, run.v, run.a)]
         # Where it diverged, its last state is none.
         finite = np.all([np.isfinite(x).reshape(len(run), -1).all(axis=1) for x in columns], axis=0)
@@ -135,7 +135,7 @@ def passages(
                 "this trajectory does not know its problem: give passages(trajectory, system=...)."
             )
         system = trajectory.problem.system
-    columns = _known(trajectory)
+    columns = _read_motion(trajectory)
     if not trajectory.row_names:
         return []
     values, known = _singular_values(columns, system), columns[0]
@@ -149,7 +149,7 @@ def passages(
     (minima,) = np.nonzero((sigma[1:-1] < sigma[:-2]) & (sigma[1:-1] <= sigma[2:]))
     if not minima.size:
         return []
-    at = _zoomed(lambda t: lowest(values(t)), times[minima], times[minima + 2])
+    at = _zoom_to_minima(lambda t: lowest(values(t)), times[minima], times[minima + 2])
     ranks_at = _ranks(values(at), rcond)
     candidates = zip(at, ranks[minima], ranks_at, ranks[minima + 2], strict=True)
     return [Passage(float(t), *map(int, r)) for t, *r in candidates if r[1] < max(r[0], r[2])]
@@ -159,7 +159,7 @@ def _ranks(sigma: np.ndarray, rcond: float) -> np.ndarray:
     return np.sum(sigma > rcond * sigma[:, :1], axis=1)
 
 
-def _zoomed(fn: Callable[[np.ndarray], np.ndarray], start: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _zoom_to_minima(fn: Callable[[np.ndarray], np.ndarray], start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Where fn is least within each interval, in which it has one minimum."""
     rows = np.arange(start.size)
     for _ in range(_ZOOMS):

@@ -10,21 +10,21 @@ from jaxtyping import Array
 
 from .._formula._singular_mass import NullSpace
 from .._misc._arguments import one_of, require_instance, require_solver, whole_number
-from .._misc._keyed import Static, joined, parted
+from .._misc._keyed import Static, combine_static, partition_static
 from .._misc._types import is_traced, is_tracing
-from .._motion._model import Model, coded
+from .._motion._model import Model, translate_model
 from .._motion._states import loses_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State
-from ._integrated import Integrated, integrated_from
-from ._interned import interned
-from ._knots import at_knots
-from ._observe import assembled
+from ._integrated import Integrated, integrate_from_start
+from ._interned import intern_system
+from ._knots import with_knots
+from ._observe import build_trajectory
 from ._results import RESULTS, code
-from ._start import checked_start
+from ._start import find_start
 from ._start_moved import require_near, start_moved
 from ._trajectory import Trajectory
 
@@ -97,7 +97,7 @@ class RunPlan:
         self._started = False
         formula = _options.formula(o.formula, o.stabilizer, dtype)
         event = as_diffrax(o.event, (t, q, v))
-        controller = at_knots(controller, system, dtype)
+        controller = with_knots(controller, system, dtype)
         self.judged = is_judged(formula, o.stabilizer)
         settings = {
             "stepsize_controller": controller,
@@ -109,22 +109,22 @@ class RunPlan:
         }
         projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
-        self.model = Model(interned(system, t, q, v), formula, o.stabilizer)
-        self.model, computed_by = coded(
+        self.model = Model(intern_system(system, t, q, v), formula, o.stabilizer)
+        self.model, computed_by = translate_model(
             *(self.model, o.solver, t, q, v),
             automatic=self.automatic,
         )
         known = self.automatic and not (is_tracing() or is_traced(system, tuple(options), t, q, v))
         if known and loses_rows(self.model, t, q, v):
             self.automatic, self.model = False, Model(self.model.system, NullSpace(), o.stabilizer)
-            self.model, computed_by = coded(self.model, o.solver, t, q, v, automatic=False)
+            self.model, computed_by = translate_model(self.model, o.solver, t, q, v, automatic=False)
         names = names_of(system, q, v)
         self.told = {"computed_by": computed_by, "event_names": event_names(event)}
         self.told |= {"coordinate_names": names.coordinates, "velocity_names": names.velocities}
         self.points = getattr(system, "points", None)
         self.traced = is_traced(system, tuple(options), self.model)
         self.model = self.model if self.traced else self.model.ready()
-        self._static, self.arrays = parted((self.model, settings, o.solver, o.dense))
+        self._static, self.arrays = partition_static((self.model, settings, o.solver, o.dense))
         self._reverse = o.adjoint is None
         if not self.traced:
             with jax.ensure_compile_time_eval():
@@ -140,7 +140,7 @@ class RunPlan:
         begun = self._begun
         if begun is not None and begun[0] == given:
             return begun[1:]
-        y0 = checked_start(self.model, t, q, v, self.automatic, symmetric=self._started)
+        y0 = find_start(self.model, t, q, v, self.automatic, symmetric=self._started)
         as_given = y0[0] is q and y0[1] is v
         silent = as_given or require_near(self.model, t, (q, v), y0, tolerance, stacklevel=4)
         moved = start_moved((q, v), y0)
@@ -155,17 +155,17 @@ class RunPlan:
     def traced_run(self, state: State, span: Span, ts: Array | None, told: dict[str, Any]) -> Trajectory:
         """A run where JAX traces some of it: start, steps and what is told of them, as one compiled function."""
         given = self._static, self._reverse, self.arrays
-        return _traced_run(*given, state, span, ts, self.judged, told)
+        return _run_traced(*given, state, span, ts, self.judged, told)
 
 
-def _begun(model: Model, t0: Array, state: State) -> tuple[State, Array]:
+def _move_start(model: Model, t0: Array, state: State) -> tuple[State, Array]:
     """The state to start from, and by how much it was moved."""
     y0 = model.start(t0, state)
     return y0, start_moved(state, y0)
 
 
 @eqx.filter_jit
-def _traced_run(
+def _run_traced(
     static: Static,
     reverse: bool,
     arrays: Any,
@@ -175,10 +175,10 @@ def _traced_run(
     judged: bool,
     told: Any,
 ) -> Trajectory:
-    model, *others = joined(static, arrays)
+    model, *others = combine_static(static, arrays)
     model = model.ready()
-    static, arrays = parted((model, *others))
+    static, arrays = partition_static((model, *others))
 
-    solved, moved = integrated_from(_begun, static, reverse, arrays, state, span, ts)
+    solved, moved = integrate_from_start(_move_start, static, reverse, arrays, state, span, ts)
     count = None if ts is None else len(ts)
-    return assembled(model, solved, others[-1], count, judged, start_moved=moved, **told)
+    return build_trajectory(model, solved, others[-1], count, judged, start_moved=moved, **told)

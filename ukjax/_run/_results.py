@@ -42,7 +42,7 @@ def result_of(number: Any) -> RESULTS:
     return jax.tree.unflatten(_STRUCTURE, [as_jax(number)])
 
 
-def of_diffrax(number: int) -> dfx.RESULTS:
+def to_diffrax_result(number: int) -> dfx.RESULTS:
     """A number of ours as one of Diffrax's codes, which its loop hands on as it is."""
     return jax.tree.unflatten(jax.tree.structure(dfx.RESULTS.successful), [np.asarray(number, np.int32)])
 

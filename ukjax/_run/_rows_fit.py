@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_state
+from .._compiler import evaluate_at_state
 from .._formula._servo._control import Servoed
 from .._system._constraint import AbstractConstraint, bilateral
-from .._system._rows import Level, written_and_derived
+from .._system._rows import Level, collect_levels
 from .._system._system import AbstractSystem
 
 _METHODS = (
@@ -33,7 +33,7 @@ def _levels(
     parameters: tuple[AbstractSystem, tuple[AbstractConstraint, ...]], t: Array, q: Array, v: Array
 ) -> list[dict[str, Level]]:
     system, constraints = parameters
-    return [written_and_derived(system, c, t, q, v) for c in constraints]
+    return [collect_levels(system, c, t, q, v) for c in constraints]
 
 
 def _constraints(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
@@ -61,13 +61,13 @@ def rows_that_do_not_fit(system: AbstractSystem, t: Any, q: Any, v: Any) -> dict
     t, q, v = map(np.asarray, (t, q, v))
     parameters = system, constraints
     A = np.concatenate(
-        [level["A"].derived for level in at_state(_levels, parameters, t, q, v) if "A" in level]
+        [level["A"].derived for level in evaluate_at_state(_levels, parameters, t, q, v) if "A" in level]
     )
     further = np.random.default_rng(0).normal(size=v.size).astype(v.dtype)
     v = v + (further - np.linalg.pinv(A) @ (A @ further) if len(A) else further)
     tolerance = float(np.finfo(q.dtype).eps) ** 0.4
     unfit = {}
-    for c, levels in zip(constraints, at_state(_levels, parameters, t, q, v), strict=True):
+    for c, levels in zip(constraints, evaluate_at_state(_levels, parameters, t, q, v), strict=True):
         for what in (x for x in _WORDS if x in levels):
             written, derived, size = levels[what]
             off = np.abs(written - derived)

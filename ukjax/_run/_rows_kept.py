@@ -9,7 +9,7 @@ import numpy as np
 from .._compiler import equations_at
 from .._misc._errors import ConstraintWarning
 from .._system._stabilize import NoStabilizer
-from ._end import joined
+from ._end import append_end
 from ._results import RESULTS, code, off_by
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _DEPENDENT = (
 )
 
 
-def _involved(run: "Trajectory", at: dict[str, np.ndarray], off: np.ndarray) -> np.ndarray:
+def _measure_involvement(run: "Trajectory", at: dict[str, np.ndarray], off: np.ndarray) -> np.ndarray:
     """How far each row takes part in what cannot be met: the part of what is off along z with A^T z = 0.
 
     Of rows that contradict each other a projection may leave all that is missing to one of them. Where the system is not
@@ -43,17 +43,17 @@ def _involved(run: "Trajectory", at: dict[str, np.ndarray], off: np.ndarray) -> 
 def first_broken(run: "Trajectory") -> tuple[float, tuple[str, ...]]:
     """When constraints were first off among the saved times and the end, and the names of the rows that were then."""
     names = ["t", "q", "v", "position_error", "velocity_error"]
-    columns = dict(zip(names, joined(run, *names), strict=True))
+    columns = dict(zip(names, append_end(run, *names), strict=True))
     off = np.asarray(off_by(columns))
     worst = np.max(off, axis=1, initial=0)
     # Where the run stopped, they are off by just as much as counts.
     first = int(np.argmax(worst > 1)) if np.any(worst > 1) else len(worst) - 1
-    part = _involved(run, {name: np.asarray(x)[first] for name, x in columns.items()}, off[first])
+    part = _measure_involvement(run, {name: np.asarray(x)[first] for name, x in columns.items()}, off[first])
     involved = np.flatnonzero(part >= _INVOLVED * part.max()) if worst[first] > 0 else ()
     return float(columns["t"][first]), tuple(run.row_names[i] for i in involved)
 
 
-def in_words(names: tuple[str, ...]) -> str:
+def join_names(names: tuple[str, ...]) -> str:
     """The first of some names."""
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return f"{', '.join(names[:6])}{more}"
@@ -72,7 +72,7 @@ def warn_of_rows(run: "Trajectory") -> None:
         else "stopped there"
     )
     warnings.warn(
-        f"constraints are not kept from {when:.6g} s on: {in_words(names)}. The run {where.format(*errors)}. No motion "
+        f"constraints are not kept from {when:.6g} s on: {join_names(names)}. The run {where.format(*errors)}. No motion "
         "keeps rows that contradict each other, and none that say of velocities what only positions decide.",
         ConstraintWarning,
         stacklevel=3,

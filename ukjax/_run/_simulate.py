@@ -11,7 +11,7 @@ from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, real_values
 from .._misc._errors import InputError
 from .._misc._types import Numbers, Time, as_jax, is_traced, is_tracing
-from .._misc._unchecked import unchecked
+from .._misc._unchecked import make_unchecked
 from .._motion._project import Projection
 from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
@@ -19,16 +19,16 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._certify import certify
-from ._contact_doubts import warn_of_contacts
-from ._contact_told import Asked, Tier
+from ._contact_common import Asked, Tier
+from ._contact_warnings import warn_of_contacts
 from ._events import Events
-from ._failure import explained, explained_with_contacts
-from ._made import Made, RunOptions
-from ._observe import assembled, throw_if_failed
+from ._failure import explain_contact_failure, explain_failure
+from ._observe import build_trajectory, throw_if_failed
 from ._plan import Options, RunPlan
-from ._planned import planned
+from ._planned import plan_run
 from ._rows_kept import warn_of_rows
-from ._start_moved import checked_tolerance
+from ._run_record import RunOptions, RunRecord
+from ._start_moved import check_start_tolerance
 from ._trajectory import Trajectory
 
 
@@ -47,8 +47,8 @@ def _origin(
             x if is_right(x, y) else as_jax(np.asarray(y)) for x, y in zip(as_given, state[:2], strict=True)
         ]
         t0, t1 = map(float, state[2:])
-        given = unchecked(Problem, system=system, q0=y0[0], v0=y0[1], t0=t0, t1=t1, **told)
-    return {"problem": given, "made": Made(*state, again)}
+        given = make_unchecked(Problem, system=system, q0=y0[0], v0=y0[1], t0=t0, t1=t1, **told)
+    return {"problem": given, "made": RunRecord(*state, again)}
 
 
 def simulate(
@@ -149,13 +149,13 @@ def simulate(
     t1 = real_values("t1", t1).astype(t0.dtype)
     ts = _options.times(t0, t1, ts)
     dt0 = _options.first_step(dt0, t0.dtype)
-    start_tolerance = checked_tolerance(start_tolerance)
+    start_tolerance = check_start_tolerance(start_tolerance)
     dense, throw = flag("dense", dense), flag("throw", throw)
     options = Options(
         formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, contact, progress, dense, max_steps,
         dt0 is not None, ts is None, on_violation,
     )  # fmt: skip
-    plan = planned(system, options, t0, q0, v0)
+    plan = plan_run(system, options, t0, q0, v0)
     if not isinstance(plan, RunPlan):
         trajectory = plan.trajectory(Asked((t0, q0, v0), t1, dt0, ts, start_tolerance), name=name)
         if not is_traced(trajectory):
@@ -165,7 +165,7 @@ def simulate(
             warn_of_contacts(trajectory)
             warn_of_rows(trajectory)
             if not trajectory.ok:
-                trajectory = explained_with_contacts(system, stabilizer, trajectory, t1)
+                trajectory = explain_contact_failure(system, stabilizer, trajectory, t1)
             return trajectory.raise_if_failed() if throw else trajectory
         return throw_if_failed(trajectory) if throw else trajectory
     told: dict[str, Any] = plan.told | {"name": name}
@@ -176,8 +176,8 @@ def simulate(
     solved = plan.run(y0, (t0, t1, dt0), ts)
     told |= _origin(given, as_given, system, (q0, v0, t0, t1), again, points=plan.points, name=name)
     count = None if ts is None else len(ts)
-    trajectory = assembled(plan.model, solved, dense, count, plan.judged, start_moved=moved, **told)
+    trajectory = build_trajectory(plan.model, solved, dense, count, plan.judged, start_moved=moved, **told)
     warn_of_rows(trajectory)
     if not trajectory.ok:
-        trajectory = explained(plan.model, trajectory, t1)
+        trajectory = explain_failure(plan.model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory

@@ -16,7 +16,7 @@ from .._formula._acceleration import (
     require_balance,
     require_rows_kept,
     require_shapes,
-    solved,
+    solve_equations,
     why_not_finite,
 )
 from .._formula._equations import require_energy
@@ -24,7 +24,7 @@ from .._formula._on_host import acceleration_if_clear, cholesky, clearly_indepen
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
-from .._motion._states import States, equations, mass_matrices, observed, projected
+from .._motion._states import States, equations, mass_matrices, observe_states, project_states
 from .._pseudoinverse import (
     DEFAULT_RCOND,
     SVD,
@@ -32,7 +32,7 @@ from .._pseudoinverse import (
     GramSchmidt,
     Greville,
     HouseholderQR,
-    solved_on_host,
+    solve_on_host,
 )
 from ._doctor import inconsistent_rows
 
@@ -81,7 +81,7 @@ def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> 
             return clearly_independent(equations, (method or GramSchmidt()).threshold(A.dtype))
         a = acceleration_if_clear(equations, method.threshold(A.dtype))
         return a is not None and not inconsistent_rows(equations, a)
-    return not inconsistent_rows(equations, solved_on_host(A, b, DEFAULT_RCOND))
+    return not inconsistent_rows(equations, solve_on_host(A, b, DEFAULT_RCOND))
 
 
 def _together(t: Array, *states: State) -> States:
@@ -98,7 +98,7 @@ def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
 
 def _fits(model: Model, t: Array, state: State, automatic: bool, *, symmetric: bool) -> bool:
     """Whether a run can start there, as far as can be told without compiling a formula."""
-    rows = observed(model, _together(t, state)) if model.is_solved else None
+    rows = observe_states(model, _together(t, state)) if model.is_solved else None
     symmetric = symmetric or (model.code is not None and model.code.symmetric)
     if rows is not None:
         if not _is_precise(model, rows["position_error"], rows["velocity_error"]):
@@ -129,21 +129,21 @@ def _candidates(model: Model, t: Array, state: State) -> Iterator[State]:
     """The state given, and the one near it on the constraints, which is found only where it is asked for."""
     yield state
     if model.projection is not None:
-        found = projected(model, _together(t, state))
+        found = project_states(model, _together(t, state))
         yield found.q[0], found.v[0]  # pyright: ignore[reportReturnType]
 
 
-def _solved_at(model: Model, t: Array, y: State) -> tuple[Equations, Acceleration]:
+def _solve_at(model: Model, t: Array, y: State) -> tuple[Equations, Acceleration]:
     """What holds at a state, by the formula."""
     (here,) = equations_at(model, t, y)
     _require_symmetric(here.M)
-    acceleration = solved(model.formula, here)
+    acceleration = solve_equations(model.formula, here)
     if not np.all(np.isfinite(acceleration.a)):
         raise InputError(why_not_finite(model.formula, here, t, *y))
     return here, acceleration
 
 
-def checked_start(
+def find_start(
     model: Model, t: Array, q: Array, v: Array, automatic: bool, *, symmetric: bool = False
 ) -> State:
     """The state to start from.
@@ -153,17 +153,17 @@ def checked_start(
     if not automatic:  # of others it is checked where scalar code is made
         require_energy(model.system, t, q, v)
     if not model.formula.needs_definite_mass:
-        require_balance(model.formula, *_solved_at(model, t, (q, v)))
+        require_balance(model.formula, *_solve_at(model, t, (q, v)))
     for state in _candidates(model, t, (q, v)):
         if _fits(model, t, state, automatic, symmetric=symmetric):
             return state
     y: State = q, v
-    equations, acceleration = _solved_at(model, t, y)
+    equations, acceleration = _solve_at(model, t, y)
     method, rows = model.stabilizer.projection_method, equations.rows
     precise = _is_precise(model, rows.position_error, rows.velocity_error)
     if method and (method.independent_rows or not precise):  # which says where rows depend on others
         y = project(model.system, t, q, v, pinv=method)
-        equations, acceleration = _solved_at(model, t, y)
+        equations, acceleration = _solve_at(model, t, y)
     yields = getattr(model.formula, "clearance", None) is not None  # rows that are not met by intent
     inconsistent = inconsistent_rows(equations, acceleration.a)
     if inconsistent and not yields:

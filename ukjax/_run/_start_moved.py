@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._formula._acceleration import Equations
-from .._misc._errors import InputError, StartMovedWarning, shown
+from .._misc._errors import InputError, StartMovedWarning, format_value
 from .._misc._types import is_traced
 from .._motion._model import Model
 from .._system._system import has_quasi_velocities
@@ -30,7 +30,7 @@ _NEGLIGIBLE = 1e-6  # far below `_WARNED`, and told without the equations of mot
 _VANISHED = 1e-2  # a row that shrinks to less has no direction worth comparing
 
 
-def checked_tolerance(given: Any) -> float | None:
+def check_start_tolerance(given: Any) -> float | None:
     """The argument `start_tolerance` as a number, or None.
 
     **Raises:** `InputError` unless it is None or a number of at least 0.
@@ -39,12 +39,14 @@ def checked_tolerance(given: Any) -> float | None:
         return None
     is_number = isinstance(given, numbers.Real) or (isinstance(given, Array | np.ndarray) and given.ndim == 0)
     value: Any = given  # one of Python's may be larger than a float can be
-    if isinstance(given, bool) or is_traced(given) or not is_number or not _at_least_zero(value):
-        raise InputError(f"start_tolerance must be a number of at least 0, or None, got {shown(given)}.")
+    if isinstance(given, bool) or is_traced(given) or not is_number or not _is_nonnegative(value):
+        raise InputError(
+            f"start_tolerance must be a number of at least 0, or None, got {format_value(given)}."
+        )
     return float(min(given, sys.float_info.max)) if isinstance(given, int) else float(given)
 
 
-def _at_least_zero(value: Any) -> bool:
+def _is_nonnegative(value: Any) -> bool:
     try:
         return bool(value >= 0)
     except TypeError:  # arrays of anything
@@ -96,7 +98,7 @@ def _turn(given: Equations, start: Equations, weights: np.ndarray) -> float:
     return float(np.max(np.linalg.norm(after - before, axis=1), initial=0))
 
 
-def _violated(given: Equations, weights: np.ndarray) -> str:
+def _describe_violations(given: Equations, weights: np.ndarray) -> str:
     """The rows that are off the most, compared by how far away they are satisfied, with their errors."""
     norms = np.linalg.norm(np.asarray(given.rows.A) / weights, axis=1)
     phi, psi = (np.abs(np.asarray(x)) for x in (given.rows.position_error, given.rows.velocity_error))
@@ -133,8 +135,8 @@ def require_near(
         return True
     moved = start_moved(given, start)
     text = (
-        f"the initial state is off the constraints ({_violated(here, of_v)}). Projecting it changes q by up to "
-        f"{moved[0]:.3g} ({_percent(parts[0])} % of it) and v by up to {moved[1]:.3g} ({_percent(parts[1])} %)"
+        f"the initial state is off the constraints ({_describe_violations(here, of_v)}). Projecting it changes q by "
+        f"up to {moved[0]:.3g} ({_percent(parts[0])} % of it) and v by up to {moved[1]:.3g} ({_percent(parts[1])} %)"
     )
     if refused:
         raise InputError(

@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._compiler import by_code
+from .._compiler import evaluate_by_code
 from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import one_step
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
-from .._misc._keyed import joined, parted
-from .._misc._types import Coordinates, Numbers, Time, Velocities, by_precision
-from .._motion._energy_projection import projected
-from .._motion._model import Model, coded
+from .._misc._keyed import combine_static, partition_static
+from .._misc._types import Coordinates, Numbers, Time, Velocities, choose_by_precision
+from .._motion._energy_projection import with_projection
+from .._motion._model import Model, translate_model
 from .._motion._project import Projection
 from .._motion._wrapped_solver import with_scan
 from .._system._constraint import unilateral
@@ -27,8 +27,8 @@ from .._system._system import AbstractSystem
 from . import _options
 from ._explicit import explicit_step, is_explicit
 from ._integrate import State, vector_field
-from ._integrated import by_one_program
-from ._interned import interned
+from ._integrated import run_as_program
+from ._interned import intern_system
 
 # Of positions, to the size of the coordinates; what a projection that converges leaves is smaller by far.
 _CONSISTENT = (1e-6, 1e-3)
@@ -80,21 +80,23 @@ def step(
     if unilateral(system.constraints):
         return _with_contacts(system, formula, stabilizer, solver, (t, q, v), dt, automatic)
     model = Model(system, formula, stabilizer)
-    model = coded(model, solver, t, q, v, automatic=automatic)[0]
+    model = translate_model(model, solver, t, q, v, automatic=automatic)[0]
     solver = _options.with_tolerances(solver, q.dtype)
-    return _reached(model, t + dt, *_stepped(model, solver, t, q, v, dt))
+    return _check_end(model, t + dt, *_take_step(model, solver, t, q, v, dt))
 
 
 @eqx.filter_jit
-def _reached(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+def _check_end(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     """The end of a step; NaN unless it is finite and, where steps are projected, on the constraints."""
     good = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v))
     if model.stabilizer.projection_method is not None and model.system.constraints:
         fixed = jax.tree.map(
             lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, (model.system, t, q)
         )
-        error, size = (jnp.max(jnp.abs(x), initial=0) for x in (by_code(position_rows, *fixed), fixed[2]))
-        good &= error <= by_precision(q.dtype, *_CONSISTENT) * jnp.maximum(1, size)
+        error, size = (
+            jnp.max(jnp.abs(x), initial=0) for x in (evaluate_by_code(position_rows, *fixed), fixed[2])
+        )
+        good &= error <= choose_by_precision(q.dtype, *_CONSISTENT) * jnp.maximum(1, size)
     return jnp.where(good, q, jnp.nan), jnp.where(good, v, jnp.nan)
 
 
@@ -102,7 +104,7 @@ def _with_contacts(
     system: AbstractSystem, formula: Any, stabilizer: Any, solver: Any, start: Any, dt: Array, automatic: bool
 ) -> tuple[Array, Array]:
     """A step of Moreau's scheme."""
-    system = interned(system, *start)
+    system = intern_system(system, *start)
     layout, coefficients = layout_of(system, *start)
     require_newton(layout)
     model, _ = contact_model(system, formula, stabilizer, solver, start, automatic=automatic, implicit=True)
@@ -111,26 +113,26 @@ def _with_contacts(
 
 
 @eqx.filter_jit
-def _stepped(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, dt: Array) -> State:
-    static, arrays = parted((model, solver))
+def _take_step(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, dt: Array) -> State:
+    static, arrays = partition_static((model, solver))
 
     def run(
         adjoint: dfx.AbstractAdjoint | None, arrays: Any, t: Array, q: Array, v: Array, dt: Array
     ) -> State:
-        model, solver = joined(static, arrays)
+        model, solver = combine_static(static, arrays)
         if adjoint is None and is_explicit(solver):
             return explicit_step(model, solver, t, (q, v), t + dt)
-        return _by_diffrax(adjoint, model, solver, t, q, v, dt)
+        return _step_by_diffrax(adjoint, model, solver, t, q, v, dt)
 
-    return by_one_program(run, None, dfx.DirectAdjoint(), arrays, t, q, v, dt)[0]
+    return run_as_program(run, None, dfx.DirectAdjoint(), arrays, t, q, v, dt)[0]
 
 
-def _by_diffrax(
+def _step_by_diffrax(
     adjoint: dfx.AbstractAdjoint | None, model: Model, solver: Any, t: Array, q: Array, v: Array, dt: Array
 ) -> State:
     solver = with_scan(solver, dfx.ForwardMode() if adjoint is None else adjoint)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
-    solver = projected(solver) if model.stabilizer.projection_method is not None else solver
+    solver = with_projection(solver) if model.stabilizer.projection_method is not None else solver
     end, y = t + dt, (q, v)
     begun = solver.init(terms, t, end, y, model)
     return solver.step(terms, t, end, y, model, begun, made_jump=True)[0]

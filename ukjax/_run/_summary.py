@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from .._misc._types import is_traced
-from ._end import joined, require_one, until_end
-from ._nearness import told_of_run
+from ._end import append_end, require_one, trim_to_end
+from ._nearness import find_nearly_dependent_rows
 from ._parts import is_servoed
 from ._results import RESULTS, code
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._trajectory import Trajectory
 
 
-def _of_run(run: "Trajectory") -> dict[str, Any]:
+def _summarize_run(run: "Trajectory") -> dict[str, Any]:
     evaluations = run.stats.get("num_evaluations")
     return {
         "model": run.name,
@@ -27,7 +27,7 @@ def _of_run(run: "Trajectory") -> dict[str, Any]:
     }
 
 
-def _of_constraints(run: "Trajectory") -> dict[str, Any]:
+def _summarize_constraints(run: "Trajectory") -> dict[str, Any]:
     drift = run.energy_drift
     return {
         "max_position_error": float(run.max_position_error),
@@ -38,8 +38,8 @@ def _of_constraints(run: "Trajectory") -> dict[str, Any]:
     }
 
 
-def _of_ends(run: "Trajectory") -> dict[str, Any]:
-    sine, rows = told_of_run(run)
+def _summarize_ends(run: "Trajectory") -> dict[str, Any]:
+    sine, rows = find_nearly_dependent_rows(run)
     rejected = run.stats.get("num_rejected_steps")  # which a trajectory put together by hand may lack
     return {
         "rejected_steps": None if rejected is None else int(rejected),
@@ -52,11 +52,11 @@ def _of_ends(run: "Trajectory") -> dict[str, Any]:
     }
 
 
-def _of_servo(run: "Trajectory") -> dict[str, Any]:
+def _summarize_servo(run: "Trajectory") -> dict[str, Any]:
     """How servo rows were followed, which are none of the constraints."""
     if not is_servoed(run):
         return {}
-    run = until_end(run)
+    run = trim_to_end(run)
     servo = run.servo()
     return {
         "max_servo_position_error": float(run.largest(servo.position_error)),
@@ -67,10 +67,10 @@ def _of_servo(run: "Trajectory") -> dict[str, Any]:
 
 
 _FIGURES: tuple[Callable[["Trajectory"], dict[str, Any]], ...] = (
-    _of_run,
-    _of_constraints,
-    _of_servo,
-    _of_ends,
+    _summarize_run,
+    _summarize_constraints,
+    _summarize_servo,
+    _summarize_ends,
 )
 """What a summary consists of, in its order."""
 
@@ -81,7 +81,7 @@ def summary(run: "Trajectory") -> dict[str, Any]:
     return {name: value for figures in _FIGURES for name, value in figures(run).items()}
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -93,7 +93,7 @@ def as_line(run: "Trajectory") -> str:
     known = not is_traced(run) and all(isinstance(x, jax.Array | np.ndarray) for x in (t, *errors))
     if not known or t.ndim != 1:
         return f"{head}: t {t.shape}, q {run.q.shape}, {len(run.row_names)} constraint rows"
-    times, *errors = map(np.asarray, joined(run, "t", "position_error", "velocity_error"))
+    times, *errors = map(np.asarray, append_end(run, "t", "position_error", "velocity_error"))
     reached = np.isfinite(times)
     count = int(np.sum(reached[:-1]))
     of = "" if count == len(run) else f" of {len(run)}"
@@ -109,7 +109,7 @@ def as_html(run: "Trajectory") -> str:
         return f"<pre>{html.escape(repr(run))}</pre>"
     figures = run.summary()
     rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{html.escape(_shown(value))}</td></tr>"
+        f"<tr><td>{html.escape(name)}</td><td>{html.escape(_format_value(value))}</td></tr>"
         for name, value in figures.items()
         if name != "model"
     )

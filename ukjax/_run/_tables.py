@@ -10,7 +10,7 @@ import numpy as np
 from .._contact._history import AT_TIMES, ContactHistory
 from .._figures._table import Column, RunTable
 from .._formula._servo._servo_report import ServoRun
-from ._end import end_of, require_one, split, until_end
+from ._end import end_of, require_one, split, trim_to_end
 from ._parts import arrays_of, dims_of, is_servoed, units_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _columns(owner: Any, columns: dict[str, tuple[tuple[str, ...], str]]) -> dic
     return {k: Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
 
 
-def _of_contacts(history: ContactHistory) -> dict[str, Column]:
+def _tabulate_contacts(history: ContactHistory) -> dict[str, Column]:
     """All of them; of events those that there were."""
     columns = _columns(history, CONTACT_COLUMNS)
     dims, contacts, unit = columns["contacts"]
@@ -100,7 +100,7 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
     **Raises:** `InputError` for unknown ones, and those there is nothing to tell of.
     """
     require_one(run)
-    asked, reached, run = len(run), int(np.sum(np.isfinite(run.t))), until_end(run)
+    asked, reached, run = len(run), int(np.sum(np.isfinite(run.t))), trim_to_end(run)
     columns = _columns(run, COLUMNS)
     names = run.names
     labels = {"coordinate": names.coordinates, "velocity": names.velocities}
@@ -114,7 +114,7 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
             "servo_row_kind": servo.row_kinds,
         }
     if run.contacts is not None:
-        columns |= _of_contacts(run.contacts)
+        columns |= _tabulate_contacts(run.contacts)
         labels |= {"contact": run.contacts.names, "contact_row": run.contacts.row_names}
         labels |= {"reset": run.contacts.reset_names} if run.contacts.reset_names else {}
     for name, x in arrays_of(run, parts).items():

@@ -12,18 +12,18 @@ from .._contact._history import ContactHistory
 from .._figures import _animate, _files, _frames, _plot
 from .._formula._servo._servo_report import ServoRun
 from .._misc._errors import SimulationError
-from .._misc._pickled import reduced
+from .._misc._pickled import reduce_module
 from .._misc._types import as_jax
 from .._system._constraint_names import Kind
-from .._system._labels import Labels, numbered
+from .._system._labels import Labels, make_indexed_names
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms import Effort, Reaction
 from . import _parts, _summary, _tables, _view
-from ._end import End, joined, last_of, require_one, until_end
-from ._made import Made
+from ._end import End, append_end, last_of, require_one, trim_to_end
 from ._results import RESULTS, Dense, is_good
 from ._rows_kept import first_broken
+from ._run_record import RunRecord
 
 if TYPE_CHECKING:
     import pandas
@@ -91,14 +91,14 @@ class Trajectory(eqx.Module):
     velocity_names: tuple[str, ...] = eqx.field(static=True, default=())
     tracking: ServoRun | None = None
     contacts: ContactHistory | None = None
-    made: Made | None = None
+    made: RunRecord | None = None
     end: End | None = None
 
     def __len__(self) -> int:
         return self.t.shape[0]
 
     def __reduce__(self):
-        return reduced(self)
+        return reduce_module(self)
 
     @property
     def ok(self) -> bool:
@@ -139,27 +139,27 @@ class Trajectory(eqx.Module):
     @property
     def max_position_error(self) -> Float[Array, ""]:
         """The largest |phi| over all rows, the saved times reached and the end."""
-        return _parts.largest(*joined(self, "t", "position_error"))
+        return _parts.largest(*append_end(self, "t", "position_error"))
 
     @property
     def max_velocity_error(self) -> Float[Array, ""]:
         """The largest |psi| over all rows, the saved times reached and the end."""
-        return _parts.largest(*joined(self, "t", "velocity_error"))
+        return _parts.largest(*append_end(self, "t", "velocity_error"))
 
     @property
     def energy_drift(self) -> Float[Array, ""] | None:
         """The largest |E(t) - E(t0)| over the saved times reached and the end [J]: an error where it is conserved."""
-        return None if self.energy is None else _parts.drift(*joined(self, "t", "energy"))
+        return None if self.energy is None else _parts.drift(*append_end(self, "t", "energy"))
 
     @property
     def rank_min(self) -> Int[Array, ""]:
         """The least rank at the saved times reached and the end."""
-        return _parts.ranks(*joined(self, "t", "rank"))[0]
+        return _parts.ranks(*append_end(self, "t", "rank"))[0]
 
     @property
     def rank_max(self) -> Int[Array, ""]:
         """The largest rank at the saved times reached and the end."""
-        return _parts.ranks(*joined(self, "t", "rank"))[1]
+        return _parts.ranks(*append_end(self, "t", "rank"))[1]
 
     @property
     def rank_changed(self) -> Bool[Array, ""]:
@@ -173,7 +173,7 @@ class Trajectory(eqx.Module):
 
         - `t`: time [s]; `InputError` unless the run was made with `dense=True`.
         """
-        return _parts.evaluated(self, t)
+        return _parts.evaluate_dense(self, t)
 
     def raise_if_failed(self) -> "Trajectory":
         """This trajectory; raises `SimulationError` with `message` if the run ended early."""
@@ -206,7 +206,10 @@ class Trajectory(eqx.Module):
     def names(self) -> Labels:
         """What the coordinates and velocities are called, `q[0]`, ... and `v[0]`, ... where they have no names."""
         q, v = self.q.shape[-1], self.v.shape[-1]
-        return Labels(self.coordinate_names or numbered("q", q), self.velocity_names or numbered("v", v))
+        return Labels(
+            self.coordinate_names or make_indexed_names("q", q),
+            self.velocity_names or make_indexed_names("v", v),
+        )
 
     def with_problem(self, problem: Problem | AbstractSystem) -> "Trajectory":
         """This trajectory, told the `problem` (or system), which a run within `jit` or from a file does not know."""
@@ -221,7 +224,7 @@ class Trajectory(eqx.Module):
         - `path`: where to write it (.md or .json); by default it is only returned.
         - `directions`: in how many random ones the run's derivative is compared with differences; 0 for none.
         """
-        return _parts.made_of(self).by.certify(self, path, directions)
+        return _parts.get_run_record(self).by.certify(self, path, directions)
 
     def points(self) -> dict[str, Array]:
         """The named points [m] at the saved times, (k, 2) or (k, 3) by name. This and what follows is computed when it is
@@ -325,5 +328,5 @@ class Trajectory(eqx.Module):
         **Returns:** the matplotlib animation. **Raises:** `InputError` where there is nothing to draw, or for a file
         that cannot be written; `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
-        run = until_end(self)
+        run = trim_to_end(self)
         return _animate.animate(problem or run.problem, run.t, run.q, path, speed=speed, fps=fps)

@@ -14,7 +14,7 @@ from .._figures._serve import View, write_page
 from .._misc._arguments import all_of, whole_number
 from .._misc._errors import InputError
 from . import _parts
-from ._end import until_end
+from ._end import trim_to_end
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
@@ -66,12 +66,12 @@ def save(trajectory: "Trajectory", path: str | Path, parts: Any) -> Path:
 
 def text_of(runs: Any, *, parts: Any, speed: float, fps: float) -> str:
     """The page that shows runs."""
-    parts = _parts.chosen_parts(parts)
+    parts = _parts.choose_parts(parts)
     if unknown := [name for name in parts if name not in _SHOWN]:
         raise InputError(
             f"parts that can be shown are 'points', 'reactions' and 'contacts', not '{unknown[0]}'."
         )
-    found = [_shown(name, run, parts) for name, run in _by_name(runs).items()]
+    found = [_prepare_run(name, run, parts) for name, run in _name_runs(runs).items()]
     return page(scene_of(found, speed=speed, fps=fps), ", ".join(x.name for x in found))
 
 
@@ -79,7 +79,7 @@ def _is_run(x: Any) -> bool:
     return hasattr(x, "row_names") and hasattr(x, "with_problem")  # its class is made with this file
 
 
-def _by_name(runs: Any) -> "dict[str, Trajectory]":
+def _name_runs(runs: Any) -> "dict[str, Trajectory]":
     """The runs by names, numbered where they share one."""
     names = list(runs) if isinstance(runs, Mapping) else None
     given = [runs] if _is_run(runs) else runs.values() if isinstance(runs, Mapping) else runs
@@ -92,14 +92,14 @@ def _by_name(runs: Any) -> "dict[str, Trajectory]":
     return dict(zip(map(str, names), found, strict=True))
 
 
-def _shown(name: str, run: "Trajectory", parts: tuple[str, ...]) -> Shown:
+def _prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...]) -> Shown:
     """What of a run is shown, up to its end."""
-    problem = _parts.known(run)
+    problem = _parts.get_problem(run)
     if run.t.ndim != 1:
         raise InputError(
             f"'{name}' is a batch of runs: show them one by one, as jax.tree.map(lambda x: x[0], runs)."
         )
-    run = until_end(run)
+    run = trim_to_end(run)
     forces = _parts.reactions(run) if "reactions" in parts else {}
     paths = _parts.points(run) if "points" in parts else {}
     arrows = {k: (x.point, x.force) for k, x in forces.items()}

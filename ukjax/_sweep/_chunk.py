@@ -11,7 +11,7 @@ import numpy as np
 from .._compiler._machine_code import llvm
 from ._chunks import chunk_shape, extent, runs_at_once
 from ._member import RESULT
-from ._outputs import succeeded
+from ._outputs import has_succeeded
 from ._prepare import Reductions, SweepPlan, values_of
 from ._run import Batch, compiled
 from ._store import AbstractTarget
@@ -66,7 +66,7 @@ def memory_for(device: Any) -> float:
     return _SHARE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0))
 
 
-def fitted(
+def fit_chunk_shape(
     plan: SweepPlan, sizes: tuple[int, ...], memory: float | None, devices: Sequence[Any], parts: int = 1
 ) -> tuple[int, ...]:
     """The shape of the largest chunks that go into the memory by what the compiler says of them."""
@@ -90,18 +90,18 @@ def make_chunks(maker: Maker, target: AbstractTarget, numbers: Iterable[int]) ->
     for number in numbers:
         before, started = started, (number, maker.run(target.values(number, maker.batch)))
         if before is not None:
-            yield _written(maker, target, *before)
+            yield _write_chunk(maker, target, *before)
     if started is not None:
-        yield _written(maker, target, *started)
+        yield _write_chunk(maker, target, *started)
 
 
-def _written(maker: Maker, target: AbstractTarget, number: int, found: dict[str, Any]) -> tuple[int, int]:
+def _write_chunk(maker: Maker, target: AbstractTarget, number: int, found: dict[str, Any]) -> tuple[int, int]:
     """Writes a chunk."""
     region = target.chunks.region(number)
     room = extent(region)
     size = math.prod(room)
     outputs = {name: np.asarray(x)[:size] for name, x in found.items()}
-    good = np.asarray(succeeded(outputs[RESULT]))
+    good = np.asarray(has_succeeded(outputs[RESULT]))
     written: dict[str, Any] = {PROCESSOR: maker.processor}
     for name, x in outputs.items():
         if name not in maker.reductions:
@@ -118,7 +118,9 @@ def _written(maker: Maker, target: AbstractTarget, number: int, found: dict[str,
     return size, int(np.sum(~good))
 
 
-def merged(target: AbstractTarget, reductions: Reductions) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+def merge_reductions(
+    target: AbstractTarget, reductions: Reductions
+) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
     """Dimensions and values of the figures of all chunks, by name."""
     places = [target.chunks.place(i) for i in range(math.prod(target.chunks.grid))]
     found = {}

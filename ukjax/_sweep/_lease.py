@@ -17,7 +17,7 @@ EXPIRES = 30.0
 """After how long without being renewed its holder is taken to be gone [s]: some renewals may fail."""
 
 
-def leased(files: Any, path: str, name: str) -> contextlib.ExitStack:
+def acquire_lease(files: Any, path: str, name: str) -> contextlib.ExitStack:
     """Holds a lease until it is closed, or the process ends and `EXPIRES` has passed.
 
     **Raises:** `InputError` where another process holds it.

@@ -14,15 +14,15 @@ from jaxtyping import Array
 from .._misc._arguments import number_array
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
-from .._misc._traced import fingerprint, traced
+from .._misc._traced import fingerprint, trace_program
 from .._run import _options
-from .._run._contact_told import BY_STEPS
+from .._run._contact_common import BY_STEPS
 from .._run._end import with_end
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._guard import Guarded
 from ._names import Build, RunSpec, points_of, require_name
-from ._outputs import OUTCOMES, FinishedRun, Named, description, observed, outcome, succeeded
+from ._outputs import OUTCOMES, FinishedRun, Named, compute_outputs, description, has_succeeded, outcome
 from ._samples import inner_dims
 
 Values = dict[str, Array]
@@ -88,8 +88,8 @@ class Member(eqx.Module):
         made: Any = self.build(values)
         if not self.of_function:
             run = self.integrate(*made)
-            return observed(run, self.outputs, self.optional), outcome(run)
-        outputs = _of_function(made)
+            return compute_outputs(run, self.outputs, self.optional), outcome(run)
+        outputs = _collect_outputs(made)
         if self.outputs:
             unknown = [name for name in self.outputs if name not in outputs]
             if unknown:
@@ -124,7 +124,7 @@ def gradient_name(output: str, parameter: str) -> str:
     return f"d_{output}_d_{parameter}"
 
 
-def _of_function(made: Any) -> Values:
+def _collect_outputs(made: Any) -> Values:
     """The arrays a function returned, by their paths."""
     outputs = {}
     for path, x in jax.tree_util.tree_flatten_with_path(eqx.filter(made, eqx.is_array_like))[0]:
@@ -153,7 +153,7 @@ class TracedRun(eqx.Module):
             jnp.asarray, jaxpr_as_fun(self.traced)(*jax.tree.leaves(values))
         )  # constants are no arrays
         outputs = dict(zip(self.variables, made, strict=True))
-        good = succeeded(outputs[RESULT])
+        good = has_succeeded(outputs[RESULT])
         for name, x in outputs.items():
             if not self.variables[name].kept:
                 nothing = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
@@ -206,4 +206,4 @@ def trace(member: Member, example: dict[str, np.ndarray]) -> TracedRun:
         variables.update(_variables(member, values, outputs, slopes))
         return [*outputs.values(), *slopes.values(), code]
 
-    return TracedRun(traced(flat, *leaves), variables)
+    return TracedRun(trace_program(flat, *leaves), variables)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._called import called
-from .._misc._errors import InputError, shown
+from .._misc._errors import InputError, format_value
 from .._misc._names import kind_of, unknown_name
+from .._misc._user_function import call_user_function
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, Baumgarte
 from .._system._system import AbstractForwardingSystem, AbstractSystem, names_of
@@ -46,7 +46,7 @@ def require_name(what: str, name: Any) -> None:
     taken = (".", "..", "zarr.json")
     fits = isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME
     if not fits or "/" in name or name.startswith("__") or name.strip() in ("", *taken):
-        raise InputError(f"the name of {what} is a word such as 'length', got {shown(name)}.")
+        raise InputError(f"the name of {what} is a word such as 'length', got {format_value(name)}.")
 
 
 def _is_number(x: Any) -> bool:
@@ -60,7 +60,7 @@ def _matches(known: list[str], name: str) -> list[int]:
     return [i for i, path in enumerate(known) if path.partition(".")[2] == name]
 
 
-def _by_label(spec: RunSpec) -> dict[str, str]:
+def _map_labels(spec: RunSpec) -> dict[str, str]:
     """The initial coordinates and velocities by the labels a system gives them, such as those of joints."""
     names = names_of(spec.system, spec.q0, spec.v0)
     own = lambda labels: [(i, x) for i, x in enumerate(labels) if not _COMPONENT.match(x)]
@@ -81,7 +81,7 @@ def _place(known: list[str], name: str, others: Iterable[str]) -> int:
     return matches[0]
 
 
-def _changed_leaf(name: str, leaf: Any, component: int | None, value: Array) -> Array:
+def _replace_leaf(name: str, leaf: Any, component: int | None, value: Array) -> Array:
     leaf = jnp.asarray(leaf)
     leaf = leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf.astype(float)
     value = value.astype(leaf.dtype)
@@ -94,7 +94,7 @@ def _changed_leaf(name: str, leaf: Any, component: int | None, value: Array) -> 
     return leaf.at[component].set(value)
 
 
-def changed(spec: RunSpec, values: dict[str, Array], others: Iterable[str] = ()) -> RunSpec:
+def replace_parameters(spec: RunSpec, values: dict[str, Array], others: Iterable[str] = ()) -> RunSpec:
     """The specification with the values of some parameters.
 
     **Raises:** `InputError` for unknown names, with those there are, and wrong shapes.
@@ -102,13 +102,13 @@ def changed(spec: RunSpec, values: dict[str, Array], others: Iterable[str] = ())
     numbers, rest = eqx.partition(spec, _is_number)
     paths, structure = jax.tree_util.tree_flatten_with_path(numbers)
     known = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
-    leaves, labels = [leaf for _, leaf in paths], _by_label(spec)
+    leaves, labels = [leaf for _, leaf in paths], _map_labels(spec)
     for name, value in values.items():
         meant = name if _matches(known, name) else labels.get(name, name)
         match = _COMPONENT.match(meant)
         whole, component = (match[1], int(match[2])) if match else (meant, None)
         i = _place(known, whole, [*others, *labels])
-        leaves[i] = _changed_leaf(name, leaves[i], component, value)
+        leaves[i] = _replace_leaf(name, leaves[i], component, value)
     return eqx.combine(jax.tree.unflatten(structure, leaves), rest)
 
 
@@ -119,7 +119,7 @@ def _call(fn: Callable[..., Any], names: Iterable[str]) -> tuple[tuple[str, ...]
         taken = inspect.signature(fn).parameters
     except ValueError as error:  # of some classes of Python nothing is known
         raise InputError(
-            f"{shown(fn)} does not say what it takes: give a function with named arguments."
+            f"{format_value(fn)} does not say what it takes: give a function with named arguments."
         ) from error
     if any(p.kind is p.VAR_KEYWORD for p in taken.values()):
         return names, False
@@ -174,7 +174,11 @@ class Build(eqx.Module):
         made = self.model
         if not isinstance(made, Problem):
             whose = getattr(self.model, "__name__", "the model")
-            made = called(whose, self.model, own) if self.as_dict else called(whose, self.model, **own)
+            made = (
+                call_user_function(whose, self.model, own)
+                if self.as_dict
+                else call_user_function(whose, self.model, **own)
+            )
         if not isinstance(made, Problem):
             if rest:
                 known = inspect.signature(self.model).parameters
@@ -182,7 +186,7 @@ class Build(eqx.Module):
             return made
         spec = RunSpec(made.q0, made.v0, made.system, self.stabilizer, self.formula)
         others = () if isinstance(self.model, Problem) else inspect.signature(self.model).parameters
-        return made, changed(spec, rest, others) if rest else spec
+        return made, replace_parameters(spec, rest, others) if rest else spec
 
     def check(self, values: dict[str, Array]) -> Problem | None:
         """The problem of values that are not traced, so that the model can object to them; None if it is of no problem.
@@ -208,7 +212,7 @@ def points_of(problem: Problem, system: AbstractSystem) -> Callable[..., dict[st
     return problem.points
 
 
-def documented_units(fn: Any) -> dict[str, str]:
+def parse_units(fn: Any) -> dict[str, str]:
     """The units in the docstring of a model, such as of "- `mass`, `length`: of the rod [kg], [m]"."""
     by_name: dict[str, str] = {}
     doc = inspect.getdoc(getattr(fn, "func", fn)) or ""

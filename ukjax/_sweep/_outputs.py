@@ -10,9 +10,9 @@ from jaxtyping import Array
 
 from .._formula._servo._servo_report import ServoRun
 from .._misc._arguments import number_array
-from .._misc._called import called
-from .._misc._errors import InputError, shown
+from .._misc._errors import InputError, format_value
 from .._misc._names import unknown_name
+from .._misc._user_function import call_user_function
 from .._run._parts import PARTS, dims_of, is_servoed, units_of
 from .._run._results import RESULTS
 from .._run._results import code as code_of
@@ -57,17 +57,17 @@ def _points_end(run: FinishedRun) -> dict[str, Array]:
     return {f"{name}_end": x[-1] for name, x in PARTS["points"](run.whole).items()}
 
 
-def _along(name: str) -> Callable[[FinishedRun], Array | None]:
+def _make_column(name: str) -> Callable[[FinishedRun], Array | None]:
     return lambda run: getattr(run.trajectory, name)
 
 
-def _of_servo(fn: Callable[[Trajectory, ServoRun], Array]) -> Callable[[FinishedRun], Array | None]:
+def _make_servo_output(fn: Callable[[Trajectory, ServoRun], Array]) -> Callable[[FinishedRun], Array | None]:
     """What needs servo control; None without."""
     return lambda run: fn(run.whole, run.whole.servo()) if is_servoed(run.whole) else None
 
 
-def _along_servo(name: str) -> Callable[[FinishedRun], Array | None]:
-    return _of_servo(lambda _, servo: getattr(servo, name.removeprefix("servo_"))[:-1])
+def _make_servo_column(name: str) -> Callable[[FinishedRun], Array | None]:
+    return _make_servo_output(lambda _, servo: getattr(servo, name.removeprefix("servo_"))[:-1])
 
 
 def _figures() -> dict[str, Named]:
@@ -81,10 +81,10 @@ def _figures() -> dict[str, Named]:
         "max_position_error": Named((), position, of(lambda run: run.max_position_error)),
         "max_velocity_error": Named((), velocity, of(lambda run: run.max_velocity_error)),
         "max_servo_position_error": Named(
-            (), position, _of_servo(lambda run, x: run.largest(x.position_error))
+            (), position, _make_servo_output(lambda run, x: run.largest(x.position_error))
         ),
         "max_servo_velocity_error": Named(
-            (), velocity, _of_servo(lambda run, x: run.largest(x.velocity_error))
+            (), velocity, _make_servo_output(lambda run, x: run.largest(x.velocity_error))
         ),
         "energy_drift": Named((), "J", of(lambda run: run.energy_drift)),
         "rank_min": Named((), "1", of(lambda run: run.rank_min)),
@@ -95,15 +95,15 @@ def _figures() -> dict[str, Named]:
     }
 
 
-def _known() -> dict[str, Named]:
-    known = {k: Named(dims, units, _along(k)) for k, (dims, units) in COLUMNS.items() if k != "t"}
-    known |= {k: Named(dims, units, _along_servo(k)) for k, (dims, units) in SERVO_COLUMNS.items()}
+def _define_outputs() -> dict[str, Named]:
+    known = {k: Named(dims, units, _make_column(k)) for k, (dims, units) in COLUMNS.items() if k != "t"}
+    known |= {k: Named(dims, units, _make_servo_column(k)) for k, (dims, units) in SERVO_COLUMNS.items()}
     known |= {name: Named(None, "", _part(name)) for name in PARTS}
     known |= {"points_end": Named(None, "", _points_end)} | _figures()
     return known | {"event": Named((), "1", lambda run: run.trajectory.event, kept=True)}
 
 
-KNOWN = _known()
+KNOWN = _define_outputs()
 """Outputs of every model."""
 _SERVO = {name for name in KNOWN if name in SERVO_COLUMNS or name.startswith("max_servo_")}
 _SEVERAL = (*PARTS, "points_end")
@@ -114,7 +114,9 @@ DEFAULT = tuple(_figures())
 def _own(name: str, fn: Callable[[Trajectory], Any]) -> Named:
     if not isinstance(name, str) or not name.isidentifier():
         raise InputError(f"an output needs a name: give outputs={{'name': function}}, not {name!r}.")
-    return Named(None, "", lambda run: _numbers(name, called(f"output {name}", fn, run.trajectory)))
+    return Named(
+        None, "", lambda run: _numbers(name, call_user_function(f"output {name}", fn, run.trajectory))
+    )
 
 
 def _numbers(name: str, value: Any) -> Array:
@@ -125,7 +127,7 @@ def _numbers(name: str, value: Any) -> Array:
     return value
 
 
-def chosen(outputs: Outputs) -> dict[str, Named]:
+def select_outputs(outputs: Outputs) -> dict[str, Named]:
     """The outputs asked for, by name.
 
     **Raises:** `InputError` for unknown names.
@@ -135,13 +137,13 @@ def chosen(outputs: Outputs) -> dict[str, Named]:
     if isinstance(outputs, str) or callable(outputs):
         outputs = [outputs]
     if not isinstance(outputs, Mapping | Sequence):
-        raise InputError(f"outputs are names or functions of a trajectory, got {shown(outputs)}.")
+        raise InputError(f"outputs are names or functions of a trajectory, got {format_value(outputs)}.")
     if not isinstance(outputs, Mapping):
         outputs = {x if isinstance(x, str) else getattr(x, "__name__", ""): x for x in outputs}
     functions = {}
     for name, x in outputs.items():
         if not isinstance(x, str) and not callable(x):
-            raise InputError(f"outputs are names or functions of a trajectory, got {shown(x)}.")
+            raise InputError(f"outputs are names or functions of a trajectory, got {format_value(x)}.")
         require_name("an output", name)
         if isinstance(x, str) and x not in KNOWN:
             raise unknown_name("output", x, KNOWN)
@@ -149,7 +151,7 @@ def chosen(outputs: Outputs) -> dict[str, Named]:
     return functions
 
 
-def observed(run: FinishedRun, outputs: dict[str, Named], optional: bool) -> dict[str, Array]:
+def compute_outputs(run: FinishedRun, outputs: dict[str, Named], optional: bool) -> dict[str, Array]:
     """The values of outputs; of parts such as points, one for each."""
     columns: dict[str, Array] = {}
     if is_servoed(run.whole) and _SERVO & outputs.keys():  # found once for all of them
@@ -189,7 +191,7 @@ def outcome(run: FinishedRun) -> Array:
     return jnp.where(off, jnp.asarray(code_of(RESULTS.inconsistent_start), jnp.int8), code)
 
 
-def succeeded(code: Array | np.ndarray) -> Array:
+def has_succeeded(code: Array | np.ndarray) -> Array:
     """Whether a run reached its end, or the event it was to stop at."""
     names = list(OUTCOMES)
     good = [names.index(name) for name in ("successful", "event_occurred")]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, final
 
 from .._misc._errors import InputError, missing_extra
 from .._misc._paths import as_path, writing
-from ._lease import leased
+from ._lease import acquire_lease
 
 _T = TypeVar("_T")
 ROOT = "zarr.json"
@@ -253,7 +253,7 @@ class Remote(AbstractPlace):
 
     def locked(self) -> contextlib.ExitStack:
         files, path = self._files()
-        return leased(files, f"{path}.driver", self.name)
+        return acquire_lease(files, f"{path}.driver", self.name)
 
     def in_use(self) -> bool:
         files, path = self._files()

@@ -10,19 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula
-from .._formula._servo._control import followed
+from .._formula._servo._control import compute_servo_run
 from .._misc._arguments import all_of, real_array, require_instance, require_solver, whole_number
-from .._misc._called import called
-from .._misc._errors import InputError, shown
+from .._misc._errors import InputError, format_value
 from .._misc._names import unknown_name
+from .._misc._user_function import call_user_function
 from .._run import _options
 from .._system._problem import Problem, resolve_state
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import names_of
 from ._member import RESULT, Member, TracedRun, Variable, trace
-from ._names import Build, RunSpec, documented_units
-from ._outputs import OUTCOMES, Outputs, chosen
+from ._names import Build, RunSpec, parse_units
+from ._outputs import OUTCOMES, Outputs, select_outputs
 from ._place import MADE_BY
 from ._reductions import AbstractReduction
 from ._samples import AbstractSamples, count, digest
@@ -82,7 +82,7 @@ def _check_extremes(build: Build, samples: AbstractSamples, options: dict[str, A
 def _returns_problem(build: Build, example: dict[str, np.ndarray]) -> bool:
     values = {name: jnp.asarray(x, float) for name, x in example.items()}
     with jax.default_device(jax.devices()[0]):
-        made = called("the model", eqx.filter_eval_shape, build, values)
+        made = call_user_function("the model", eqx.filter_eval_shape, build, values)
     return isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], RunSpec)
 
 
@@ -112,7 +112,7 @@ def _labels(program: TracedRun, problem: Problem, spec: RunSpec, options: dict[s
     if "row" in used:
         labels["row"] = eqx.filter_eval_shape(constraint_rows, system, t, q, v).names
     if used & {"servo_row", "input"}:
-        servo = eqx.filter_eval_shape(followed, system, *(x[None] for x in (t, q, v)))
+        servo = eqx.filter_eval_shape(compute_servo_run, system, *(x[None] for x in (t, q, v)))
         labels |= {"servo_row": servo.row_names, "input": servo.input_names}
     coordinates = {x: ((x,), np.asarray(labels[x], dtype=object), {}) for x in labels if x in used}
     if "time" in used:
@@ -151,7 +151,7 @@ def _columns(program: TracedRun, reductions: Reductions) -> dict[str, ArraySpec]
     return columns | {PROCESSOR: ArraySpec((), (), np.dtypes.StringDType(), {}, of_chunk=True)}
 
 
-def checked_reductions(reductions: Any) -> Reductions:
+def check_reductions(reductions: Any) -> Reductions:
     """What is asked of outputs that are not kept, by their names.
 
     **Raises:** `InputError` for anything else.
@@ -159,13 +159,13 @@ def checked_reductions(reductions: Any) -> Reductions:
     such_as = "uk.reductions.Mean()"
     if not isinstance(reductions, Mapping):
         raise InputError(
-            f"reductions are a dict from outputs to things like {such_as}, got {shown(reductions)}."
+            f"reductions are a dict from outputs to things like {such_as}, got {format_value(reductions)}."
         )
     several = {k: (x,) if isinstance(x, AbstractReduction) else x for k, x in reductions.items()}
     return {k: all_of("reductions", x, AbstractReduction, such_as) for k, x in several.items()}
 
 
-def _described(x: Any) -> str:
+def _format_tree(x: Any) -> str:
     return eqx.tree_pformat(x, width=100_000, short_arrays=False)
 
 
@@ -188,12 +188,12 @@ def _provenance(
     attributes["outputs"] = [name for name, x in columns.items() if not x.of_chunk]
     attributes["chunk_variables"] = [name for name, x in columns.items() if x.of_chunk]
     if reductions:
-        attributes["reductions"] = {name: list(map(_described, x)) for name, x in reductions.items()}
+        attributes["reductions"] = {name: list(map(_format_tree, x)) for name, x in reductions.items()}
     if not member.of_function:
         for option in ("formula", "stabilizer"):
-            attributes[option] = _described(getattr(member.build, option))
+            attributes[option] = _format_tree(getattr(member.build, option))
         shown = {k: x for k, x in options.items() if x is not None and k not in ("ts", "event")}
-        attributes |= {k: x if isinstance(x, int | float) else _described(x) for k, x in shown.items()}
+        attributes |= {k: x if isinstance(x, int | float) else _format_tree(x) for k, x in shown.items()}
     attributes["precision"] = str(jnp.result_type(float))
     packages = ("ukjax", "jax", "jaxlib", "diffrax", "equinox")
     return attributes | {package: importlib.metadata.version(package) for package in packages}
@@ -227,7 +227,7 @@ def prepare(
         made: tuple[Problem, Any] = build({name: jnp.asarray(x, float) for name, x in example.items()})
         problem, spec = made
         options = _span(problem, options)
-        named = chosen(outputs)
+        named = select_outputs(outputs)
     elif outputs is None or isinstance(outputs, str):
         named = {} if outputs is None else {outputs: None}
     else:
@@ -235,7 +235,7 @@ def prepare(
     member = Member(build, named, outputs is None, gradients, options, not of_problem)
     program = trace(member, example)
     labels = {} if problem is None else _labels(program, problem, spec, options)
-    units = _UNITS | ({} if isinstance(model, Problem) else documented_units(model))
+    units = _UNITS | ({} if isinstance(model, Problem) else parse_units(model))
     coordinates = {
         name: (dims, x, {"units": units[name]} if name in units else {})
         for name, (dims, x) in samples.coordinates().items()

@@ -103,7 +103,7 @@ class Variance(AbstractReduction):
         return {"variance": ((), np.where(n > 1, squares / np.maximum(n - 1, 1), np.nan))}
 
 
-def _counted(places: np.ndarray, counts: np.ndarray, bins: int) -> State:
+def _count_in_bins(places: np.ndarray, counts: np.ndarray, bins: int) -> State:
     """How many values (b, ...) lie in each bin: (..., bins)."""
     inner = places.shape[1:]
     cells = int(np.prod(inner, dtype=int))
@@ -138,7 +138,7 @@ class Histogram(AbstractReduction):
         return "histogram"
 
     def state(self, x: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> State:
-        return _counted(np.searchsorted(self.edges, x, "right"), counts, self.edges.size + 1)
+        return _count_in_bins(np.searchsorted(self.edges, x, "right"), counts, self.edges.size + 1)
 
     def merged(self, states: Iterable[State]) -> Merged:
         return {"histogram": (("bin",), _total(states))}
@@ -191,7 +191,7 @@ class Quantiles(AbstractReduction):
         size = np.clip(np.abs(x), _SMALLEST, _LARGEST)
         place = np.ceil(np.log(size / _SMALLEST) / self._log_ratio).astype(int).clip(1, self._half)
         place = np.where(np.abs(x) < _SMALLEST, 0, np.sign(x).astype(int) * place)
-        return _counted(self._half + place, counts, 2 * self._half + 1)
+        return _count_in_bins(self._half + place, counts, 2 * self._half + 1)
 
     def merged(self, states: Iterable[State]) -> Merged:
         up_to = np.cumsum(_total(states), -1)

@@ -44,7 +44,7 @@ def compiled(
         tuple(shapes.items()),
         tuple(devices),
     )
-    ready = _made.pop(key, None) or _compiled(program, shapes, split)
+    ready = _made.pop(key, None) or _compile_batch(program, shapes, split)
     _made[key] = ready
     if len(_made) > _MOST:
         del _made[next(iter(_made))]
@@ -65,7 +65,7 @@ def compiled(
     return run, used
 
 
-def _compiled(program: TracedRun, shapes: dict[str, Any], split: NamedSharding) -> Any:
+def _compile_batch(program: TracedRun, shapes: dict[str, Any], split: NamedSharding) -> Any:
     def whole(values: dict[str, Array]) -> dict[str, Array]:
         return run_batch(program, values)
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._misc._arguments import whole_number
-from .._misc._errors import InputError, shown
+from .._misc._errors import InputError, format_value
 from ._names import require_name
 
 RUN = "run"
@@ -70,10 +70,10 @@ def _values(name: Any, values: Any) -> np.ndarray:
     try:
         array = np.asarray(values, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"the values of {name} must be numbers, got {shown(values)}.") from error
+        raise InputError(f"the values of {name} must be numbers, got {format_value(values)}.") from error
     if array.ndim == 0 or array.size == 0:
         raise InputError(
-            f"the values of {name} must be an array of at least one number, got {shown(values)}."
+            f"the values of {name} must be an array of at least one number, got {format_value(values)}."
         )
     if not np.all(np.isfinite(array)):
         raise InputError(f"the values of {name} must be finite.")
@@ -191,7 +191,7 @@ def _sampler(kind: str) -> Any:
     return getattr(qmc, kind)
 
 
-def _scaled(ranges: Mapping[str, Any], unit: Float[np.ndarray, "n d"]) -> dict[str, np.ndarray]:
+def _scale_to_ranges(ranges: Mapping[str, Any], unit: Float[np.ndarray, "n d"]) -> dict[str, np.ndarray]:
     pairs = {name: _values(name, x) for name, x in ranges.items()}
     columns = {}
     for (name, pair), x in zip(pairs.items(), unit.T, strict=True):
@@ -231,7 +231,9 @@ class LatinHypercube(AbstractRows):
     def __init__(self, ranges: Mapping[str, tuple[float, float]], n: int, seed: int = 0):
         _check_ranges("LatinHypercube", ranges, n, seed)
         self.seed = int(seed)
-        self.values = _scaled(ranges, _sampler("LatinHypercube")(len(ranges), rng=self.seed).random(n))
+        self.values = _scale_to_ranges(
+            ranges, _sampler("LatinHypercube")(len(ranges), rng=self.seed).random(n)
+        )
 
     def describe(self) -> dict[str, Any]:
         return {"samples": "latin hypercube", "seed": self.seed}
@@ -259,7 +261,7 @@ class Sobol(AbstractRows):
         self.seed = int(seed)
         sequence = _sampler("Sobol")(len(ranges), scramble=True, rng=self.seed)
         # The whole power of two, which SciPy does not warn of, is the same sequence.
-        self.values = _scaled(ranges, sequence.random_base2((int(n) - 1).bit_length())[:n])
+        self.values = _scale_to_ranges(ranges, sequence.random_base2((int(n) - 1).bit_length())[:n])
 
     def describe(self) -> dict[str, Any]:
         return {"samples": "sobol", "seed": self.seed}

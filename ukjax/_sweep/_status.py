@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .._misc._errors import InputError
-from ._outputs import succeeded
+from ._outputs import has_succeeded
 from ._place import place_of
 from ._store import Store
 from ._template import NOT_RUN, PROCESSOR
@@ -30,7 +30,7 @@ def status(store: Any) -> dict[str, Any]:
         "model": attributes["model"],
         "runs": results.size,
         "made": int(made.sum()),
-        "failed": int((made & ~np.asarray(succeeded(results))).sum()),
+        "failed": int((made & ~np.asarray(has_succeeded(results))).sum()),
         "chunks": int(np.prod(stored.chunks.grid)),
         "chunks_made": int(np.prod(stored.chunks.grid)) - len(unfinished),
         "processors": dict(by),

@@ -173,7 +173,7 @@ def _lay_out(store: Any, template: Template, chunks: Chunks) -> None:
         zarr().consolidate_metadata(store)
 
 
-def claimed(
+def claim_store(
     place: AbstractPlace, template: Template, chunks: Chunks, overwrite: bool
 ) -> contextlib.ExitStack:
     """The lock of a store, which is made where there is none.

@@ -15,18 +15,18 @@ from .._misc._errors import InputError, SweepError
 from .._misc._process import require_own_process
 from .._misc._types import Numbers, Time
 from .._motion._project import Projection
-from .._run._contact_told import Tier
+from .._run._contact_common import Tier
 from .._run._events import Events
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
-from ._chunk import fitted, make_chunks, maker_for, merged
+from ._chunk import fit_chunk_shape, make_chunks, maker_for, merge_reductions
 from ._chunks import Chunks, chunk_shape
 from ._outputs import Outputs
 from ._place import AbstractPlace, place_of
-from ._prepare import SweepPlan, checked_reductions, prepare
+from ._prepare import SweepPlan, check_reductions, prepare
 from ._progress import Update, bar
 from ._samples import AbstractSamples, as_samples, count
-from ._store import AbstractTarget, Memory, Store, check_installed, claimed, require_same
+from ._store import AbstractTarget, Memory, Store, check_installed, claim_store, require_same
 from ._template import NOT_RUN
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class _Here(NamedTuple):
         attributes: dict[str, Any] = {"devices": f"{len(self.devices)} {self.devices[0].platform}"}
         if self.stored:
             attributes["program"] = self.plan.program.fingerprint()
-        return attributes, fitted(self.plan, sizes, memory, self.devices) if fit else ()
+        return attributes, fit_chunk_shape(self.plan, sizes, memory, self.devices) if fit else ()
 
     def fill(self, target: AbstractTarget, pending: list[int], before: int, update: Update) -> None:
         """Makes chunks, one after the other."""
@@ -83,7 +83,7 @@ class _Here(NamedTuple):
 def _target(plan: SweepPlan, place: AbstractPlace | None, chunks: Chunks, overwrite: bool) -> AbstractTarget:
     if place is None:
         return Memory(plan.template, chunks)
-    lock = claimed(place, plan.template, chunks, overwrite)
+    lock = claim_store(place, plan.template, chunks, overwrite)
     try:
         return Store(place, plan.template.attributes, lock)
     except BaseException:
@@ -127,7 +127,7 @@ def _run(
     target = _target(plan, place, Chunks(sizes, shape), overwrite)
     with contextlib.closing(target):
         _fill(maker, target, update)
-        figures = merged(target, plan.reductions)
+        figures = merge_reductions(target, plan.reductions)
     return target.dataset().assign(figures)
 
 
@@ -215,7 +215,7 @@ def sweep(
     options = {"t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "solver": solver, "max_steps": max_steps}
     options |= {"stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "event": event}
     options |= {"contact": contact, "on_violation": on_violation}
-    reduced = checked_reductions(reductions)
+    reduced = check_reductions(reductions)
     definition = (outputs, gradients, stabilizer, formula, options, reduced)
     if executor is None:
         devices = _devices(devices)
@@ -229,10 +229,10 @@ def sweep(
             "with an executor give store=, a folder or URL that all workers reach, and no devices: "
             "each worker writes there, and has one device."
         )
-    from ._cluster._sweep import on_workers
+    from ._cluster._sweep import open_cluster
 
     plan = prepare(fn_or_problem, samples, *definition)
-    with on_workers(executor, fn_or_problem, samples, definition) as cluster:
+    with open_cluster(executor, fn_or_problem, samples, definition) as cluster:
         name, link = plan.template.attributes["model"], cluster.workers.dashboard
         with bar(progress, name, count(samples), link) as update:
             return _run(plan, place, cluster, overwrite, chunk, memory, update)

@@ -6,10 +6,10 @@ from typing import Any, final
 import equinox as eqx
 from jaxtyping import Array
 
-from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
-from .._misc._unchecked import unchecked
+from .._misc._unchecked import make_unchecked
+from .._misc._user_function import call_user_function
 from ._constraint_names import Kind, constraint_name, names_by_kind
 from ._together import AbstractTogether
 from ._unilateral import AbstractUnilateral
@@ -50,7 +50,7 @@ class AbstractConstraint(eqx.Module):
     @classmethod
     def position_errors(cls, constraints: Sequence[Any], t: Time, q: Coordinates) -> Sequence[Array | None]:
         """The position errors of several `constraints` of this kind: where one computation serves all, override it."""
-        return [called(f"constraint '{c.name}'", c.position_error, t, q) for c in constraints]
+        return [call_user_function(f"constraint '{c.name}'", c.position_error, t, q) for c in constraints]
 
     @classmethod
     def position_jacobians(
@@ -64,14 +64,16 @@ class AbstractConstraint(eqx.Module):
         cls, constraints: Sequence[Any], t: Time, q: Coordinates, v: Velocities
     ) -> Sequence[Array | None]:
         """The velocity errors of several `constraints` of this kind."""
-        return [called(f"constraint '{c.name}'", c.velocity_error, t, q, v) for c in constraints]
+        return [call_user_function(f"constraint '{c.name}'", c.velocity_error, t, q, v) for c in constraints]
 
     @classmethod
     def all_acceleration_rows(
         cls, constraints: Sequence[Any], t: Time, q: Coordinates, v: Velocities
     ) -> Sequence[tuple[Array, Array] | None]:
         """The rows of several `constraints` of this kind that give them themselves."""
-        return [called(f"constraint '{c.name}'", c.acceleration_rows, t, q, v) for c in constraints]
+        return [
+            call_user_function(f"constraint '{c.name}'", c.acceleration_rows, t, q, v) for c in constraints
+        ]
 
 
 def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:
@@ -82,7 +84,7 @@ def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:
         if isinstance(c.fn, AbstractTogether):
             together.setdefault(type(c.fn), []).append(i)
         else:
-            found[i] = called(f"constraint '{c.name}'", c.fn, *arguments)
+            found[i] = call_user_function(f"constraint '{c.name}'", c.fn, *arguments)
     for kind, places in together.items():
         found |= zip(places, kind.together([constraints[i].fn for i in places], *arguments), strict=True)
     for i, c in enumerate(constraints):
@@ -218,7 +220,7 @@ def as_constraints(value: Any) -> tuple[Any, ...]:
         )
     names = names_by_kind([c.name for c in value], [c.kind for c in value])
     # Not by `replace`, which would check numbers again that may stand for shapes.
-    renamed = lambda c, name: unchecked(type(c), **(vars(c) | {"name": name}))
+    renamed = lambda c, name: make_unchecked(type(c), **(vars(c) | {"name": name}))
     return tuple(c if c.name == name else renamed(c, name) for c, name in zip(value, names, strict=True))
 
 

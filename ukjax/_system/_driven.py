@@ -6,14 +6,14 @@ from typing import final
 from jaxtyping import Array
 
 from .._misc._arguments import number_array
-from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities
+from .._misc._user_function import call_user_function
 from ._system import AbstractForwardingSystem, AbstractSystem
 
 
 @final
-class Driven(AbstractForwardingSystem):
+class DrivenSystem(AbstractForwardingSystem):
     """A system whose force gains that of an action; all else is the system's own.
 
     **Arguments:**
@@ -29,7 +29,9 @@ class Driven(AbstractForwardingSystem):
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         own = self.system.force(t, q, v)
-        gained = number_array("what apply returns", called("apply", self.apply, t, q, v, self.action))
+        gained = number_array(
+            "what apply returns", call_user_function("apply", self.apply, t, q, v, self.action)
+        )
         if gained.shape != own.shape:
             raise InputError(f"apply must return a force of shape {own.shape}, got {gained.shape}.")
         return own + gained

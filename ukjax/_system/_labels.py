@@ -13,7 +13,7 @@ class Labels(NamedTuple):
     velocities: tuple[str, ...]
 
 
-def numbered(symbol: str, count: int) -> tuple[str, ...]:
+def make_indexed_names(symbol: str, count: int) -> tuple[str, ...]:
     """Names of what has none: `q[0]`, `q[1]`, ..."""
     return tuple(f"{symbol}[{i}]" for i in range(count))
 
@@ -39,8 +39,8 @@ def own_labels(owner: Any, what: str, count: int) -> tuple[str, ...]:
     text = isinstance(labels, tuple | list) and all(isinstance(x, str) for x in labels)
     if not text or (labels and len(labels) != count):
         raise InputError(
-            f"`{what}` of {type(owner).__name__} must be a tuple of {count} names, such as {numbered('q', count)[:2]}, "
-            f"got {labels!r}."
+            f"`{what}` of {type(owner).__name__} must be a tuple of {count} names, such as "
+            f"{make_indexed_names('q', count)[:2]}, got {labels!r}."
         )
     if twice := [x for x in labels if list(labels).count(x) > 1]:
         raise InputError(f"`{what}` of {type(owner).__name__} has {twice[0]!r} twice: names must differ.")
@@ -51,7 +51,7 @@ def labels_of(system: Any, coordinates: int, velocities: int, *, quasi: bool) ->
     """The names of a system's coordinates and velocities, from its `labels` and `velocity_labels` where it has them."""
     of_q = own_labels(system, "labels", coordinates)
     of_v = own_labels(system, "velocity_labels", velocities) or (() if quasi else of_q)
-    return Labels(of_q or numbered("q", coordinates), of_v or numbered("v", velocities))
+    return Labels(of_q or make_indexed_names("q", coordinates), of_v or make_indexed_names("v", velocities))
 
 
 def title_of(system: Any) -> str:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._arguments import number_array, require_function
-from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._user_function import call_user_function
 from ._constraint import AbstractConstraint, as_constraints
 from ._system import AbstractSystem
 from ._unilateral import AbstractUnilateral
@@ -37,7 +37,7 @@ class LagrangianSystem(AbstractSystem):
 
     def _scalar(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         """L(t, q, v), which must be a real number."""
-        value = number_array("the lagrangian", called("the lagrangian", self.lagrangian, t, q, v))
+        value = number_array("the lagrangian", call_user_function("the lagrangian", self.lagrangian, t, q, v))
         if value.shape or not jnp.issubdtype(value.dtype, jnp.floating):
             what = f"{value.dtype} of shape {value.shape}"
             raise InputError(f"the lagrangian is {what}; it must be a real scalar.")
@@ -50,7 +50,9 @@ class LagrangianSystem(AbstractSystem):
         t = jnp.asarray(t, q.dtype)
         momentum = jax.grad(self._scalar, argnums=2)
         convective = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))[1]
-        own = number_array("generalized_force", called("generalized_force", self.generalized_force, t, q, v))
+        own = number_array(
+            "generalized_force", call_user_function("generalized_force", self.generalized_force, t, q, v)
+        )
         return jax.grad(self._scalar, argnums=1)(t, q, v) - convective + own
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:

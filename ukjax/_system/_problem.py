@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._misc._arguments import real_array, real_values, require_finite
-from .._misc._closures import hoisted
-from .._misc._errors import InputError, shown
-from .._misc._pickled import reduced
+from .._misc._closures import hoist_tracers
+from .._misc._errors import InputError, format_value
+from .._misc._pickled import reduce_module
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_transforming
 from ._labels import title_of
 from ._system import AbstractSystem, require_sizes
@@ -48,14 +48,14 @@ class Problem(eqx.Module):
 
     def __post_init__(self):
         if not isinstance(self.name, str):
-            raise InputError(f"the name of a problem must be text, got {shown(self.name)}.")
+            raise InputError(f"the name of a problem must be text, got {format_value(self.name)}.")
         for end in ("t0", "t1"):
             if not isinstance(x := getattr(self, end), float) and real_values(end, x).ndim:
                 raise InputError(f"{end} has shape {jnp.shape(x)}; it must be a scalar.")
         self.name = self.name or title_of(self.system)
 
     def __reduce__(self):
-        return reduced(self)
+        return reduce_module(self)
 
 
 def resolve_state(
@@ -100,4 +100,4 @@ def resolve_state(
     q, v = q.astype(dtype), v.astype(dtype)
     for name, array in (("t", t), ("q", q), ("v", v)):
         require_finite(name, array)
-    return hoisted(system) if is_transforming() else system, t, q, v
+    return hoist_tracers(system) if is_transforming() else system, t, q, v

@@ -20,11 +20,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._misc._arguments import is_traced, number_array, real_array
-from .._misc._called import called
-from .._misc._errors import InputError, shown
-from .._misc._once import once_traced
+from .._misc._errors import InputError, format_value
+from .._misc._once import trace_once
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, Velocities, by_precision
+from .._misc._types import Coordinates, Time, Velocities, choose_by_precision
+from .._misc._user_function import call_user_function
 from ._constraint import AbstractConstraint, bilateral
 from ._constraint_names import OF_POSITIONS, OF_VELOCITIES, Kind
 from ._system import AbstractSystem, require_sizes
@@ -36,7 +36,7 @@ def most_off(dtype: Any) -> float:
     A projection leaves some 1e-12 in float64, and 1e-9 where a linkage passes a singular position; rows that no state
     obeys are off by parts of what they say.
     """
-    return by_precision(dtype, 1e-7, 1e-3)
+    return choose_by_precision(dtype, 1e-7, 1e-3)
 
 
 def is_off(error: Array, x: Array) -> Array:
@@ -91,7 +91,7 @@ def _as_rows(value: Array, name: str) -> Array:
     return jnp.atleast_1d(value)
 
 
-def _of_each_kind(
+def _ask_each_kind(
     constraints: Sequence[AbstractConstraint],
     ask: Callable[[type[AbstractConstraint], list[Any]], Sequence[Any]],
 ) -> list[Any]:
@@ -110,7 +110,7 @@ def _errors_of_each_kind(
     ask: Callable[[type[AbstractConstraint], list[Any]], Sequence[Array | None]],
 ) -> list[Array | None]:
     """The same as rows; None where a constraint does not answer."""
-    found = zip(_of_each_kind(constraints, ask), constraints, strict=True)
+    found = zip(_ask_each_kind(constraints, ask), constraints, strict=True)
     return [None if x is None else _as_rows(x, c.name) for x, c in found]
 
 
@@ -120,7 +120,7 @@ def _position_errors(
     return _errors_of_each_kind(constraints, lambda kind, several: kind.position_errors(several, t, q))
 
 
-def _stacked(parts: Sequence[Array | None], dtype: Any) -> Array:
+def _stack_rows(parts: Sequence[Array | None], dtype: Any) -> Array:
     rows = [x for x in parts if x is not None]
     return jnp.concatenate(rows) if rows else jnp.zeros(0, dtype)
 
@@ -131,7 +131,7 @@ def _constraints_of(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
 
 def position_rows(system: AbstractSystem, t: Time, q: Coordinates) -> Float[Array, " mh"]:
     """The stacked position errors phi(t, q) of the constraints that have such, in their order (m_h,)."""
-    return _stacked(_position_errors(_constraints_of(system), t, q), q.dtype)
+    return _stack_rows(_position_errors(_constraints_of(system), t, q), q.dtype)
 
 
 def position_rows_and_jacobian(
@@ -139,10 +139,10 @@ def position_rows_and_jacobian(
 ) -> tuple[Float[Array, " mh"], Float[Array, "mh nq"]]:
     """phi(t, q) as `position_rows`, and d phi / d q."""
     constraints = _constraints_of(system)
-    own = _of_each_kind(constraints, lambda kind, several: kind.position_jacobians(several, t, q))
+    own = _ask_each_kind(constraints, lambda kind, several: kind.position_jacobians(several, t, q))
     left = [c for c, J in zip(constraints, own, strict=True) if J is None]
     # Differentiated below: the user's functions are called once.
-    errors = once_traced(lambda q: _position_errors(left, t, q), q)
+    errors = trace_once(lambda q: _position_errors(left, t, q), q)
     of_left = zip(errors(q), jax.jacfwd(errors)(q), strict=True)
     given = [c for c, J in zip(constraints, own, strict=True) if J is not None]
     of_given = zip(_position_errors(given, t, q), [J for J in own if J is not None], strict=True)
@@ -158,7 +158,7 @@ def _errors(
     system: AbstractSystem, constraints: Sequence[AbstractConstraint], t: Time, q: Coordinates, v: Velocities
 ) -> tuple[list[Array | None], list[Array | None]]:
     """phi and psi of each constraint; None where it has no such."""
-    qdot = called("`kinematics`", system.kinematics, t, q, v)
+    qdot = call_user_function("`kinematics`", system.kinematics, t, q, v)
     if qdot.shape != q.shape:
         require_sizes(system, q.size, v.size)
         raise InputError(
@@ -172,7 +172,7 @@ def _errors(
 
 def velocity_rows(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " mv"]:
     """The stacked velocity errors psi(t, q, v) of the constraints that have such, in their order (m_v,)."""
-    return _stacked(_errors(system, _constraints_of(system), t, q, v)[1], q.dtype)
+    return _stack_rows(_errors(system, _constraints_of(system), t, q, v)[1], q.dtype)
 
 
 def _require_velocity_error(c: AbstractConstraint, psi: Array | None) -> Array:
@@ -189,7 +189,7 @@ def _own_rows(c: AbstractConstraint, v: Velocities, found: Any) -> tuple[Array, 
     if found is None:
         return None
     if not isinstance(found, tuple | list) or len(found) != 2:
-        raise InputError(f"constraint '{c.name}' must return the pair (A, b), got {shown(found)}.")
+        raise InputError(f"constraint '{c.name}' must return the pair (A, b), got {format_value(found)}.")
     A, b = (real_array(f"{part} of constraint '{c.name}'", x) for part, x in zip("Ab", found, strict=True))
     if A.ndim != 2 or A.shape[1:] != v.shape or b.shape != A.shape[:1]:
         raise InputError(
@@ -199,11 +199,11 @@ def _own_rows(c: AbstractConstraint, v: Velocities, found: Any) -> tuple[Array, 
     return A, b
 
 
-def _differentiated(
+def _differentiate_errors(
     errors: Callable[..., Any], system: AbstractSystem, t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Array, Array]:
     """A and b from the rates of the velocity errors, one constraint after the other."""
-    psi = lambda t, q, v: _stacked(errors(t, q, v)[1], q.dtype)
+    psi = lambda t, q, v: _stack_rows(errors(t, q, v)[1], q.dtype)
     A = jax.jacfwd(psi, argnums=2)(t, q, v)
     return A, -jax.jvp(psi, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[1]
 
@@ -216,7 +216,7 @@ class Level(NamedTuple):
     size: Array
 
 
-def written_and_derived(
+def collect_levels(
     system: AbstractSystem, c: AbstractConstraint, t: Time, q: Coordinates, v: Velocities
 ) -> dict[str, Level]:
     """Of one constraint each level that it writes out itself, beside the derivative of the level before."""
@@ -296,16 +296,16 @@ def constraint_rows(system: AbstractSystem, t: Time | float, q: Coordinates, v: 
 def _rows(system: AbstractSystem, t: Array, q: Array, v: Array) -> Rows:
     constraints = _constraints_of(system)
     ask: Callable[..., Any] = lambda kind, several: kind.all_acceleration_rows(several, t, q, v)
-    asked = zip(constraints, _of_each_kind(constraints, ask), strict=True)
+    asked = zip(constraints, _ask_each_kind(constraints, ask), strict=True)
     own = [_own_rows(c, v, found) for c, found in asked]
     given, left = (
         [c for c, x in zip(constraints, own, strict=True) if (x is None) == none] for none in (0, 1)
     )
     # Differentiated twice below: the user's functions are called once.
-    errors = once_traced(lambda t, q, v: _errors(system, left, t, q, v), t, q, v)
+    errors = trace_once(lambda t, q, v: _errors(system, left, t, q, v), t, q, v)
     of_left = zip(*errors(t, q, v), strict=True)
     of_given = zip(*_errors(system, given, t, q, v), strict=True)
-    A, b = _differentiated(errors, system, t, q, v)
+    A, b = _differentiate_errors(errors, system, t, q, v)
     parts, names, kinds, start = [], [], [], 0
     for c, rows in zip(constraints, own, strict=True):
         phi, psi = next(of_left if rows is None else of_given)

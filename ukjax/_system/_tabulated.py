@@ -87,13 +87,13 @@ class Tabulated(eqx.Module):
         return found
 
 
-def _along(h: Array, values: Array) -> Array:
+def _expand_lengths(h: Array, values: Array) -> Array:
     """The lengths of intervals with as many dimensions as the values."""
     return h.reshape(-1, *[1] * (values.ndim - 1))
 
 
 def _lines(times: Array, values: Array) -> tuple[Array, ...]:
-    return values[:-1], jnp.diff(values, axis=0) / _along(jnp.diff(times), values)
+    return values[:-1], jnp.diff(values, axis=0) / _expand_lengths(jnp.diff(times), values)
 
 
 def _spline(times: Array, values: Array) -> tuple[Array, ...]:
@@ -102,7 +102,7 @@ def _spline(times: Array, values: Array) -> tuple[Array, ...]:
     Not-a-knot: m_0 and the last m lie on the lines through their two neighbours.
     """
     h = jnp.diff(times)
-    slopes = jnp.diff(values, axis=0) / _along(h, values)
+    slopes = jnp.diff(values, axis=0) / _expand_lengths(h, values)
     first, last = h[0] / h[1], h[-1] / h[-2]
     diagonal = 2 * (h[:-1] + h[1:])
     diagonal = diagonal.at[0].add(h[0] * (1 + first)).at[-1].add(h[-1] * (1 + last))
@@ -117,6 +117,6 @@ def _spline(times: Array, values: Array) -> tuple[Array, ...]:
     m = jax.vmap(solved, 1, 1)(right.reshape(len(right), -1)).reshape(right.shape)
     start, end = (1 + first) * m[:1] - first * m[1:2], (1 + last) * m[-1:] - last * m[-2:-1]
     m = jnp.concatenate([start, m, end])
-    h = _along(h, values)
+    h = _expand_lengths(h, values)
     linear = slopes - h * (2 * m[:-1] + m[1:]) / 6
     return values[:-1], linear, m[:-1] / 2, (m[1:] - m[:-1]) / (6 * h)

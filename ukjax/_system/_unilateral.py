@@ -18,9 +18,9 @@ from .._misc._arguments import (
     require_function,
     require_not_negative,
 )
-from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._misc._user_function import call_user_function
 from ._constraint_names import constraint_name
 
 Slip = Callable[[Time, Coordinates, Velocities], Array]
@@ -61,7 +61,7 @@ def impact_law(name: str, value: Any) -> ImpactLaw:
     return one_of(f"the impact of '{name}'", value, get_args(ImpactLaw))
 
 
-def _checked_names(names: Any) -> tuple[str, ...]:
+def _check_names(names: Any) -> tuple[str, ...]:
     if not is_list(names) or not all(isinstance(x, str) and x for x in names):
         raise InputError(f"names must be words, one for each contact, got {names!r}.")
     return tuple(names)
@@ -116,7 +116,7 @@ class Unilateral(AbstractUnilateral):
         impact: ImpactLaw | Sequence[ImpactLaw] = "newton",
     ):
         self.fn = fn
-        self.name, self.names = constraint_name(fn, name, "t, q"), _checked_names(names)
+        self.name, self.names = constraint_name(fn, name, "t, q"), _check_names(names)
         self.restitution = _coefficient("restitution", self.name, restitution, 1.0)
         self.friction = _coefficient("friction", self.name, friction)
         if slip is not None:
@@ -133,7 +133,9 @@ class Unilateral(AbstractUnilateral):
 
     def gaps(self, t: Time, q: Coordinates) -> Array:
         """g(t, q) as a vector (k,)."""
-        return _vector(f"the gap of '{self.name}'", called(f"contact '{self.name}'", self.fn, t, q))
+        return _vector(
+            f"the gap of '{self.name}'", call_user_function(f"contact '{self.name}'", self.fn, t, q)
+        )
 
 
 @final
@@ -159,12 +161,14 @@ class DryFriction(AbstractUnilateral):
 
     def __init__(self, rate: Slip, limit: Any, *, name: str | None = None, names: Sequence[str] = ()):
         self.rate = rate
-        self.name, self.names = constraint_name(rate, name, "t, q, v"), _checked_names(names)
+        self.name, self.names = constraint_name(rate, name, "t, q, v"), _check_names(names)
         self.limit = _coefficient("limit", self.name, limit)
 
     def rates(self, t: Time, q: Coordinates, v: Velocities) -> Array:
         """s(t, q, v) as a vector (k,)."""
-        return _vector(f"the rate of '{self.name}'", called(f"friction '{self.name}'", self.rate, t, q, v))
+        return _vector(
+            f"the rate of '{self.name}'", call_user_function(f"friction '{self.name}'", self.rate, t, q, v)
+        )
 
 
 def _vector(what: str, value: Any) -> Array:
@@ -184,7 +188,7 @@ def slips(contact: Unilateral, count: int, t: Time, q: Coordinates, v: Velocitie
     if contact.slip is None:
         return jnp.zeros((count, 0), v.dtype)
     what = f"the slip of '{contact.name}'"
-    value = number_array(what, called(what, contact.slip, t, q, v))
+    value = number_array(what, call_user_function(what, contact.slip, t, q, v))
     if jnp.issubdtype(value.dtype, jnp.complexfloating):
         raise InputError(f"{what} must be real, got {value.dtype}.")
     if count == 1 and value.ndim < 2:

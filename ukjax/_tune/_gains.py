@@ -15,7 +15,7 @@ from .._system._stabilize import AbstractStabilizer, Baumgarte
 Convention = Literal["plain", "squared"]
 
 
-def in_convention(gains: Any, convention: Convention) -> Any:
+def to_convention(gains: Any, convention: Convention) -> Any:
     """Baumgarte's alpha and beta as the convention writes them; other gains as they are."""
     if convention == "plain":
         return gains
@@ -73,7 +73,7 @@ class GainSpace(eqx.Module):
         if not leaves:
             whose = type(gains).__name__ if isinstance(gains, AbstractStabilizer) else repr(gains)
             raise InputError(f"{whose} has no gains to tune; give Baumgarte(alpha, beta), say.")
-        self.given = in_convention(
+        self.given = to_convention(
             eqx.combine(jax.tree_util.tree_unflatten(structure, leaves), rest), convention
         )
         self.convention, self.names, self.groups = convention, tuple(names), tuple(groups)
@@ -104,7 +104,7 @@ class GainSpace(eqx.Module):
         return np.eye(max(self.groups) + 1)[list(self.groups)]
 
 
-def scattered(count: int, dimension: int, first: int = 0) -> Float[np.ndarray, "count dimension"]:
+def scatter_points(count: int, dimension: int, first: int = 0) -> Float[np.ndarray, "count dimension"]:
     """Points that fill the unit cube evenly, from a given one on: a Kronecker sequence with the powers of 1 / g,
     where g^(dimension + 1) = g + 1.
     """

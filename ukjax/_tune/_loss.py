@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, real_array, require_between, require_not_negative
-from .._misc._errors import InputError, shown
+from .._misc._errors import InputError, format_value
 from .._run._trajectory import Trajectory
 from .._system._stabilize import AbstractStabilizer
 
@@ -33,7 +33,7 @@ def _weight(name: str, value: Any, ndim: int = 0) -> Any:
     try:
         weight = float(value) if isinstance(value, int | float) else real_array(name, value)
     except OverflowError as error:
-        raise InputError(f"{name} must be finite, got {shown(value)}.") from error
+        raise InputError(f"{name} must be finite, got {format_value(value)}.") from error
     if np.ndim(weight) != ndim:
         raise InputError(f"{name} has shape {np.shape(weight)}; it must be a {('scalar', 'vector')[ndim]}.")
     require_not_negative(name, weight)

@@ -17,12 +17,12 @@ from jaxtyping import Array, Float, Int
 from .._compiler import compiler_is_here
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import number_array
-from .._misc._called import called
-from .._misc._closures import hoisted
+from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError
-from .._motion._model import Model, coded
+from .._misc._user_function import call_user_function
+from .._motion._model import Model, translate_model
 from .._run import _options
-from .._run._contact_told import BY_STEPS
+from .._run._contact_common import BY_STEPS
 from .._run._errors_along import errors_along
 from .._run._explicit import is_explicit
 from .._run._results import RESULTS
@@ -63,7 +63,7 @@ class Settings(eqx.Module):
         return self.contact in BY_STEPS and not self.adaptive
 
 
-def stacked(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:
+def stack_problems(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:
     """Systems and initial states of problems of one structure, their arrays with a leading axis.
 
     **Raises:** `InputError` where their structures differ.
@@ -113,7 +113,7 @@ class Objective(eqx.Module):
     def _built(self, gains: Any) -> tuple[Sequence[Problem], AbstractStabilizer]:
         if self.plant is None:
             return self.problems, gains
-        made = hoisted(called("the function of the gains", self.plant, gains))
+        made = hoist_tracers(call_user_function("the function of the gains", self.plant, gains))
         stabilizer = self.settings.stabilizer
         if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], AbstractStabilizer):
             made, stabilizer = made
@@ -141,7 +141,7 @@ class Objective(eqx.Module):
                 adjoint=adjoint if forward else None, contact=s.contact, max_steps=s.max_steps,
             )  # fmt: skip
             told = run.with_problem(system if problem is None else problem)
-            loss, stats = _scalar(called("the loss", self.loss, told)), run.stats
+            loss, stats = _scalar(call_user_function("the loss", self.loss, told)), run.stats
             reached = run.result == RESULTS.successful
         count = _options.evaluations(s.solver, stabilizer, stats)
         count = stats["num_steps"] if count is None else count
@@ -157,7 +157,7 @@ class Objective(eqx.Module):
         """What is integrated, from where, and over what times."""
         s = self.settings
         model = Model(system, _options.formula(s.formula, stabilizer, q0.dtype), stabilizer)
-        model, _ = coded(model, s.solver, s.t0, q0, v0, automatic=s.formula is None)
+        model, _ = translate_model(model, s.solver, s.t0, q0, v0, automatic=s.formula is None)
         return model, (q0, v0), (s.t0, s.t1, s.dt0)
 
     def goes_back_by_machine_code(self) -> bool:
@@ -175,7 +175,7 @@ class Objective(eqx.Module):
             loss, evaluations = self._of_run(p.system, p.q0, p.v0, stabilizer, forward, p)
         else:
             one = eqx.filter_vmap(self._of_run, in_axes=(eqx.if_array(0), 0, 0, None, None))
-            losses, counts = one(*stacked(problems), stabilizer, forward)
+            losses, counts = one(*stack_problems(problems), stabilizer, forward)
             loss, evaluations = (
                 jnp.mean(losses) if self.aggregate == "mean" else jnp.max(losses),
                 jnp.sum(counts),
@@ -208,6 +208,6 @@ def loss_and_gradient(
     return value, gradient, evaluations
 
 
-def fixed_steps(t0: Array, t1: Array, dt0: Array) -> int:
+def count_fixed_steps(t0: Array, t1: Array, dt0: Array) -> int:
     """How many steps of dt0 lead from t0 to t1, with one to spare for rounding."""
     return math.ceil(float((t1 - t0) / dt0) - 1e-6) + 1

@@ -12,13 +12,13 @@ import numpy as np
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
 from .._misc._arguments import one_of, real_array, require_instance, require_solver, whole_number
-from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import is_traced
+from .._misc._user_function import call_user_function
 from .._motion._model import Model
 from .._motion._project import project
 from .._run import _options
-from .._run._contact_told import BY_STEPS, tier_of
+from .._run._contact_common import BY_STEPS, tier_of
 from .._run._observe import errors_at
 from .._run._start_moved import require_near
 from .._system._labels import title_of
@@ -27,7 +27,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._gains import Convention, GainSpace
 from ._loss import ViolationLoss
-from ._objective import Objective, Problems, Settings, fixed_steps, stacked
+from ._objective import Objective, Problems, Settings, count_fixed_steps, stack_problems
 
 _EXPECTED = (
     "give a system, a Problem, a list of Problems, or a function that returns one of these for the gains"
@@ -104,7 +104,7 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
     ts, max_steps = _options.times(t0, t1, options["ts"]), options["max_steps"]
     if isinstance(controller, dfx.ConstantStepSize):
         assert dt0 is not None
-        if (steps := fixed_steps(t0, t1, dt0)) > max_steps + 1:
+        if (steps := count_fixed_steps(t0, t1, dt0)) > max_steps + 1:
             raise InputError(f"t1 is {steps - 1} steps of dt0 away, more than max_steps = {max_steps}.")
         max_steps = min(max_steps, steps)
         if options["ts"] is None:
@@ -143,7 +143,7 @@ def _require_near_starts(problems: tuple[Problem, ...], settings: Settings) -> N
 
 def _example(plant: Callable[[Any], Any], gains: Any, stabilizer: Any) -> tuple[Any, Any]:
     """What a function returns for the gains given, and the stabilizer of its runs."""
-    example = called("the function of the gains", plant, gains)
+    example = call_user_function("the function of the gains", plant, gains)
     if isinstance(example, tuple) and len(example) == 2 and isinstance(example[1], AbstractStabilizer):
         example, stabilizer = example
     if isinstance(example, AbstractSystem):
@@ -183,7 +183,7 @@ def prepare(
             )
     problems = _problems(example, q0, v0, (options["t0"], options["t1"]))
     settings, p = _settings(problems[0], options, loss), problems[0]
-    stacked(problems)
+    stack_problems(problems)
     require_shapes(p.system, settings.t0, p.q0, p.v0)
     model = Model(p.system, settings.formula or UdwadiaKalaba(), settings.stabilizer)
     rows = eqx.filter_eval_shape(errors_at, settings.t0, (p.q0, p.v0), model)[0].size

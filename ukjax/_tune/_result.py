@@ -10,7 +10,7 @@ from .._misc._arguments import require_between, whole_number
 from .._misc._errors import InputError
 from .._system._stabilize import Baumgarte
 from . import _figure
-from ._gains import in_convention
+from ._gains import to_convention
 from ._objective import Objective
 from ._search import scan
 
@@ -76,7 +76,7 @@ class TuneResult:
             raise InputError(
                 f"these gains are not Baumgarte's, but of type {type(self.gains).__name__}; see `gains`."
             )
-        return in_convention(self.gains, self._objective.space.convention)
+        return to_convention(self.gains, self._objective.space.convention)
 
     @property
     def alpha(self) -> np.ndarray:

@@ -20,8 +20,8 @@ import optax
 from jaxtyping import Array
 
 from .._misc._errors import InputError
-from .._misc._traced import fingerprint, traced
-from ._gains import scattered
+from .._misc._traced import fingerprint, trace_program
+from ._gains import scatter_points
 from ._objective import Objective, loss_and_gradient, losses
 
 _HALVINGS = 10  # of a step, before it is given up
@@ -121,7 +121,7 @@ class Stepper:
         """The point given and, if one of a scan of the whole range is better, the best of those."""
         points = [given]
         for i in range(_ROUNDS if self.starts else 0):
-            unit = scattered(self.starts, self.alike.shape[1], i * self.starts)
+            unit = scatter_points(self.starts, self.alike.shape[1], i * self.starts)
             x = np.log(_SCANNED[0] * (_SCANNED[1] / _SCANNED[0]) ** unit) @ self.alike.T
             values = scan(self.objective, x)
             if values.min() < given.value or not given.finite:
@@ -135,7 +135,7 @@ class Stepper:
         best, along = search.best, self._directions(search.apart)
         count = _FINER * self.starts
         first = count * (len(search.points) + search.scans)
-        x = best.x + _AROUND * (2 * scattered(count, along.shape[1], first) - 1) @ along.T
+        x = best.x + _AROUND * (2 * scatter_points(count, along.shape[1], first) - 1) @ along.T
         values = np.concatenate([scan(self.objective, part) for part in np.split(x, _FINER)])
         if values.min() < best.value - tolerance:
             there = evaluate(self.objective, x[np.argmin(values)])
@@ -168,7 +168,7 @@ class Stepper:
             z = jnp.zeros(self.alike.shape[1])
             return [losses(self.objective, x[None]), self._updated(z, self.memory(False), z)[0]]
 
-        return fingerprint(traced(program, start), start)
+        return fingerprint(trace_program(program, start), start)
 
     def _step(self, point: Point, memory: Any, apart: bool) -> tuple[np.ndarray, Any]:
         """The optimizer's step, in the mean of the entries of each gain or in all entries."""

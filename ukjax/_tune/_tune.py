@@ -21,7 +21,7 @@ from .._misc._paths import as_path
 from .._misc._types import Numbers, Time
 from .._motion._project import Projection
 from .._run import _options
-from .._run._contact_told import Tier
+from .._run._contact_common import Tier
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._checkpoint import load, save

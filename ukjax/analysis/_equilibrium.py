@@ -16,8 +16,8 @@ from .._system._problem import Problem
 from .._system._rows import Rows
 from .._system._system import AbstractSystem, names_of
 from ..mechanisms._reactions import Reaction, reactions_along
-from ._settle import Stiffness, is_definite, left_to_go, settled
-from ._states import at_rest, mechanism_of, state_of
+from ._settle import Stiffness, compute_remaining_step, is_definite, settle_posture
+from ._states import make_zero_velocities, mechanism_of, state_of
 
 
 @final
@@ -56,14 +56,14 @@ def _settles(here: Stiffness, q: Coordinates) -> Bool[Array, ""]:
     """Whether forces are in balance, and no more than a hair's breadth is left to go."""
     root = jnp.sqrt(jnp.finfo(q.dtype).eps)
     balanced = jnp.linalg.norm(here.W @ here.unbalanced) <= root * here.size
-    near = jnp.max(jnp.abs(left_to_go(here))) <= root * (1e-2 + jnp.max(jnp.abs(q)))
+    near = jnp.max(jnp.abs(compute_remaining_step(here))) <= root * (1e-2 + jnp.max(jnp.abs(q)))
     return (balanced | near) & jnp.all(_open(here.rows) <= root)
 
 
 @eqx.filter_jit
 @in_full_precision
 def _equilibrium(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Equilibrium, Stiffness]:
-    q, here = settled(system, t, q)
+    q, here = settle_posture(system, t, q)
     unit = jnp.eye(len(here.E), dtype=q.dtype)
     least = jnp.sqrt(jnp.finfo(q.dtype).eps) * jnp.linalg.norm(here.reduced)
     beyond = jnp.linalg.norm(here.reduced) * (here.W @ (unit - here.E) @ here.W.T)
@@ -126,7 +126,7 @@ def equilibrium(
     mechanism = mechanism_of(system)
     if mechanism is None:
         return found
-    still = at_rest(system, t, found.q)
+    still = make_zero_velocities(system, t, found.q)
     states = tuple(x[None] for x in (t, found.q, still, still, found.multipliers))
     at = jax.tree.map(lambda x: x[0], reactions_along(mechanism, states, {}))
     return eqx.tree_at(lambda x: x.reactions, found, at)

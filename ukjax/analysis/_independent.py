@@ -13,7 +13,7 @@ from .._pseudoinverse import GramSchmidt, rank_on_host
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem
-from ._states import selected
+from ._states import select_names
 
 
 class Split(NamedTuple):
@@ -27,7 +27,7 @@ def _rank(A: np.ndarray) -> int:
     return rank_on_host(A, GramSchmidt().threshold(A.dtype))
 
 
-def _chosen(A: np.ndarray, M: np.ndarray) -> tuple[int, ...]:
+def _choose_columns(A: np.ndarray, M: np.ndarray) -> tuple[int, ...]:
     """Independent columns: what is left when the rows are solved for the velocities that they determine best."""
     if not A.shape[0]:
         return tuple(range(A.shape[1]))
@@ -45,7 +45,7 @@ def independent_of(
     **Raises:** `InputError` for names that are not known, that are too many or too few, or that do not determine the
     rest; and where they are needed since values are traced.
     """
-    own = None if given is None else tuple(names.index(x) for x in selected("velocity", given, names))
+    own = None if given is None else tuple(names.index(x) for x in select_names("velocity", given, names))
     shape: Rows = eqx.filter_eval_shape(constraint_rows, system, *state)
     of_q, of_v = shape.of_positions, shape.of_velocities
     every, alike = tuple(range(len(names))), not (of_v & ~of_q).any()
@@ -59,7 +59,7 @@ def independent_of(
         return Split(own if alike else every, own)
     known = equations_at(system, NoStabilizer(), *state)
     A, M = np.asarray(known.rows.A), np.asarray(known.M)
-    found = Split(_chosen(A[of_q], M), _chosen(A[of_v], M))
+    found = Split(_choose_columns(A[of_q], M), _choose_columns(A[of_v], M))
     if own is None:
         return found
     rest = np.setdiff1d(every, own)

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._arguments import real_array, require_function
-from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities
-from .._system._labels import numbered, own_labels
+from .._misc._user_function import call_user_function
+from .._system._labels import make_indexed_names, own_labels
 from .._system._system import AbstractSystem
 from ..mechanisms._abstract_joint import AbstractAxisJoint
 from ..mechanisms._springs import Actuator
 from ..mechanisms._start import InputMatrix
 from ..mechanisms._tree import TreeSystem
 from ..robots._actuators import control_matrix
-from ._states import MechanismSystem, mechanism_of, selected
+from ._states import MechanismSystem, mechanism_of, select_names
 
 Inputs = Iterable[str] | Array | Callable[[Time, Coordinates], Array] | None
 """Names of actuators and joints; or B_u (n, p), or a function of (t, q) that returns it; or None for what there is."""
@@ -62,7 +62,7 @@ def _actuators(system: MechanismSystem, names: Any, every: bool) -> tuple[Actuat
     joints = {j.name: Actuator(j.name, j) for j in system.joints if isinstance(j, AbstractAxisJoint)}
     if names is None:
         return tuple((known or (joints if every else {})).values())
-    return tuple((joints | known)[name] for name in selected("actuator or joint", names, joints | known))
+    return tuple((joints | known)[name] for name in select_names("actuator or joint", names, joints | known))
 
 
 def input_matrix_of(
@@ -87,9 +87,9 @@ def input_matrix_of(
         matrix: Any = inputs
     else:
         matrix = Constant(real_array("inputs", inputs).astype(q.dtype))
-    B = eqx.filter_eval_shape(lambda t, q: called("inputs", matrix, t, q), t, q)
+    B = eqx.filter_eval_shape(lambda t, q: call_user_function("inputs", matrix, t, q), t, q)
     if len(B.shape) != 2 or B.shape[0] != n:
         raise InputError(
             f"inputs has shape {B.shape}; with {n} velocities it must be ({n}, p), a column for each input."
         )
-    return matrix, own_labels(matrix, "labels", B.shape[1]) or numbered("u", B.shape[1]), ()
+    return matrix, own_labels(matrix, "labels", B.shape[1]) or make_indexed_names("u", B.shape[1]), ()

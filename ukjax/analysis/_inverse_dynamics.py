@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compiler import by_code
+from .._compiler import evaluate_by_code
 from .._formula._equations import Equations, equations_of_motion
 from .._formula._servo._servo_law import least_inputs
 from .._misc._arguments import flag
@@ -29,9 +29,9 @@ from .._system._problem import Problem
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem, names_of, require_no_friction
-from ..mechanisms._bodies import checked_array
+from ..mechanisms._bodies import check_array
 from ..mechanisms._reactions import Reaction, reactions_along
-from ..mechanisms._start import named_rates
+from ..mechanisms._start import compute_named_rates
 from ._inputs import Inputs, input_matrix_of
 from ._states import mechanism_of, require_mechanism, state_of
 
@@ -56,7 +56,9 @@ class InverseDynamics(eqx.Module):
     reactions: dict[str, Reaction]
 
 
-def _at(given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities) -> tuple[Equations, Array]:
+def _evaluate_equations(
+    given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities
+) -> tuple[Equations, Array]:
     """The equations of motion and B_u, given a system and a function that returns B_u."""
     system, matrix = given
     return equations_of_motion(system, t, q, v, NoStabilizer()), matrix(t, q)
@@ -68,7 +70,7 @@ def _inverse_dynamics(
     system: AbstractSystem, matrix: Any, a: Velocities, t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Array, Array, Array, Array, Rows]:
     """u, lambda, what is left of the forces, how large these are, and the rows."""
-    at, B = by_code(_at, (system, matrix), t, q, v)
+    at, B = evaluate_by_code(_evaluate_equations, (system, matrix), t, q, v)
     own, needed, given = at.rows, at.M @ a, at.Q + at.c
     u = least_inputs(at, at.M, needed, B, GramSchmidt())
     driven = B @ u
@@ -113,9 +115,9 @@ def inverse_dynamics(
     require_bilateral("inverse_dynamics", system.constraints)
     require_no_friction("inverse_dynamics", system)
     a = (
-        _named(system, a, t, q, v)
+        _complete_acceleration(system, a, t, q, v)
         if isinstance(a, Mapping)
-        else checked_array("a", a, (v.size,)).astype(q.dtype)
+        else check_array("a", a, (v.size,)).astype(q.dtype)
     )
     matrix, names, actuators = input_matrix_of(system, inputs, t, q, v.size, every=True)
     names = names or names_of(system, q, v).velocities
@@ -138,36 +140,38 @@ def inverse_dynamics(
 def _rates_at(given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array, Rows]:
     """The rates that are given by name: how they change with v, and with everything else; and the rows."""
     system, wanted = given
-    rates = lambda t, q, v: jnp.concatenate([jnp.atleast_1d(x) for x in named_rates(system, wanted, t, q, v)])
+    rates = lambda t, q, v: jnp.concatenate(
+        [jnp.atleast_1d(x) for x in compute_named_rates(system, wanted, t, q, v)]
+    )
     bias = jax.jvp(rates, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[1]
     return jax.jacfwd(rates, argnums=2)(t, q, v), bias, constraint_rows(system, t, q, v)
 
 
 @eqx.filter_jit
 @in_full_precision
-def _by_name(
+def _solve_acceleration(
     system: AbstractSystem, wanted: dict[str, Array], t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Array, Array]:
     """v' of which some are given, and by how much it misses these."""
-    J, bias, rows = by_code(_rates_at, (system, wanted), t, q, v)
+    J, bias, rows = evaluate_by_code(_rates_at, (system, wanted), t, q, v)
     own = jnp.concatenate([jnp.atleast_1d(x) for x in wanted.values()]) - bias
     a = pinv(jnp.concatenate([rows.A, J]), GramSchmidt()).matrix @ jnp.concatenate([rows.b, own])
     return a, jnp.max(jnp.abs(J @ a - own))
 
 
-def _named(
+def _complete_acceleration(
     system: AbstractSystem, wanted: Mapping[str, Any], t: Time, q: Coordinates, v: Velocities
 ) -> Velocities:
     """The acceleration that meets the rows and those given."""
     mechanism = require_mechanism(system)
     if not wanted:
         raise InputError("a must name one acceleration at least, such as {'crank': 2.0}.")
-    shapes = eqx.filter_eval_shape(lambda t, q, v: named_rates(mechanism, wanted, t, q, v), t, q, v)
+    shapes = eqx.filter_eval_shape(lambda t, q, v: compute_named_rates(mechanism, wanted, t, q, v), t, q, v)
     given = {
-        name: checked_array(f"the acceleration of '{name}'", x, like.shape).astype(q.dtype)
+        name: check_array(f"the acceleration of '{name}'", x, like.shape).astype(q.dtype)
         for (name, x), like in zip(wanted.items(), shapes, strict=True)
     }
-    a, miss = _by_name(mechanism, given, t, q, v)
+    a, miss = _solve_acceleration(mechanism, given, t, q, v)
     if not is_traced(miss) and miss > jnp.finfo(q.dtype).eps ** 0.4 * (1 + jnp.max(jnp.abs(a))):
         raise InputError(
             f"no motion of the mechanism has the accelerations given for {', '.join(given)}: off by {float(miss):.1e}."

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compiler import by_code
+from .._compiler import evaluate_by_code
 from .._misc._arguments import fails, flag, require_instance
 from .._misc._errors import InputError
 from .._misc._lie import rotation_matrix
@@ -27,11 +27,11 @@ from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_tr
 from .._system._problem import Problem
 from .._system._rows import constraint_rows, position_rows
 from .._system._system import AbstractForwardingSystem, AbstractSystem
-from ..mechanisms._bodies import checked_array, checked_positive
-from ..mechanisms._postures import held_at
+from ..mechanisms._bodies import check_array, check_positive_scalar
+from ..mechanisms._postures import hold_at
 from ._jacobian import Frame, frame_of, owner_of
-from ._settle import settled
-from ._states import MechanismSystem, at_rest, bodies_at, require_mechanism, state_of
+from ._settle import settle_posture
+from ._states import MechanismSystem, bodies_at, make_zero_velocities, require_mechanism, state_of
 
 Targets = dict[str, Array]
 
@@ -53,7 +53,7 @@ class InverseKinematics(eqx.Module):
 
 
 @final
-class Pulled(AbstractForwardingSystem):
+class TargetSpringSystem(AbstractForwardingSystem):
     """A mechanism under no forces but those of the springs of the module's docstring.
 
     **Arguments:**
@@ -103,7 +103,7 @@ class Pulled(AbstractForwardingSystem):
 def _targets(what: str, given: Any, shapes: Any, such_as: str) -> Targets:
     given = {} if given is None else given
     require_instance(what, given, Mapping, such_as)
-    return {name: checked_array(f"the value of '{name}' in {what}", x, *shapes) for name, x in given.items()}
+    return {name: check_array(f"the value of '{name}' in {what}", x, *shapes) for name, x in given.items()}
 
 
 def _rotation(name: str, value: Array, given: Any) -> Array:
@@ -127,9 +127,9 @@ def _angle(off: Array, R: Array) -> Float[Array, ""]:
 
 @eqx.filter_jit
 @in_full_precision
-def _reached(pulled: Pulled, t: Time, q: Coordinates) -> tuple[InverseKinematics, Array]:
-    q = settled(pulled, t, q)[0]
-    off, turned, stretch, phi = by_code(Pulled.left, pulled, t, q)
+def _solve_posture(pulled: TargetSpringSystem, t: Time, q: Coordinates) -> tuple[InverseKinematics, Array]:
+    q = settle_posture(pulled, t, q)[0]
+    off, turned, stretch, phi = evaluate_by_code(TargetSpringSystem.left, pulled, t, q)
     tolerance = 1e5 * jnp.finfo(q.dtype).eps
     sizes = [jnp.max(jnp.abs(x)) for x in (*pulled.positions.values(), pulled.length)]
     near = jnp.max(jnp.abs(stretch)) <= tolerance * jnp.max(jnp.stack(sizes))
@@ -182,25 +182,25 @@ def inverse_kinematics(
     for name in (*places, *turns):
         owner_of(mechanism, name)
     turns = {name: _rotation(name, x, orientations[name]) for name, x in turns.items()}  # pyright: ignore
-    pulled = Pulled(
-        held_at(mechanism, at or {}, dtype),
+    pulled = TargetSpringSystem(
+        hold_at(mechanism, at or {}, dtype),
         {name: x.astype(dtype) for name, x in places.items()},
         {name: x.astype(dtype) for name, x in turns.items()},
-        checked_positive("length", length).astype(dtype),
+        check_positive_scalar("length", length).astype(dtype),
     )
-    result, phi = _reached(pulled, t, q)
+    result, phi = _solve_posture(pulled, t, q)
     if not (nearest or is_traced(result) or result.reached):
-        raise InputError(_left_open(pulled, result, phi, t))
+        raise InputError(_describe_misses(pulled, result, phi, t))
     return result
 
 
-def _left_open(pulled: Pulled, found: InverseKinematics, phi: Array, t: Time) -> str:
+def _describe_misses(pulled: TargetSpringSystem, found: InverseKinematics, phi: Array, t: Time) -> str:
     """One sentence on what keeps the targets from being reached."""
     least = 1e5 * np.finfo(phi.dtype).eps
     off = {name: float(np.linalg.norm(x)) for name, x in found.position_error.items()}
     parts = [f"{name} is off by {x:.2g} m" for name, x in off.items() if not x <= least]
     parts += [f"{name} by {x:.2g} rad" for name, x in found.orientation_error.items() if not x <= least]
-    q, still = found.q, at_rest(pulled, t, found.q)
+    q, still = found.q, make_zero_velocities(pulled, t, found.q)
     rows = eqx.filter_eval_shape(constraint_rows, pulled, t, q, still)
     names = [name for name, of_q in zip(rows.names, rows.of_positions, strict=True) if of_q]
     parts += [

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._closures import hoisted
+from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
@@ -24,7 +24,7 @@ from .._system._system import AbstractSystem
 from ..mechanisms._bodies import GROUND
 from ..mechanisms._placement import AnyPlacement, PlanarPlacement, rate_of
 from ..robots._robot import Frames
-from ._states import MechanismSystem, bodies_at, mechanism_of, require_mechanism, selected, state_of
+from ._states import MechanismSystem, bodies_at, mechanism_of, require_mechanism, select_names, state_of
 
 
 @final
@@ -94,7 +94,7 @@ def frame_of(placement: AnyPlacement, X: Array | None) -> Frame:
     return Frame(placement.p if X is None else placement.point(X.astype(placement.p.dtype)), turned)
 
 
-def _moved(
+def _compute_frame_motion(
     of: MechanismSystem | Problem, name: str, t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Float[Array, " k"], Frame]:
     """How a frame moves, and where it is."""
@@ -114,10 +114,10 @@ def _moved(
 @in_full_precision
 def _jacobian(of: MechanismSystem | Problem, name: str, t: Time, q: Coordinates, v: Velocities) -> Jacobian:
     system = of.system if isinstance(of, Problem) else of
-    velocity, frame = _moved(of, name, t, q, v)
-    matrix = jax.jacfwd(lambda v: _moved(of, name, t, q, v)[0])(v)
+    velocity, frame = _compute_frame_motion(of, name, t, q, v)
+    matrix = jax.jacfwd(lambda v: _compute_frame_motion(of, name, t, q, v)[0])(v)
     rates = jnp.ones_like(t), system.kinematics(t, q, v)
-    bias = jax.jvp(lambda t, q: _moved(of, name, t, q, v)[0], (t, q), rates)[1]
+    bias = jax.jvp(lambda t, q: _compute_frame_motion(of, name, t, q, v)[0], (t, q), rates)[1]
     return Jacobian(frame, matrix, velocity, bias, velocity.size - frame.position.size)
 
 
@@ -161,8 +161,8 @@ def jacobian(
         raise InputError(
             f"{type(found).__name__} has no named points: give a mechanism, or a Problem with `points`."
         )
-    selected("point", [frame], eqx.filter_eval_shape(system.points, t, q))
-    return _jacobian(hoisted(system), frame, t, q, v)
+    select_names("point", [frame], eqx.filter_eval_shape(system.points, t, q))
+    return _jacobian(hoist_tracers(system), frame, t, q, v)
 
 
 @eqx.filter_jit

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import by_code, equations_at
+from .._compiler import equations_at, evaluate_by_code
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._equations import Equations, equations_of_motion
 from .._misc._arguments import require_instance
@@ -34,11 +34,11 @@ from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv
 from .._system._any_order import AnyOrderSystem
 from .._system._constraint import require_bilateral
-from .._system._driven import Driven
+from .._system._driven import DrivenSystem
 from .._system._problem import Problem
 from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities, names_of
-from ..mechanisms._bodies import checked_array
+from ..mechanisms._bodies import check_array
 from ._independent import Split, independent_of
 from ._inputs import Inputs, MatrixForce, input_matrix_of
 from ._outputs import Outputs, outputs_of
@@ -84,7 +84,7 @@ def _kernel(J: Float[Array, "m n"], independent: tuple[int, ...]) -> Float[Array
     return Z.at[rest].set(-pinv(J[:, rest], GramSchmidt()).matrix @ J[:, i])
 
 
-def _at(
+def _evaluate_equations(
     given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities, u: Array
 ) -> tuple[Array, Array, Equations]:
     """N, q', and the equations of motion, given a system, B_u and outputs."""
@@ -93,7 +93,7 @@ def _at(
     return (
         jax.jacfwd(rates)(v),
         rates(v),
-        equations_of_motion(Driven(system, MatrixForce(matrix), u), t, q, v, NoStabilizer()),
+        equations_of_motion(DrivenSystem(system, MatrixForce(matrix), u), t, q, v, NoStabilizer()),
     )
 
 
@@ -113,7 +113,7 @@ def _near(
 
     def near(s: Array, dv: Array, du: Array) -> tuple[Array, ...]:
         q1, v1 = q + along @ s, v + dv
-        e = equations_of_motion(Driven(system, MatrixForce(matrix), u + du), t, q1, v1, NoStabilizer())
+        e = equations_of_motion(DrivenSystem(system, MatrixForce(matrix), u + du), t, q1, v1, NoStabilizer())
         force = e.M @ a - e.Q - e.c - e.rows.A.T @ multipliers
         psi = e.rows.velocity_error[e.rows.of_velocities]
         y = outputs(t, q1, v1, a).astype(q.dtype)
@@ -123,7 +123,7 @@ def _near(
     return jax.jacfwd(near, argnums=(0, 1, 2))(*origin), outputs(t, q, v, a).astype(q.dtype)
 
 
-def _by_acceleration(
+def _differentiate_by_acceleration(
     outputs: Callable[..., Array], t: Time, q: Coordinates, v: Velocities, a: Velocities
 ) -> Float[Array, "o n"]:
     """dy/dv'."""
@@ -144,11 +144,11 @@ def _linearize(
     (t, q, v), (matrix, u), (of_q, of_v) = state, driven, split
     n, zeros = v.size, lambda k: jnp.zeros(k, q.dtype)
     given = (system, matrix, outputs)
-    N, rate, at = by_code(_at, given, t, q, v, u)
+    N, rate, at = evaluate_by_code(_evaluate_equations, given, t, q, v, u)
     back = pinv(N, GramSchmidt()).matrix if has_quasi_velocities(system) else jnp.eye(n, dtype=q.dtype)
     solved, A = formula.solve(at), at.rows.A
     Zq, Jv = _kernel(A[at.rows.of_positions], of_q), A[at.rows.of_velocities]
-    changes, y0 = by_code(_near, given, t, q, v, u, solved.a, solved.multipliers, N @ Zq)
+    changes, y0 = evaluate_by_code(_near, given, t, q, v, u, solved.a, solved.multipliers, N @ Zq)
     by_s, by_v, by_u = zip(*changes, strict=True)
     rest = np.setdiff1d(np.arange(n), np.array(of_v, int))
     follow = zeros((n, len(of_q))).at[rest].set(-pinv(Jv[:, rest], GramSchmidt()).matrix @ by_s[3])
@@ -161,7 +161,7 @@ def _linearize(
     # v' changes as the forces and rows that are left over ask: the same equations with another right-hand side.
     again = lambda Q, b: eqx.tree_at(lambda e: (e.Q, e.c, e.rows.b), at, (-Q, jnp.zeros_like(Q), -b))
     da = jax.vmap(lambda Q, b: formula.solve(again(Q, b)).a, in_axes=1, out_axes=1)(force, rows)
-    y = y + by_code(_by_acceleration, outputs, t, q, v, solved.a) @ da
+    y = y + evaluate_by_code(_differentiate_by_acceleration, outputs, t, q, v, solved.a) @ da
     pick = lambda of_rates, of_a: jnp.concatenate([of_rates[np.array(of_q, int)], of_a[np.array(of_v, int)]])
     k = to_q.shape[1]
     AB, drift = pick(back @ moved, da), pick(back @ rate, solved.a)
@@ -229,7 +229,7 @@ def linearize(
     _require_usable(system, t, q, v)
     matrix, input_names, _ = input_matrix_of(system, inputs, t, q, v.size, every=False)
     p = len(input_names)
-    u = jnp.zeros(p, q.dtype) if u is None else checked_array("u", u, (p,)).astype(q.dtype)
+    u = jnp.zeros(p, q.dtype) if u is None else check_array("u", u, (p,)).astype(q.dtype)
     found, output_names = outputs_of(system, outputs, t, q, v)
     names = names_of(system, q, v)
     split = independent_of(system, (t, q, v), names.velocities, independent)

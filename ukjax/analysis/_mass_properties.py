@@ -19,10 +19,10 @@ from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, MassMatrix, Numbers, Time, Velocities
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ..mechanisms._bodies import AbstractBody, Body, PlanarBody, checked_array
+from ..mechanisms._bodies import AbstractBody, Body, PlanarBody, check_array
 from ..mechanisms._mechanism import sum_of
 from ..mechanisms._placement import AnyPlacement, Placement, Twist
-from ._states import MechanismSystem, bodies_at, require_mechanism, selected, state_of
+from ._states import MechanismSystem, bodies_at, require_mechanism, select_names, state_of
 
 
 @final
@@ -67,7 +67,7 @@ def _own_inertia(body: AbstractBody, placement: AnyPlacement) -> Array:
     return about.astype(placement.p.dtype)
 
 
-def _shifted(arm: Array) -> Array:
+def _compute_steiner_term(arm: Array) -> Array:
     """What a unit mass at the end of an arm adds to an inertia."""
     square = jnp.dot(arm, arm)
     return square * jnp.eye(3, dtype=arm.dtype) - jnp.outer(arm, arm) if arm.shape == (3,) else square
@@ -110,7 +110,9 @@ def _mass_properties(
         momentum=moved.velocity,
         angular_momentum=moved.omega,
         momentum_matrix=matrix,
-        inertia=sum_of([J + m * _shifted(arm) for J, m, arm in zip(own, masses, arms, strict=True)]),
+        inertia=sum_of(
+            [J + m * _compute_steiner_term(arm) for J, m, arm in zip(own, masses, arms, strict=True)]
+        ),
         mass_matrix=system.mass_matrix(t, q),
         kinetic_energy=sum_of(energies),
     )
@@ -143,6 +145,6 @@ def mass_properties(
     found, t, q, v = state_of(system, t, q, v)
     mechanism = require_mechanism(found)
     every = [body.name for body in mechanism.bodies]
-    names = selected("body", every if bodies is None else bodies, every)
-    point = None if about is None else checked_array("about", about, (mechanism.mechanism.dimension,))
+    names = select_names("body", every if bodies is None else bodies, every)
+    point = None if about is None else check_array("about", about, (mechanism.mechanism.dimension,))
     return _mass_properties(mechanism, names, point, t, q, v)

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._misc._arguments import number_array, require_function
-from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
-from .._system._labels import numbered
+from .._misc._user_function import call_user_function
+from .._system._labels import make_indexed_names
 from .._system._system import AbstractSystem
 from ._jacobian import frame_names, frame_of, owner_of
-from ._states import MechanismSystem, bodies_at, require_mechanism, selected
+from ._states import MechanismSystem, bodies_at, require_mechanism, select_names
 
 Outputs = Iterable[str] | Callable[[Time, Coordinates, Velocities, Velocities], Array] | None
 """Names of frames, whose positions are the outputs; or a function of (t, q, v, v') that returns a vector; or none."""
@@ -67,10 +67,12 @@ def outputs_of(
         mechanism = require_mechanism(system)
         points = [key for body in mechanism.bodies for key in body.points]
         known = [*frame_names(mechanism), *points]
-        found = FramePositions(mechanism, selected("body or point", outputs, known))
+        found = FramePositions(mechanism, select_names("body or point", outputs, known))
         return found, found.labels
     require_function("outputs", outputs, "t, q, v, a")
-    shape = jax.eval_shape(lambda: number_array("outputs", called("outputs", outputs, t, q, v, v))).shape
+    shape = jax.eval_shape(
+        lambda: number_array("outputs", call_user_function("outputs", outputs, t, q, v, v))
+    ).shape
     if len(shape) != 1:
         raise InputError(f"outputs must return a vector, got shape {shape}.")
-    return outputs, numbered("y", shape[0])
+    return outputs, make_indexed_names("y", shape[0])

@@ -21,15 +21,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._compiler import by_code
+from .._compiler import evaluate_by_code
 from .._formula._equations import applied_forces
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, by_precision
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, choose_by_precision
 from .._motion._project import Projection
 from .._pseudoinverse import GramSchmidt, inverse_cholesky, pinv
 from .._system._rows import Rows, constraint_rows
 from .._system._system import AbstractSystem, has_quasi_velocities
-from ._states import at_rest
+from ._states import make_zero_velocities
 
 _STEPS = 300
 """At most. From far away it takes some 30 steps; a mechanism that falls without end takes all."""
@@ -65,7 +65,7 @@ class Stiffness(NamedTuple):
         return root @ self.K @ root.T
 
 
-def moved(system: AbstractSystem, t: Time, q: Coordinates, dv: Velocities) -> Coordinates:
+def advance_coordinates(system: AbstractSystem, t: Time, q: Coordinates, dv: Velocities) -> Coordinates:
     """q after moving with velocities dv for one unit of time, by one Runge-Kutta step: quaternions keep their length."""
     if not has_quasi_velocities(system):
         return q + dv
@@ -80,7 +80,7 @@ def balance(
     system: AbstractSystem, t: Time, q: Coordinates, multipliers: Float[Array, " m"]
 ) -> tuple[Forces, Float[Array, " m"]]:
     """Q + c + A^T lambda at rest, and phi (0 for rows that have none)."""
-    still = at_rest(system, t, q)
+    still = make_zero_velocities(system, t, q)
     rows = constraint_rows(system, t, q, still)
     Q, c = applied_forces(system, t, q, still)
     return Q + c + rows.A.T @ multipliers, rows.position_error
@@ -88,7 +88,7 @@ def balance(
 
 def _equations(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Rows, MassMatrix, Forces]:
     """The rows, M, and Q + c at rest."""
-    still = at_rest(system, t, q)
+    still = make_zero_velocities(system, t, q)
     Q, c = applied_forces(system, t, q, still)
     return constraint_rows(system, t, q, still), system.mass_matrix(t, q), Q + c
 
@@ -98,16 +98,16 @@ def _stiffness(
 ) -> Float[Array, "n n"]:
     """K of the module's docstring."""
     out = lambda dv: balance(system, t, q + system.kinematics(t, q, dv), multipliers)[0]
-    return -jax.jacfwd(out)(at_rest(system, t, q))
+    return -jax.jacfwd(out)(make_zero_velocities(system, t, q))
 
 
 def local(system: AbstractSystem, t: Time, q: Coordinates) -> Stiffness:
     """Forces and stiffness at a posture on the constraints."""
-    rows, M, Q = by_code(_equations, system, t, q)
+    rows, M, Q = evaluate_by_code(_equations, system, t, q)
     inverse, unit = pinv(rows.A, GramSchmidt()), jnp.eye(M.shape[0], dtype=q.dtype)
     E = jnp.where(inverse.rank == M.shape[0], 0, unit - inverse.matrix @ rows.A)
     multipliers = -inverse.matrix.T @ Q
-    K = by_code(_stiffness, system, t, q, multipliers)
+    K = evaluate_by_code(_stiffness, system, t, q, multipliers)
     size = jnp.trace(M) / M.shape[0]
     # A share of the identity, so that what has no mass may move, too; a metric only says which way leads there.
     least = jnp.sqrt(jnp.finfo(q.dtype).eps) * size
@@ -116,9 +116,9 @@ def local(system: AbstractSystem, t: Time, q: Coordinates) -> Stiffness:
     return Stiffness(rows, multipliers, E @ Q, forces, E, W, K)
 
 
-def _solved(K: Float[Array, "n n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
+def _solve_stiffness(K: Float[Array, "n n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
     """K^+ r, where directions without stiffness, to rounding, stay as they are."""
-    return pinv(K, GramSchmidt(by_precision(K.dtype, 1e-10, 1e-5))).matrix @ r
+    return pinv(K, GramSchmidt(choose_by_precision(K.dtype, 1e-10, 1e-5))).matrix @ r
 
 
 def is_definite(K: Float[Array, "n n"]) -> Bool[Array, ""]:
@@ -147,8 +147,8 @@ def _onwards(system: AbstractSystem, t: Time, way: Way) -> Way:
     eps = jnp.finfo(q.dtype).eps
     r = here.W @ here.unbalanced
     shifted = here.reduced + way.mu * jnp.eye(len(r), dtype=q.dtype)
-    dv = jnp.where(first, 0, here.E @ (here.W.T @ _solved(shifted, r)))
-    end = Projection().positions(system, t, by_code(moved, system, t, q, dv))
+    dv = jnp.where(first, 0, here.E @ (here.W.T @ _solve_stiffness(shifted, r)))
+    end = Projection().positions(system, t, evaluate_by_code(advance_coordinates, system, t, q, dv))
     there = local(system, t, end)
     off = _norm(here.W @ (here.E @ (there.unbalanced - here.unbalanced + here.K @ dv)))
     down = is_definite(shifted)
@@ -169,7 +169,7 @@ def _onwards(system: AbstractSystem, t: Time, way: Way) -> Way:
 
 
 @eqx.filter_custom_jvp
-def settled(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Coordinates, Stiffness]:
+def settle_posture(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Coordinates, Stiffness]:
     """The posture a system settles in from q, on the constraints, and what is known there; where it does not settle,
     that where it came to.
 
@@ -184,22 +184,24 @@ def settled(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Coordinate
     return end.q, end.here
 
 
-@settled.def_jvp
+@settle_posture.def_jvp
 @in_full_precision
 def _(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     system, t, _ = primals
-    q, here = settled(*primals)
-    fixed = lambda system, t: by_code(balance, system, t, q, here.multipliers)
+    q, here = settle_posture(*primals)
+    fixed = lambda system, t: evaluate_by_code(balance, system, t, q, here.multipliers)
     found = eqx.filter_jvp(fixed, (system, t), tangents[:2])[1]
     force, phi = (jnp.zeros_like(x) if d is None else d for x, d in zip(fixed(system, t), found, strict=True))
     onto = -pinv(here.rows.A, GramSchmidt()).matrix @ phi
-    dv = onto + here.E @ (here.W.T @ _solved(here.reduced, here.W @ (here.E @ (force - here.K @ onto))))
-    dq = jax.jvp(lambda dv: moved(system, t, q, dv), (jnp.zeros_like(dv),), (dv,))[1]
+    dv = onto + here.E @ (
+        here.W.T @ _solve_stiffness(here.reduced, here.W @ (here.E @ (force - here.K @ onto)))
+    )
+    dq = jax.jvp(lambda dv: advance_coordinates(system, t, q, dv), (jnp.zeros_like(dv),), (dv,))[1]
     return (q, here), (dq, eqx.filter_jvp(local, (system, t, q), (*tangents[:2], dq))[1])
 
 
-def left_to_go(here: Stiffness) -> Velocities:
+def compute_remaining_step(here: Stiffness) -> Velocities:
     """The step that linear equations would still take from a posture: zero in an equilibrium."""
     least = jnp.sqrt(jnp.finfo(here.K.dtype).eps) * _norm(here.reduced)
     shifted = here.reduced + least * jnp.eye(len(here.K), dtype=here.K.dtype)
-    return here.E @ (here.W.T @ _solved(shifted, here.W @ here.unbalanced))
+    return here.E @ (here.W.T @ _solve_stiffness(shifted, here.W @ here.unbalanced))

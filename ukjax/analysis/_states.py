@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 
 from .._misc._arguments import real_array
-from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities
+from .._misc._user_function import call_user_function
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem, innermost
 from ..mechanisms._absolute import AbsoluteSystem
+from ..mechanisms._current_values import MechanismSystem
 from ..mechanisms._placement import AnyPlacement, Twist
-from ..mechanisms._present import MechanismSystem
 from ..mechanisms._tree_loops import twists_of
 from ..mechanisms._tree_place import moving, place
 
@@ -36,11 +36,11 @@ def state_of(
         if q.ndim != 1 or (mechanism is not None and q.shape != mechanism.q0.shape):
             wanted = "a vector" if mechanism is None else f"{mechanism.q0.shape}"
             raise InputError(f"q has shape {q.shape}; it must be {wanted}.")
-        v = called(f"the mass matrix of {type(own).__name__}", at_rest, own, t, q)
+        v = call_user_function(f"the mass matrix of {type(own).__name__}", make_zero_velocities, own, t, q)
     return resolve_state(system, t, q, v)
 
 
-def at_rest(system: AbstractSystem, t: Time, q: Coordinates) -> Velocities:
+def make_zero_velocities(system: AbstractSystem, t: Time, q: Coordinates) -> Velocities:
     """Velocities zero, as many as the mass matrix has rows."""
     return jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
 
@@ -83,7 +83,7 @@ def bodies_at(
     return at.placements, twists
 
 
-def selected(what: str, values: Any, known: Iterable[str]) -> tuple[str, ...]:
+def select_names(what: str, values: Any, known: Iterable[str]) -> tuple[str, ...]:
     """Names, one at least, each of them known.
 
     **Raises:** `InputError` for what is no list of names, and for a name that is not known.

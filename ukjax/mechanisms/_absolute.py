@@ -15,7 +15,6 @@ from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, a
 from .._system._system import AbstractSystem
 from .._system._together import AbstractTogether
 from ._abstract_joint import AbstractJoint
-from ._alike import each
 from ._bodies import GROUND, AbstractBody, Body
 from ._contact_places import AbsolutePlaces
 from ._contact_rows import require_positions, unilateral_rows
@@ -26,11 +25,12 @@ from ._coordinates import (
     GroundCoordinates,
     coordinates_of,
 )
-from ._each_body import of_each
+from ._each_body import call_each_body
 from ._loads import AbstractLoad
 from ._mechanism import Mechanism
 from ._placement import AnyPlacement, Twist
 from ._visual import Visual
+from ._vmap_by_structure import vmap_by_structure
 
 
 def _ends(functions: Sequence[Any]) -> dict[int, AbstractCoordinates]:
@@ -51,9 +51,9 @@ class JointRows(AbstractTogether):
     @staticmethod
     def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
         (t, q), ends = arguments, _ends(functions)
-        placed = of_each("placement", ends, q)
+        placed = call_each_body("placement", ends, q)
         items = [(x.joint, *(placed[id(end)] for end in x.ends)) for x in functions]
-        return each(lambda joint, *placements: joint.rows(t, *placements), items)
+        return vmap_by_structure(lambda joint, *placements: joint.rows(t, *placements), items)
 
 
 @final
@@ -69,11 +69,11 @@ class JointSlip(AbstractTogether):
     @staticmethod
     def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
         (t, q, v), ends = arguments, _ends(functions)
-        placed = of_each("placement", ends, q)
-        moved = of_each("twist", ends, q, v)
+        placed = call_each_body("placement", ends, q)
+        moved = call_each_body("twist", ends, q, v)
         of = lambda by_end, function: tuple(by_end[id(end)] for end in function.ends)
         items = [(x.joint, of(placed, x), of(moved, x)) for x in functions]
-        return each(lambda joint, placements, twists: joint.slip(t, placements, twists), items)
+        return vmap_by_structure(lambda joint, placements, twists: joint.slip(t, placements, twists), items)
 
 
 @final
@@ -168,11 +168,11 @@ class AbsoluteSystem(AbstractSystem):
 
     def placements(self, t: Time | float, q: Coordinates) -> dict[str, AnyPlacement]:
         """Where all bodies are, and the ground, by name."""
-        return of_each("placement", self._all_coordinates(), q)
+        return call_each_body("placement", self._all_coordinates(), q)
 
     def twists(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Twist]:
         """How all bodies move, and the ground, by name."""
-        return of_each("twist", self._all_coordinates(), q, v)
+        return call_each_body("twist", self._all_coordinates(), q, v)
 
     def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
         """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
@@ -182,7 +182,7 @@ class AbsoluteSystem(AbstractSystem):
         return self.mechanism.drawing(self.placements(t, q))
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        blocks = list(of_each("inertia", self.coordinates(), q).values())
+        blocks = list(call_each_body("inertia", self.coordinates(), q).values())
         if all(block.ndim == 1 for block in blocks):
             return jnp.diag(jnp.concatenate(blocks)).astype(q.dtype)
         square = [jnp.diag(block) if block.ndim == 1 else block for block in blocks]
@@ -190,7 +190,7 @@ class AbsoluteSystem(AbstractSystem):
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         return self._load_force(t, q, v) + jnp.concatenate(
-            list(of_each("gyroscopic", self.coordinates(), q, v).values())
+            list(call_each_body("gyroscopic", self.coordinates(), q, v).values())
         )
 
     def _load_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
@@ -235,7 +235,7 @@ class QuaternionSystem(AbsoluteSystem):
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
         """p' = 1/2 p o (0, omega) for each quaternion p, which keeps its length."""
-        return jnp.concatenate(list(of_each("rate", self.coordinates(), q, v).values()))
+        return jnp.concatenate(list(call_each_body("rate", self.coordinates(), q, v).values()))
 
 
 def assemble(

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError
 from .._misc._types import Time, as_jax, module_for
-from ._bodies import AbstractBody, checked_array, checked_name
+from ._bodies import AbstractBody, check_array, check_name
 from ._freedoms import Freedom
 from ._placement import AnyPlacement, Twist, rate_of
 
@@ -132,20 +132,20 @@ def set_ends(joint: Any, name: str, parent: str, child: str) -> None:
 
     **Raises:** `InputError` for what is no name, and for a joint of a body with itself.
     """
-    joint.name = checked_name("joint", name)
-    joint.parent, joint.child = checked_name("body", parent), checked_name("body", child)
+    joint.name = check_name("joint", name)
+    joint.parent, joint.child = check_name("body", parent), check_name("body", child)
     if parent == child:
         raise InputError(f"joint '{name}' joins '{parent}' to itself; its two bodies must differ.")
 
 
-def checked_axis(what: str, axis: Any, dimension: int) -> Array:
+def normalize_axis(what: str, axis: Any, dimension: int) -> Array:
     """A unit vector along a given one.
 
     **Raises:** `InputError` for the zero vector, a missing axis and a wrong shape.
     """
     if axis is None:
         raise InputError(f"{what} is missing: give a vector of {dimension} entries.")
-    array = checked_array(what, axis, (dimension,))
+    array = check_array(what, axis, (dimension,))
     if fails(lambda x: x @ x > 0, axis):
         raise InputError(f"{what} must not be the zero vector.")
     xp = module_for(array)

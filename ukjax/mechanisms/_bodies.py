@@ -20,7 +20,7 @@ GROUND = "ground"
 """The name of what does not move; joints and loads may refer to it like to a body."""
 
 
-def checked_name(what: str, name: Any) -> str:
+def check_name(what: str, name: Any) -> str:
     """A name as given, if it is one.
 
     **Raises:** `InputError` for what is not a string, and for an empty one.
@@ -30,7 +30,7 @@ def checked_name(what: str, name: Any) -> str:
     return name
 
 
-def checked_array(what: str, value: Any, *shapes: tuple[int, ...]) -> Array:
+def check_array(what: str, value: Any, *shapes: tuple[int, ...]) -> Array:
     """A finite real array of one of some shapes.
 
     **Raises:** `InputError` for anything else.
@@ -43,23 +43,23 @@ def checked_array(what: str, value: Any, *shapes: tuple[int, ...]) -> Array:
     return array
 
 
-def checked_positive(what: str, value: Any) -> Float[Array, ""]:
+def check_positive_scalar(what: str, value: Any) -> Float[Array, ""]:
     """A scalar greater than zero.
 
     **Raises:** `InputError` for anything else.
     """
-    array = checked_array(what, value, ())
+    array = check_array(what, value, ())
     if fails(lambda x: x > 0, value):
         raise InputError(f"{what} must be greater than 0, got {float(value):g}.")
     return array
 
 
-def checked_size(what: str, value: Any, shape: tuple[int, ...] = ()) -> Array:
+def check_nonnegative(what: str, value: Any, shape: tuple[int, ...] = ()) -> Array:
     """Lengths that may be zero.
 
     **Raises:** `InputError` for anything else.
     """
-    array = checked_array(what, value, shape)
+    array = check_array(what, value, shape)
     if fails(lambda x: x >= 0, value):
         raise InputError(f"{what} must not be negative, got {value}.")
     return array
@@ -83,25 +83,25 @@ class AbstractBody(eqx.Module):
         """1/2 m v.v + 1/2 omega . I omega [J]."""
 
 
-def _checked_points(name: str, points: Mapping[str, Any] | None, dimension: int) -> dict[str, Array]:
+def _check_points(name: str, points: Mapping[str, Any] | None, dimension: int) -> dict[str, Array]:
     points = {} if points is None else points
     require_instance(f"the points of body '{name}'", points, Mapping, "{'tip': [1.0, 0.0]}")
     return {
-        checked_name("point", key): checked_array(f"point '{key}' of body '{name}'", x, (dimension,))
+        check_name("point", key): check_array(f"point '{key}' of body '{name}'", x, (dimension,))
         for key, x in points.items()
     }
 
 
-def _checked_body_name(name: Any) -> str:
-    if checked_name("body", name) == GROUND:
+def _check_body_name(name: Any) -> str:
+    if check_name("body", name) == GROUND:
         raise InputError(f"a body cannot be called '{GROUND}': that name is taken by what does not move.")
     return name
 
 
-def _checked_inertia(name: str, inertia: Any) -> Float[Array, "3 3"]:
+def _check_inertia(name: str, inertia: Any) -> Float[Array, "3 3"]:
     """The inertia matrix, symmetric, without negative moments, the largest no more than the other two together."""
     what = f"the inertia of body '{name}'"
-    given = checked_array(what, inertia, (3,), (3, 3))
+    given = check_array(what, inertia, (3,), (3, 3))
     matrix = as_jax(module_for(given).diag(given)) if given.ndim == 1 else given
     if is_traced(inertia):
         return matrix
@@ -159,11 +159,11 @@ class Body(AbstractBody):
         points: Mapping[str, Any] | None = None,
         shape: str = "",
     ):
-        self.name = _checked_body_name(name)
-        self.mass = checked_positive(f"the mass of body '{name}'", mass)
-        self.centre = checked_array(f"the centre of body '{name}'", centre, (3,))
-        self.inertia = _checked_inertia(name, inertia)
-        self.points = _checked_points(name, points, 3)
+        self.name = _check_body_name(name)
+        self.mass = check_positive_scalar(f"the mass of body '{name}'", mass)
+        self.centre = check_array(f"the centre of body '{name}'", centre, (3,))
+        self.inertia = _check_inertia(name, inertia)
+        self.points = _check_points(name, points, 3)
         self.shape = one_of(f"the shape of body '{name}'", shape, _SHAPES[3])
 
     def kinetic_energy(self, placement: AnyPlacement, twist: Twist) -> Float[Array, ""]:
@@ -211,14 +211,14 @@ class PlanarBody(AbstractBody):
         shape: str = "",
         edges: Any = None,
     ):
-        self.name = _checked_body_name(name)
-        self.mass = checked_positive(f"the mass of body '{name}'", mass)
-        self.centre = checked_array(f"the centre of body '{name}'", centre, (2,))
-        self.inertia = checked_positive(f"the inertia of body '{name}'", inertia)
-        self.angle = checked_array(f"the angle of body '{name}'", angle, ())
-        self.points = _checked_points(name, points, 2)
+        self.name = _check_body_name(name)
+        self.mass = check_positive_scalar(f"the mass of body '{name}'", mass)
+        self.centre = check_array(f"the centre of body '{name}'", centre, (2,))
+        self.inertia = check_positive_scalar(f"the inertia of body '{name}'", inertia)
+        self.angle = check_array(f"the angle of body '{name}'", angle, ())
+        self.points = _check_points(name, points, 2)
         self.shape = one_of(f"the shape of body '{name}'", shape, _SHAPES[2])
-        self.edges = None if edges is None else checked_size(f"the edges of body '{name}'", edges, (2,))
+        self.edges = None if edges is None else check_nonnegative(f"the edges of body '{name}'", edges, (2,))
         if (shape == "box") != (edges is not None):
             raise InputError(
                 f"the edges of body '{name}' in the plane go with the shape 'box', and it with them."
@@ -247,9 +247,9 @@ class PointMass(AbstractBody):
     points: dict[str, Array]
 
     def __init__(self, name: str, mass: Any, centre: Any):
-        self.name = _checked_body_name(name)
-        self.mass = checked_positive(f"the mass of body '{name}'", mass)
-        self.centre = checked_array(f"the place of point mass '{name}'", centre, (2,), (3,))
+        self.name = _check_body_name(name)
+        self.mass = check_positive_scalar(f"the mass of body '{name}'", mass)
+        self.centre = check_array(f"the place of point mass '{name}'", centre, (2,), (3,))
         self.points = {}
 
     def kinetic_energy(self, placement: AnyPlacement, twist: Twist) -> Float[Array, ""]:

@@ -16,10 +16,10 @@ from jaxtyping import Array, Float
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._loops import entry, item, loop, put
 from .._misc._types import as_jax, module_for
-from ._alike import _form
 from ._contact_shapes import Capsule, Cuboid, HalfSpace, Sphere
 from ._contacts import Contact
 from ._placement import AnyPlacement, Twist, rate_of
+from ._vmap_by_structure import _form
 
 
 def flat_twist(twist: Twist) -> Float[Array, " s"]:

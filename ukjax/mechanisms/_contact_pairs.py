@@ -34,7 +34,7 @@ def _upwards(d: int, dtype: jnp.dtype) -> Array:
     return jnp.asarray(np.eye(d)[-1], dtype)
 
 
-def _between(x: Array, y: Array, r: Array, s: Array) -> Meeting:
+def _meet_balls(x: Array, y: Array, r: Array, s: Array) -> Meeting:
     """Of balls of radii r about x and s about y."""
     distance = norm(y - x)
     safe = jnp.where(distance > 0, distance, 1)
@@ -75,7 +75,7 @@ def _surface_point(a: Surface, b: Sphere, first: AnyPlacement, second: AnyPlacem
 
 
 def _spheres(a: Sphere, b: Sphere, first: AnyPlacement, second: AnyPlacement) -> Meeting:
-    return _between(first.point(a.centre), second.point(b.centre), a.radius, b.radius)
+    return _meet_balls(first.point(a.centre), second.point(b.centre), a.radius, b.radius)
 
 
 def _nearest(start: Array, end: Array, x: Array) -> Array:
@@ -86,7 +86,7 @@ def _nearest(start: Array, end: Array, x: Array) -> Array:
 
 def _capsule_sphere(a: Capsule, b: Sphere, first: AnyPlacement, second: AnyPlacement) -> Meeting:
     x = second.point(b.centre)
-    return _between(_nearest(first.point(a.start), first.point(a.end), x), x, a.radius, b.radius)
+    return _meet_balls(_nearest(first.point(a.start), first.point(a.end), x), x, a.radius, b.radius)
 
 
 def _capsules(a: Capsule, b: Capsule, first: AnyPlacement, second: AnyPlacement) -> Meeting:
@@ -105,7 +105,7 @@ def _capsules(a: Capsule, b: Capsule, first: AnyPlacement, second: AnyPlacement)
     s = jnp.where(parallel, 0.5, jnp.clip((de * er - dr * ee) / jnp.where(parallel, 1, square), 0, 1))
     u = (de * s + er) / ee
     s = jnp.where(u < 0, jnp.clip(-dr / dd, 0, 1), jnp.where(u > 1, jnp.clip((de - dr) / dd, 0, 1), s))
-    return _between(start + s * d, other + jnp.clip(u, 0, 1) * e, a.radius, b.radius)
+    return _meet_balls(start + s * d, other + jnp.clip(u, 0, 1) * e, a.radius, b.radius)
 
 
 def _cuboid_sphere(a: Cuboid, b: Sphere, first: AnyPlacement, second: AnyPlacement) -> Meeting:

@@ -10,37 +10,37 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Velocities
-from ._alike import each
 from ._bodies import GROUND
 from ._contact_kinds import flat_twist
-from ._contact_rows import AbstractPlaces
+from ._contact_rows import AbstractBodyKinematics
 from ._coordinates import AbstractCoordinates, GroundCoordinates
-from ._each_body import of_each
+from ._each_body import call_each_body
 from ._mechanism import Mechanism, Placements, Twists
 from ._tree_layout import Order
-from ._tree_loops import columns, ends, found_at, placements_by_name, twists_of
-from ._tree_place import chains_of, described, moving
+from ._tree_loops import columns, ends, locate_bodies, placements_by_name, twists_of
+from ._tree_place import cast_arrays, chains_of, moving
+from ._vmap_by_structure import vmap_by_structure
 
 
 @final
-class AbsolutePlaces(AbstractPlaces):
+class AbsolutePlaces(AbstractBodyKinematics):
     """Where bodies are in absolute coordinates."""
 
     mechanism: Mechanism
     parts: dict[str, AbstractCoordinates]
 
     def described(self, dtype: jnp.dtype) -> Mechanism:
-        return described(self.mechanism, dtype)
+        return cast_arrays(self.mechanism, dtype)
 
     def _parts(self, names: Iterable[str]) -> dict[str, AbstractCoordinates]:
         ground = GroundCoordinates(dimension=self.mechanism.dimension)
         return {name: ground if name == GROUND else self.parts[name] for name in names}
 
     def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
-        return of_each("placement", self._parts(names), q)
+        return call_each_body("placement", self._parts(names), q)
 
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
-        return self.placements(names, q), of_each("twist", self._parts(names), q, v)
+        return self.placements(names, q), call_each_body("twist", self._parts(names), q, v)
 
     def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
         parts, starts = list(self._parts(names).values()), self.velocity_starts(names)
@@ -54,7 +54,7 @@ class AbsolutePlaces(AbstractPlaces):
             return jax.jacfwd(twist)(jnp.zeros(part.sizes[1], q.dtype))
 
         found = []
-        for part, start, moved in zip(parts, starts, each(of_one, items), strict=True):
+        for part, start, moved in zip(parts, starts, vmap_by_structure(of_one, items), strict=True):
             n = part.sizes[1]
             before = part.v_start - start if n else 0
             found.append(jnp.pad(moved, ((0, 0), (before, width - n - before))))
@@ -67,14 +67,14 @@ class AbsolutePlaces(AbstractPlaces):
 
 
 @final
-class TreePlaces(AbstractPlaces):
+class TreePlaces(AbstractBodyKinematics):
     """Where bodies are in the coordinates of a tree."""
 
     mechanism: Mechanism
     order: Order = eqx.field(static=True)
 
     def described(self, dtype: jnp.dtype) -> Mechanism:
-        return described(self.mechanism, dtype)
+        return cast_arrays(self.mechanism, dtype)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class TreePlaces(AbstractPlaces):
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
         mechanism, numbers = self.described(q.dtype), self._numbers(names)
         chains = chains_of(mechanism, self.order.layout)
-        posture, found = found_at(chains, q, numbers)
+        posture, found = locate_bodies(chains, q, numbers)
         own = [mechanism.bodies[i] for i in numbers]
         twists = twists_of(chains, posture, found[1], v, numbers)
         return placements_by_name(mechanism, numbers, found), moving(own, twists)
@@ -108,7 +108,7 @@ class TreePlaces(AbstractPlaces):
     def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
         mechanism, numbers = self.described(q.dtype), self._numbers(names)
         chains = chains_of(mechanism, self.order.layout)
-        posture, found = found_at(chains, q, numbers)
+        posture, found = locate_bodies(chains, q, numbers)
         of = columns(chains, posture, found[1], numbers)
         parts = (
             (of.omega, of.velocity) if mechanism.dimension == 3 else (of.omega[..., 2:], of.velocity[..., :2])

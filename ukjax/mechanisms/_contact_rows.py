@@ -9,12 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._arguments import real_array
-from .._misc._errors import InputError, shown
+from .._misc._errors import InputError, format_value
 from .._misc._names import unknown_name
 from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
 from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
-from ._alike import each
 from ._contact_kinds import ShapeKind, kinds_of_shapes
 from ._contact_pairs import Meeting
 from ._contacts import Contact, JointFriction, Limit
@@ -22,9 +21,10 @@ from ._joint_rows import rotation_angle
 from ._joints import Revolute, Spherical
 from ._mechanism import Mechanism, Placements, Twists
 from ._placement import AnyPlacement, Twist, rate_of
+from ._vmap_by_structure import vmap_by_structure
 
 
-class AbstractPlaces(eqx.Module):
+class AbstractBodyKinematics(eqx.Module):
     """Where the bodies of a mechanism are, as functions of its coordinates."""
 
     mechanism: eqx.AbstractVar[Mechanism]
@@ -72,14 +72,16 @@ def _position(joint: AbstractJoint, parent: AnyPlacement, child: AnyPlacement) -
     )
 
 
-def _joints(places: AbstractPlaces, items: Sequence[Any], dtype: jnp.dtype) -> dict[str, AbstractJoint]:
+def _joints(
+    places: AbstractBodyKinematics, items: Sequence[Any], dtype: jnp.dtype
+) -> dict[str, AbstractJoint]:
     """The joints whose position is that of no coordinate, by name."""
     wanted = {x.joint for x in items if x.length is None and places.coordinate(x.joint) is None}
     return {joint.name: joint for joint in places.described(dtype).joints if joint.name in wanted}
 
 
-def _of_joints(
-    places: AbstractPlaces, items: Sequence[Any], q: Coordinates, v: Velocities | None
+def _measure_joints(
+    places: AbstractBodyKinematics, items: Sequence[Any], q: Coordinates, v: Velocities | None
 ) -> list[Array]:
     """The positions of the joints of limits and frictions; with v their rates."""
     joints = _joints(places, items, q.dtype)
@@ -91,9 +93,9 @@ def _of_joints(
     of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
     rate = lambda joint, ends, moves: rate_of(lambda *ends: _position(joint, *ends), ends, moves)
     if v is None:
-        by_joint = each(_position, [(x, *of(placed, x)) for x in joints.values()])
+        by_joint = vmap_by_structure(_position, [(x, *of(placed, x)) for x in joints.values()])
     else:
-        by_joint = each(rate, [(x, of(placed, x), of(moved, x)) for x in joints.values()])
+        by_joint = vmap_by_structure(rate, [(x, of(placed, x), of(moved, x)) for x in joints.values()])
     found, values = dict(zip(joints, by_joint, strict=True)), []
     for x in items:
         if x.length is not None:
@@ -111,11 +113,11 @@ def _of_joints(
 class LimitGaps(eqx.Module):
     """The gaps of limits."""
 
-    places: AbstractPlaces
+    places: AbstractBodyKinematics
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
         limits = [x for x in self.places.described(q.dtype).contacts if isinstance(x, Limit)]
-        positions = _of_joints(self.places, limits, q, None)
+        positions = _measure_joints(self.places, limits, q, None)
         return jnp.concatenate([x.gaps(at) for x, at in zip(limits, positions, strict=True)])
 
 
@@ -123,11 +125,11 @@ class LimitGaps(eqx.Module):
 class FrictionRates(eqx.Module):
     """The rates of joints with dry friction."""
 
-    places: AbstractPlaces
+    places: AbstractBodyKinematics
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
         frictions = [x for x in self.places.described(q.dtype).contacts if isinstance(x, JointFriction)]
-        return jnp.stack(_of_joints(self.places, frictions, q, v))
+        return jnp.stack(_measure_joints(self.places, frictions, q, v))
 
 
 def _contacts(mechanism: Mechanism, rough: bool) -> list[Contact]:
@@ -142,14 +144,14 @@ def _bodies(contacts: Sequence[Contact]) -> list[str]:
 class ContactGaps(eqx.Module):
     """The gaps of contacts, of those with friction or of those without."""
 
-    places: AbstractPlaces
+    places: AbstractBodyKinematics
     rough: bool = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
         contacts = _contacts(self.places.described(q.dtype), self.rough)
         placed = self.places.placements(_bodies(contacts), q)
         items = [(x, *(placed[name] for name in x.bodies)) for x in contacts]
-        return jnp.concatenate(each(lambda contact, *ends: contact.meeting(*ends).gap, items))
+        return jnp.concatenate(vmap_by_structure(lambda contact, *ends: contact.meeting(*ends).gap, items))
 
     def kinds(self, first: int) -> list[ShapeKind]:
         """The contacts by kinds, for steps over a list of them."""
@@ -180,13 +182,13 @@ def _slip(contact: Contact, ends: tuple[AnyPlacement, ...], moves: tuple[Twist, 
 class ContactSlips(eqx.Module):
     """The slips of contacts with friction."""
 
-    places: AbstractPlaces
+    places: AbstractBodyKinematics
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "k d"]:
         contacts = _contacts(self.places.described(q.dtype), True)
         placed, moved = self.places.moving(_bodies(contacts), q, v)
         of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
-        return jnp.concatenate(each(_slip, [(x, of(placed, x), of(moved, x)) for x in contacts]))
+        return jnp.concatenate(vmap_by_structure(_slip, [(x, of(placed, x), of(moved, x)) for x in contacts]))
 
 
 class ContactFrame(NamedTuple):
@@ -217,11 +219,11 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
     **Raises:** `InputError` for what is no mechanism, and another shape.
     """
     if not hasattr(system, "places"):
-        raise InputError(f"system must be a mechanism, got {shown(system)}.")
+        raise InputError(f"system must be a mechanism, got {format_value(system)}.")
     q = real_array("q", q)
     if q.shape != system.q0.shape:
         raise InputError(f"q has shape {q.shape}; the mechanism has {system.q0.size} coordinates.")
-    places: AbstractPlaces = system.places
+    places: AbstractBodyKinematics = system.places
     mechanism = places.described(q.dtype)
     contacts = [*_contacts(mechanism, False), *_contacts(mechanism, True)]
     if not contacts:
@@ -236,7 +238,7 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
     return found
 
 
-def require_positions(places: AbstractPlaces) -> None:
+def require_positions(places: AbstractBodyKinematics) -> None:
     """Raises `InputError` for a limit or friction of what has no position of its own."""
     has = (AbstractAxisJoint, Spherical)
     known = [joint.name for joint in places.mechanism.joints if isinstance(joint, has)]
@@ -254,7 +256,7 @@ def require_no_contacts(mechanism: Mechanism) -> None:
         )
 
 
-def _turns(places: AbstractPlaces, limit: Limit) -> bool:
+def _turns(places: AbstractBodyKinematics, limit: Limit) -> bool:
     """Whether the position of a joint, or a coordinate, is an angle."""
     name = limit.joint
     if limit.length is not None:
@@ -264,7 +266,7 @@ def _turns(places: AbstractPlaces, limit: Limit) -> bool:
     return any(isinstance(x, (Revolute, Spherical)) for x in places.mechanism.joints if x.name == name)
 
 
-def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
+def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
     """The unilateral constraints of a mechanism: limits, contacts with and without friction, and dry friction."""
     contacts, found = places.mechanism.contacts, list[AbstractUnilateral]()
     limits = [x for x in contacts if isinstance(x, Limit)]
@@ -274,11 +276,13 @@ def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
     for rough, word in ((False, "smooth contacts"), (True, "contacts")):
         own = _contacts(places.mechanism, rough)
         if own:
-            rubs = {"friction": _repeated(own, "friction"), "slip": ContactSlips(places)} if rough else {}
+            rubs = (
+                {"friction": _repeat_by_rows(own, "friction"), "slip": ContactSlips(places)} if rough else {}
+            )
             found.append(Unilateral(ContactGaps(places, rough), name=word, **_impacts(own), **rubs))
     frictions = [x for x in contacts if isinstance(x, JointFriction)]
     if frictions:
-        most, names = _repeated(frictions, "limit"), _names(frictions)
+        most, names = _repeat_by_rows(frictions, "limit"), _names(frictions)
         found.append(DryFriction(FrictionRates(places), most, name="joint friction", names=names))
     return tuple(found)
 
@@ -286,14 +290,14 @@ def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
 def _impacts(items: Sequence[Any]) -> dict[str, Any]:
     """Names and laws of impact of each contact or stop."""
     laws = [x.impact for x in items for _ in x.row_names]
-    return {"restitution": _repeated(items, "restitution"), "impact": laws, "names": _names(items)}
+    return {"restitution": _repeat_by_rows(items, "restitution"), "impact": laws, "names": _names(items)}
 
 
 def _names(items: Sequence[Any]) -> tuple[str, ...]:
     return tuple(name for x in items for name in x.row_names)
 
 
-def _repeated(items: Sequence[Any], what: str) -> Array:
+def _repeat_by_rows(items: Sequence[Any], what: str) -> Array:
     """A number of each item, as often as it has rows, by NumPy where values are known."""
     pairs = [(getattr(x, what), len(x.row_names)) for x in items]
     xp = module_for(*(x for x, _ in pairs))

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, require_function
 from .._misc._errors import InputError
-from ._abstract_joint import checked_axis
-from ._bodies import checked_array, checked_name, checked_size
+from ._abstract_joint import normalize_axis
+from ._bodies import check_array, check_name, check_nonnegative
 from ._placement import AnyPlacement
 
 
@@ -51,9 +51,9 @@ class Sphere(AbstractShape):
     radius: Float[Array, ""]
 
     def __init__(self, body: str, centre: Any, radius: Any = 0.0):
-        self.body = checked_name("body", body)
-        self.centre = checked_array(f"the centre of a sphere of '{body}'", centre, (2,), (3,))
-        self.radius = checked_size(f"the radius of a sphere of '{body}'", radius)
+        self.body = check_name("body", body)
+        self.centre = check_array(f"the centre of a sphere of '{body}'", centre, (2,), (3,))
+        self.radius = check_nonnegative(f"the radius of a sphere of '{body}'", radius)
 
     @property
     def dimension(self) -> int:
@@ -81,10 +81,10 @@ class Capsule(AbstractShape):
     radius: Float[Array, ""]
 
     def __init__(self, body: str, start: Any, end: Any, radius: Any):
-        self.body = checked_name("body", body)
-        self.start = checked_array(f"the start of a capsule of '{body}'", start, (2,), (3,))
-        self.end = checked_array(f"the end of a capsule of '{body}'", end, self.start.shape)
-        self.radius = checked_size(f"the radius of a capsule of '{body}'", radius)
+        self.body = check_name("body", body)
+        self.start = check_array(f"the start of a capsule of '{body}'", start, (2,), (3,))
+        self.end = check_array(f"the end of a capsule of '{body}'", end, self.start.shape)
+        self.radius = check_nonnegative(f"the radius of a capsule of '{body}'", radius)
         if fails(lambda a, b: np.any(a != b), start, end):
             raise InputError(f"a capsule of '{body}' has no length: it is a Sphere.")
 
@@ -115,12 +115,12 @@ class Cuboid(AbstractShape):
     rotation: Array
 
     def __init__(self, body: str, centre: Any, size: Any, rotation: Any = None):
-        self.body = checked_name("body", body)
-        self.centre = checked_array(f"the centre of a cuboid of '{body}'", centre, (2,), (3,))
+        self.body = check_name("body", body)
+        self.centre = check_array(f"the centre of a cuboid of '{body}'", centre, (2,), (3,))
         d = self.dimension
-        self.size = checked_size(f"the size of a cuboid of '{body}'", size, (d,))
+        self.size = check_nonnegative(f"the size of a cuboid of '{body}'", size, (d,))
         rotation = np.eye(d) if rotation is None else rotation
-        self.rotation = checked_array(f"the rotation of a cuboid of '{body}'", rotation, (d, d))
+        self.rotation = check_array(f"the rotation of a cuboid of '{body}'", rotation, (d, d))
         if fails(lambda R: np.allclose(R @ R.T, np.eye(d), atol=1e-6), rotation):  # as read from a file
             raise InputError(f"the rotation of a cuboid of '{body}' must be a rotation matrix.")
 
@@ -156,10 +156,10 @@ class HalfSpace(AbstractShape):
     normal: Array
 
     def __init__(self, body: str, point: Any, normal: Any = None):
-        self.body = checked_name("body", body)
-        self.point = checked_array(f"the point of a half-space of '{body}'", point, (2,), (3,))
+        self.body = check_name("body", body)
+        self.point = check_array(f"the point of a half-space of '{body}'", point, (2,), (3,))
         upwards = np.eye(self.dimension)[-1] if normal is None else normal
-        self.normal = checked_axis(f"the normal of a half-space of '{body}'", upwards, self.dimension)
+        self.normal = normalize_axis(f"the normal of a half-space of '{body}'", upwards, self.dimension)
 
     @property
     def dimension(self) -> int:
@@ -185,7 +185,7 @@ class Surface(AbstractShape):
     function: Callable[[Array], Array]
 
     def __init__(self, body: str, function: Callable[[Array], Array]):
-        self.body = checked_name("body", body)
+        self.body = check_name("body", body)
         require_function(f"the surface of '{body}'", function, "x")
         self.function = function
 

@@ -13,7 +13,7 @@ from .._misc._types import is_traced
 from .._system._unilateral import ImpactLaw, impact_law
 from ._abstract_joint import AbstractJoint
 from ._abstract_length import AbstractLength
-from ._bodies import checked_array, checked_name, checked_size
+from ._bodies import check_array, check_name, check_nonnegative
 from ._contact_pairs import PAIRS, Meeting
 from ._contact_shapes import AbstractShape, Surface
 from ._joint_rows import across
@@ -28,11 +28,11 @@ def _name_of_joint(what: str, joint: Any) -> str:
     if isinstance(joint, AbstractLength):
         return joint.name
     require_instance(what, joint, (AbstractJoint, str), "Revolute(...), Prismatic(...) or the name of one")
-    return checked_name("joint", joint if isinstance(joint, str) else joint.name)
+    return check_name("joint", joint if isinstance(joint, str) else joint.name)
 
 
 def _share(what: str, value: Any) -> Array:
-    array = checked_size(what, value)
+    array = check_nonnegative(what, value)
     if fails(lambda x: x <= 1, value):
         raise InputError(f"{what} must be at most 1, got {value}.")
     return array
@@ -79,12 +79,12 @@ class Limit(eqx.Module):
         name: str | None = None,
     ):
         self.joint, self.length = _name_of_joint("the joint of a limit", joint), _length_of(joint)
-        self.name = self.joint if name is None else checked_name("limit", name)
+        self.name = self.joint if name is None else check_name("limit", name)
         if lower is None and upper is None:
             raise InputError(f"limit '{self.name}' has no stop: give lower, upper or both.")
         given = (("lower", lower), ("upper", upper))
         self.lower, self.upper = (
-            None if x is None else checked_array(f"the {word} stop of limit '{self.name}'", x, ())
+            None if x is None else check_array(f"the {word} stop of limit '{self.name}'", x, ())
             for word, x in given
         )
         if None not in (lower, upper) and fails(lambda a, b: a < b, lower, upper):
@@ -131,8 +131,8 @@ class JointFriction(eqx.Module):
 
     def __init__(self, joint: AbstractJoint | AbstractLength | str, limit: Any, *, name: str | None = None):
         self.joint, self.length = _name_of_joint("the joint of a friction", joint), _length_of(joint)
-        self.name = self.joint if name is None else checked_name("friction", name)
-        self.limit = checked_size(f"the limit of friction '{self.name}'", limit)
+        self.name = self.joint if name is None else check_name("friction", name)
+        self.limit = check_nonnegative(f"the limit of friction '{self.name}'", limit)
 
     @property
     def row_names(self) -> list[str]:
@@ -185,11 +185,11 @@ class Contact(eqx.Module):
     ):
         for x in (first, second):
             require_instance("a shape of a contact", x, AbstractShape, "Sphere('ball', (0, 0, 1), 0.1)")
-        self.name = f"{first.body}-{second.body}" if name is None else checked_name("contact", name)
-        self.shapes = _in_order(self.name, first, second)
+        self.name = f"{first.body}-{second.body}" if name is None else check_name("contact", name)
+        self.shapes = _order_shapes(self.name, first, second)
         self.restitution = _share(f"the restitution of contact '{self.name}'", restitution)
         self.impact = impact_law(self.name, impact)
-        self.friction = checked_size(f"the friction of contact '{self.name}'", friction)
+        self.friction = check_nonnegative(f"the friction of contact '{self.name}'", friction)
         self.rough = is_traced(friction) or fails(lambda x: x == 0, friction)
         still = ground_placement(self.dimension, self.restitution.dtype)
         self.direction = self.meeting(still, still).normal[0]
@@ -249,7 +249,9 @@ class Contact(eqx.Module):
 AnyContact = Limit | JointFriction | Contact
 
 
-def _in_order(name: str, first: AbstractShape, second: AbstractShape) -> tuple[AbstractShape, AbstractShape]:
+def _order_shapes(
+    name: str, first: AbstractShape, second: AbstractShape
+) -> tuple[AbstractShape, AbstractShape]:
     """The two shapes, the one of lower order first."""
     a, b = sorted((first, second), key=lambda x: x.order)
     kinds = type(a), type(b)

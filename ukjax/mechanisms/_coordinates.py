@@ -190,7 +190,7 @@ class QuaternionCoordinates(AbstractCoordinates):
         return 7, 6
 
     def placement(self, q: Coordinates) -> Placement:
-        return _placed(self.body, q, self.q_start)
+        return _place_body(self.body, q, self.q_start)
 
     def _omega(self, v: Velocities) -> Float[Array, "3"]:
         return v[self.v_start + 3 : self.v_start + 6]
@@ -228,7 +228,7 @@ class EulerCoordinates(AbstractCoordinates):
         return _upright(self.body)
 
     def placement(self, q: Coordinates) -> Placement:
-        return _placed(self.body, q, self.q_start)
+        return _place_body(self.body, q, self.q_start)
 
     def _quaternion(self, x: Array) -> Float[Array, "4"]:
         return x[self.q_start + 3 : self.q_start + 7]
@@ -264,7 +264,7 @@ def _upright(body: Body) -> Coordinates:
     return module_for(body).concatenate([body.centre, np.eye(4, dtype=body.centre.dtype)[0]])
 
 
-def _placed(body: Body, q: Coordinates, i: int) -> Placement:
+def _place_body(body: Body, q: Coordinates, i: int) -> Placement:
     return Placement(rotation_matrix(q[i + 3 : i + 7]), q[i : i + 3], body.centre)
 
 

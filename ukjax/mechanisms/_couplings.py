@@ -10,10 +10,10 @@ from jaxtyping import Array, Float
 from .._misc._arguments import fails
 from .._misc._errors import InputError
 from .._misc._types import Time
-from ._abstract_joint import AbstractAxisJoint, AbstractJoint, checked_axis, set_ends
-from ._bodies import GROUND, AbstractBody, checked_array, checked_name
+from ._abstract_joint import AbstractAxisJoint, AbstractJoint, normalize_axis, set_ends
+from ._bodies import GROUND, AbstractBody, check_array, check_name
 from ._freedoms import Freedom
-from ._joint_rows import across, angle_of, displacement, same_axis, sideways, turned
+from ._joint_rows import across, angle_of, compute_cos_sin, displacement, same_axis, sideways
 from ._placement import AnyPlacement, Twist
 
 
@@ -42,9 +42,9 @@ class Screw(AbstractAxisJoint):
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any, pitch: Any):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (3,))
-        self.axis = checked_axis(f"the axis of joint '{name}'", axis, 3)
-        self.pitch = checked_array(f"the pitch of joint '{name}'", pitch, ())
+        self.point = check_array(f"the point of joint '{name}'", point, (3,))
+        self.axis = normalize_axis(f"the axis of joint '{name}'", axis, 3)
+        self.pitch = check_array(f"the pitch of joint '{name}'", pitch, ())
         if fails(lambda x: x != 0, pitch):
             raise InputError(f"the pitch of joint '{name}' must not be 0: that is a Revolute joint.")
 
@@ -52,7 +52,7 @@ class Screw(AbstractAxisJoint):
         return [Freedom.turn(self.point, self.axis, advance=self.pitch / (2.0 * jnp.pi))]
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
-        c, s = turned(self.axis, *placements)
+        c, s = compute_cos_sin(self.axis, *placements)
         h = self.pitch / (2.0 * jnp.pi)
         x = self.position(*placements) / h
         advance = h * (jnp.sin(x) * c - jnp.cos(x) * s)
@@ -100,13 +100,13 @@ class Gear(AbstractJoint):
         child_axis: Any = None,
     ):
         set_ends(self, name, parent, child)
-        self.carrier = checked_name("body", carrier)
-        self.ratio = checked_array(f"the ratio of gear '{name}'", ratio, ())
+        self.carrier = check_name("body", carrier)
+        self.ratio = check_array(f"the ratio of gear '{name}'", ratio, ())
         if carrier in (parent, child):
             raise InputError(f"gear '{name}' must be carried by a third body, not by '{carrier}' itself.")
-        self.axis = None if axis is None else checked_axis(f"the axis of gear '{name}'", axis, 3)
+        self.axis = None if axis is None else normalize_axis(f"the axis of gear '{name}'", axis, 3)
         what = f"the child's axis of gear '{name}'"
-        self.child_axis = self.axis if child_axis is None else checked_axis(what, child_axis, 3)
+        self.child_axis = self.axis if child_axis is None else normalize_axis(what, child_axis, 3)
 
     @property
     def point(self) -> None:
@@ -186,13 +186,13 @@ class Rolling(AbstractJoint):
         normal: Any = None,
     ):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
-        self.centre = checked_array(f"the centre of joint '{name}'", centre, self.point.shape)
+        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        self.centre = check_array(f"the centre of joint '{name}'", centre, self.point.shape)
         if self.dimension == 2 and (axis is not None or normal is not None):
             raise InputError(f"joint '{name}' lies in the plane and takes neither axis nor normal.")
         upwards = self.centre - self.point if normal is None else normal
-        self.normal = checked_axis(f"the normal of joint '{name}'", upwards, self.dimension)
-        self.axis = None if axis is None else checked_axis(f"the axis of joint '{name}'", axis, 3)
+        self.normal = normalize_axis(f"the normal of joint '{name}'", upwards, self.dimension)
+        self.axis = None if axis is None else normalize_axis(f"the axis of joint '{name}'", axis, 3)
         upright = lambda a, n: np.abs(a @ n) <= 0.999
         if self.axis is not None and fails(upright, self.axis, self.normal):
             raise InputError(f"the disc of joint '{name}' lies flat: its axis must not be along the normal.")

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._problem import resolve_state
-from ._present import MechanismSystem, require_mechanism
-from ._springs import commanded
+from ._current_values import MechanismSystem, require_mechanism
+from ._springs import command_actuators
 from ._tree import TreeSystem
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def efforts_along(
     """The efforts of all loads at k states."""
 
     def at(inputs: Mapping[str, Array], t: Time, q: Coordinates, v: Velocities) -> dict[str, Effort]:
-        mechanism = commanded(system, inputs).mechanism
+        mechanism = command_actuators(system, inputs).mechanism
         placements, twists = system.placements(t, q), system.twists(t, q, v)
         efforts = mechanism.efforts(t, placements, twists)
         rates = mechanism.rates(placements, twists)

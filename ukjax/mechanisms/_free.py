@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ._abstract_joint import AbstractJoint, set_ends
-from ._bodies import AbstractBody, PointMass, checked_array
+from ._bodies import AbstractBody, PointMass, check_array
 from ._freedoms import Freedom
 
 
@@ -33,7 +33,7 @@ class Free(AbstractJoint):
 
     def __init__(self, name: str, parent: str, child: str, point: Any):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
+        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
 
     @property
     def holonomic(self) -> bool:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 from .._misc._types import module_for
 
 
-def in_space(x: Array) -> Float[Array, "3"]:
+def lift_to_space(x: Array) -> Float[Array, "3"]:
     """A vector of the plane as one of space; one of space as it is."""
     xp = module_for(x)
     return xp.asarray(x) if x.shape == (3,) else xp.concatenate([x, xp.zeros(1, x.dtype)])
@@ -50,7 +50,7 @@ class Freedom(NamedTuple):
         along = xp.asarray([0.0, 0.0, 1.0], point.dtype) if axis is None else xp.asarray(axis)
         still = isinstance(advance, float) and advance == 0.0
         linear = xp.zeros_like(along) if still else xp.asarray(advance) * along
-        return cls("twist", label, xp.expand_dims(along, 0), xp.expand_dims(linear, 0), in_space(point))
+        return cls("twist", label, xp.expand_dims(along, 0), xp.expand_dims(linear, 0), lift_to_space(point))
 
     @classmethod
     def slide(cls, point: Array, axis: Array, label: str = "slide") -> "Freedom":
@@ -62,9 +62,9 @@ class Freedom(NamedTuple):
         - `axis`: of length 1 in the reference posture, of the same shape.
         - `label`: what the coordinate is called.
         """
-        xp = module_for(axis := in_space(axis))
+        xp = module_for(axis := lift_to_space(axis))
         axis = xp.expand_dims(axis, 0)
-        return cls("twist", label, xp.zeros_like(axis), axis, in_space(point), slides=True)
+        return cls("twist", label, xp.zeros_like(axis), axis, lift_to_space(point), slides=True)
 
     @classmethod
     def ball(cls, point: Array) -> "Freedom":

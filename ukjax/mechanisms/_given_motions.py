@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._arguments import number_array, require_function
-from .._misc._called import called
 from .._misc._types import Time
+from .._misc._user_function import call_user_function
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, require_axis_joint, set_ends
-from ._bodies import checked_array, checked_name
-from ._joint_rows import turned
+from ._bodies import check_array, check_name
+from ._joint_rows import compute_cos_sin
 from ._joints import Revolute
 from ._laws import value_of
 from ._placement import AnyPlacement
@@ -39,7 +39,7 @@ class PathMotion(AbstractJoint):
 
     def __init__(self, name: str, parent: str, child: str, point: Any, path: Callable[[Time], Array]):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
+        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
         require_function(f"the path of joint '{name}'", path, "t")
         self.path = path
 
@@ -71,7 +71,7 @@ class Guide(AbstractJoint):
 
     def __init__(self, name: str, parent: str, child: str, point: Any, surface: Callable[[Array], Array]):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
+        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
         require_function(f"the surface of joint '{name}'", surface, "x")
         self.surface = surface
 
@@ -79,7 +79,7 @@ class Guide(AbstractJoint):
         parent, child = placements
         x = parent.centre + parent.back(child.point(self.point) - parent.p)
         what = f"the surface of joint '{self.name}'"
-        return jnp.atleast_1d(number_array(f"what {what} returns", called(what, self.surface, x)))
+        return jnp.atleast_1d(number_array(f"what {what} returns", call_user_function(what, self.surface, x)))
 
 
 @final
@@ -101,7 +101,7 @@ class Drive(AbstractJoint):
     turns: ClassVar[bool] = True
 
     def __init__(self, name: str, joint: AbstractAxisJoint | str, motion: Callable[[Time], Array]):
-        self.name = checked_name("joint", name)
+        self.name = check_name("joint", name)
         require_axis_joint(f"the joint of drive '{name}'", joint)
         require_function(f"the motion of drive '{name}'", motion, "t")
         self.joint, self.motion = joint, motion
@@ -128,6 +128,6 @@ def position_row(
 ) -> Float[Array, "1"]:
     """What is zero where a joint's position has a value: their difference, or of a hinge in space its sine."""
     if isinstance(joint, Revolute) and joint.axis is not None:
-        c, s = turned(joint.axis, parent, child)
+        c, s = compute_cos_sin(joint.axis, parent, child)
         return (s * jnp.cos(value) - c * jnp.sin(value))[None]
     return (joint.position(parent, child) - value)[None]

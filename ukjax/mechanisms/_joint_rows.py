@@ -36,7 +36,7 @@ def same_direction(parent: AnyPlacement, child: AnyPlacement) -> Array:
     return 0.5 * jnp.stack([S[2, 1] - S[1, 2], S[0, 2] - S[2, 0], S[1, 0] - S[0, 1]])
 
 
-def turned(axis: Array | None, parent: AnyPlacement, child: AnyPlacement) -> tuple[Array, Array]:
+def compute_cos_sin(axis: Array | None, parent: AnyPlacement, child: AnyPlacement) -> tuple[Array, Array]:
     """Cosine and sine of the angle by which the child has turned about an axis, against the parent."""
     if axis is None:
         angle = same_direction(parent, child)[0]
@@ -50,7 +50,7 @@ def angle_of(axis: Array | None, parent: AnyPlacement, child: AnyPlacement) -> F
     """The angle by which the child has turned about an axis [rad]; in space between -pi and pi."""
     if axis is None:
         return same_direction(parent, child)[0]
-    c, s = turned(axis, parent, child)
+    c, s = compute_cos_sin(axis, parent, child)
     return jnp.arctan2(s, c)
 
 

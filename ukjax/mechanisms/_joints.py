@@ -21,11 +21,11 @@ from jaxtyping import Array, Float
 from .._misc._arguments import fails
 from .._misc._errors import InputError
 from .._misc._types import Time
-from ._abstract_joint import AbstractAxisJoint, AbstractJoint, checked_axis, set_ends
-from ._bodies import AbstractBody, PointMass, checked_array, checked_positive
+from ._abstract_joint import AbstractAxisJoint, AbstractJoint, normalize_axis, set_ends
+from ._bodies import AbstractBody, PointMass, check_array, check_positive_scalar
 from ._freedoms import Freedom
 from ._joint_rows import angle_of, displacement, same_axis, same_direction, same_point, sideways
-from ._laws import checked_law, value_of
+from ._laws import check_law, value_of
 from ._placement import AnyPlacement
 
 
@@ -50,10 +50,10 @@ class Revolute(AbstractAxisJoint):
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any = None):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
+        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
         if self.dimension == 2 and axis is not None:
             raise InputError(f"joint '{name}' lies in the plane and takes no axis.")
-        self.axis = None if self.dimension == 2 else checked_axis(f"the axis of joint '{name}'", axis, 3)
+        self.axis = None if self.dimension == 2 else normalize_axis(f"the axis of joint '{name}'", axis, 3)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return [Freedom.turn(self.point, self.axis)]
@@ -87,8 +87,8 @@ class Prismatic(AbstractAxisJoint):
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
-        self.axis = checked_axis(f"the axis of joint '{name}'", axis, self.dimension)
+        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        self.axis = normalize_axis(f"the axis of joint '{name}'", axis, self.dimension)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return [Freedom.slide(self.point, self.axis)]
@@ -119,7 +119,7 @@ class Fixed(AbstractJoint):
 
     def __init__(self, name: str, parent: str, child: str, point: Any):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
+        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return []
@@ -153,8 +153,8 @@ class Distance(AbstractJoint):
 
     def __init__(self, name: str, parent: str, child: str, parent_point: Any, point: Any, length: Any = None):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
-        self.parent_point = checked_array(
+        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        self.parent_point = check_array(
             f"the parent's point of joint '{name}'", parent_point, self.point.shape
         )
         if length is None and fails(lambda a, b: np.any(a != b), point, parent_point):
@@ -164,7 +164,9 @@ class Distance(AbstractJoint):
         d = self.point - self.parent_point
         length = jnp.sqrt(jnp.dot(d, d)) if length is None else length
         what = f"the length of joint '{name}'"
-        self.length = checked_law(what, length, "t") if callable(length) else checked_positive(what, length)
+        self.length = (
+            check_law(what, length, "t") if callable(length) else check_positive_scalar(what, length)
+        )
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         parent, child = placements
@@ -192,7 +194,7 @@ class Spherical(AbstractJoint):
 
     def __init__(self, name: str, parent: str, child: str, point: Any):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
+        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         if isinstance(child, PointMass):
@@ -226,9 +228,9 @@ class Universal(AbstractJoint):
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any, child_axis: Any):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (3,))
-        self.axis = checked_axis(f"the axis of joint '{name}'", axis, 3)
-        self.child_axis = checked_axis(f"the child's axis of joint '{name}'", child_axis, 3)
+        self.point = check_array(f"the point of joint '{name}'", point, (3,))
+        self.axis = normalize_axis(f"the axis of joint '{name}'", axis, 3)
+        self.child_axis = normalize_axis(f"the child's axis of joint '{name}'", child_axis, 3)
         if fails(lambda a, b: np.abs(a @ b) <= 0.999, self.axis, self.child_axis):
             raise InputError(f"the two axes of joint '{name}' are parallel; give perpendicular ones.")
 
@@ -266,8 +268,8 @@ class Cylindrical(AbstractAxisJoint):
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any):
         set_ends(self, name, parent, child)
-        self.point = checked_array(f"the point of joint '{name}'", point, (3,))
-        self.axis = checked_axis(f"the axis of joint '{name}'", axis, 3)
+        self.point = check_array(f"the point of joint '{name}'", point, (3,))
+        self.axis = normalize_axis(f"the axis of joint '{name}'", axis, 3)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return [Freedom.turn(self.point, self.axis), Freedom.slide(self.point, self.axis)]

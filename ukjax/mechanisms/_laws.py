@@ -6,18 +6,18 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._misc._arguments import number_array, require_function
-from .._misc._called import called
 from .._misc._errors import InputError
-from ._bodies import checked_array
+from .._misc._user_function import call_user_function
+from ._bodies import check_array
 
 
-def checked_law(what: str, value: Any, takes: str, *shapes: tuple[int, ...]) -> Any:
+def check_law(what: str, value: Any, takes: str, *shapes: tuple[int, ...]) -> Any:
     """A function as it is, or a constant as an array.
 
-    **Raises:** `InputError` for a function of other arguments, and as `checked_array`.
+    **Raises:** `InputError` for a function of other arguments, and as `check_array`.
     """
     if not callable(value):
-        return checked_array(what, value, *shapes)
+        return check_array(what, value, *shapes)
     require_function(what, value, takes)
     return value
 
@@ -29,7 +29,7 @@ def value_of(what: str, law: Any, shape: tuple[int, ...], *arguments: Array) -> 
     """
     if not callable(law):
         return law
-    value = number_array(f"what {what} returns", called(what, law, *arguments))
+    value = number_array(f"what {what} returns", call_user_function(what, law, *arguments))
     if value.shape != shape or not jnp.issubdtype(value.dtype, jnp.number):
         right = f"shape {shape}" if shape else "a scalar"
         raise InputError(f"{what} returned shape {value.shape}; it must return {right}.")

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import one_of
 from .._misc._types import Coordinates, Time, Velocities
-from ._bodies import AbstractBody, checked_array, checked_name
-from ._laws import checked_law, value_of
+from ._bodies import AbstractBody, check_array, check_name
+from ._laws import check_law, value_of
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
 
 Placements = Mapping[str, AnyPlacement]
@@ -74,8 +74,8 @@ class Gravity(AbstractLoad):
     name: str = eqx.field(static=True)
 
     def __init__(self, g: Any = None, name: str = "gravity"):
-        self.g = None if g is None else checked_array("g", g, (2,), (3,))
-        self.name = checked_name("load", name)
+        self.g = None if g is None else check_array("g", g, (2,), (3,))
+        self.name = check_name("load", name)
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -163,9 +163,9 @@ class Force(AbstractLoad):
     frame: str = eqx.field(static=True)
 
     def __init__(self, name: str, body: str, point: Any, force: Any, frame: str = "world"):
-        self.name, self.body = checked_name("load", name), checked_name("body", body)
-        self.point = checked_array(f"the point of force '{name}'", point, (2,), (3,))
-        self.force = checked_law(f"force '{name}'", force, "t, x, v", self.point.shape)
+        self.name, self.body = check_name("load", name), check_name("body", body)
+        self.point = check_array(f"the point of force '{name}'", point, (2,), (3,))
+        self.force = check_law(f"force '{name}'", force, "t, x, v", self.point.shape)
         self.frame = one_of(f"the frame of force '{name}'", frame, ("world", "body"))
 
     @property
@@ -203,8 +203,8 @@ class Torque(AbstractLoad):
     frame: str = eqx.field(static=True)
 
     def __init__(self, name: str, body: str, torque: Any, frame: str = "world"):
-        self.name, self.body = checked_name("load", name), checked_name("body", body)
-        self.torque = checked_law(f"torque '{name}'", torque, "t, turned, omega", (), (3,))
+        self.name, self.body = check_name("load", name), check_name("body", body)
+        self.torque = check_law(f"torque '{name}'", torque, "t, turned, omega", (), (3,))
         self.frame = one_of(f"the frame of torque '{name}'", frame, ("world", "body"))
 
     @property

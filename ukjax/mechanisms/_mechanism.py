@@ -15,11 +15,11 @@ from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
-from ._alike import each
-from ._bodies import GROUND, AbstractBody, PointMass, checked_name
+from ._bodies import GROUND, AbstractBody, PointMass, check_name
 from ._contacts import AnyContact, Contact, JointFriction, Limit, require_fits
 from ._loads import AbstractCoordinateLoad, AbstractLoad, Gravity, Placements, Torque, Twists
 from ._visual import Visual
+from ._vmap_by_structure import vmap_by_structure
 
 
 def all_joints(name: str, values: Any) -> tuple[AbstractJoint, ...]:
@@ -77,7 +77,7 @@ class Mechanism(eqx.Module):
         offsets: Array | None = None,
     ):
         self.offsets = offsets
-        self.name = checked_name("mechanism", name)
+        self.name = check_name("mechanism", name)
         self.bodies = all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
         joints = all_joints("joints", joints)
         loads = all_of("loads", loads, AbstractLoad, "Gravity()")
@@ -128,7 +128,7 @@ class Mechanism(eqx.Module):
             names = load.bodies or tuple(by_name)
             bodies = tuple(by_name[name] for name in dict.fromkeys(names) if name in by_name)
             items.append((load, bodies, *(tuple(of[name] for name in names) for of in of_bodies)))
-        return each(with_names, items)
+        return vmap_by_structure(with_names, items)
 
     def rates(self, placements: Placements, twists: Twists) -> list[Array]:
         """The rate each load works at, linear in the twists.
@@ -146,7 +146,7 @@ class Mechanism(eqx.Module):
     def kinetic_energy(self, placements: Placements, twists: Twists) -> Float[Array, ""]:
         """The kinetic energy of all bodies [J]."""
         items = [(b, placements[b.name], twists[b.name]) for b in self.bodies]
-        return sum_of(each(lambda body, *of: body.kinetic_energy(*of), items))
+        return sum_of(vmap_by_structure(lambda body, *of: body.kinetic_energy(*of), items))
 
     def potential_energy(self, placements: Placements) -> Float[Array, ""]:
         """The potential energy of all loads that have one [J]."""

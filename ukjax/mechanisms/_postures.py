@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import AtStates, at_state
+from .._compiler import AtStates, evaluate_at_state
 from .._misc._arguments import fails, real_array
 from .._misc._errors import InputError
 from .._misc._lie import rotation_about, rotation_matrix
@@ -29,18 +29,18 @@ from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, as_jax, is_traced, module_for
 from .._motion._model import nearest_start
 from .._motion._project import Projection, tolerance_of
-from .._motion._project_on_host import at_position, positions_on_host
+from .._motion._project_on_host import compute_position_terms, positions_on_host
 from .._system._constraint import Holonomic
 from .._system._rows import constraint_rows, position_rows
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
-from ._bodies import GROUND, PlanarBody, PointMass, checked_array
+from ._bodies import GROUND, PlanarBody, PointMass, check_array
 from ._coordinates import EulerCoordinates, QuaternionCoordinates
+from ._current_values import MechanismSystem, is_coordinate, now
 from ._free import Free
 from ._given_motions import position_row
 from ._joint_rows import same_direction, same_point
 from ._joints import Revolute, Spherical, Universal
 from ._placement import AnyPlacement, Placement, PlanarPlacement
-from ._present import MechanismSystem, is_coordinate, now
 from ._tree import TreeSystem
 
 _STEPS = 64
@@ -59,10 +59,12 @@ def _orientation_rows(value: Array, parent: AnyPlacement, child: AnyPlacement) -
     """Zero where the child is turned against the parent as a quaternion says, or in the plane an angle."""
     if isinstance(parent, PlanarPlacement):
         return same_direction(parent, child) - value
-    return _turned_rows(rotation_matrix(value), parent, child)
+    return _compute_turn_rows(rotation_matrix(value), parent, child)
 
 
-def _turned_rows(R: Float[Array, "3 3"], parent: AnyPlacement, child: AnyPlacement) -> Float[Array, "3"]:
+def _compute_turn_rows(
+    R: Float[Array, "3 3"], parent: AnyPlacement, child: AnyPlacement
+) -> Float[Array, "3"]:
     return same_direction(Placement(parent.R @ R, parent.p, parent.centre), child)  # pyright: ignore
 
 
@@ -72,7 +74,7 @@ def _joint_rows(joint: AbstractJoint, value: Array, parent: AnyPlacement, child:
         return position_row(joint, value, parent, child)
     if isinstance(joint, Universal):
         R = rotation_about(joint.axis, value[0]) @ rotation_about(joint.child_axis, value[1])
-        return _turned_rows(R, parent, child)
+        return _compute_turn_rows(R, parent, child)
     if isinstance(joint, Spherical):
         return _orientation_rows(value, parent, child)
     d = joint.dimension
@@ -83,7 +85,7 @@ def _joint_rows(joint: AbstractJoint, value: Array, parent: AnyPlacement, child:
 
 
 @final
-class At(eqx.Module):
+class HeldAt(eqx.Module):
     """Rows that are zero where what bears a name is at a value."""
 
     system: MechanismSystem
@@ -103,9 +105,9 @@ class At(eqx.Module):
         return self.system.points(t, q)[self.name] - self.value
 
 
-def _held(system: MechanismSystem, values: dict[str, Array]) -> MechanismSystem:
+def _hold_values(system: MechanismSystem, values: dict[str, Array]) -> MechanismSystem:
     """The mechanism with rows that hold what is named."""
-    rows = [Holonomic(At(system, name, x), name=f"{name}, as given") for name, x in values.items()]
+    rows = [Holonomic(HeldAt(system, name, x), name=f"{name}, as given") for name, x in values.items()]
     return dataclasses.replace(system, further=(*system.further, *rows))
 
 
@@ -150,11 +152,11 @@ def _ways(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     return shares.astype(dtype), np.append(np.ones(_STEPS + 1), (0.0, 0.0)).astype(dtype)
 
 
-def _held_at(
+def _evaluate_held_rows(
     parameters: tuple[MechanismSystem, tuple[str, ...]], t: Time, q: Coordinates, *values: Array
 ) -> tuple[Any, ...]:
     system, names = parameters
-    return at_position(_held(system, dict(zip(names, values, strict=True))), t, q)
+    return compute_position_terms(_hold_values(system, dict(zip(names, values, strict=True))), t, q)
 
 
 def _now_at(parameters: tuple[MechanismSystem, tuple[str, ...]], t: Time, q: Coordinates) -> dict[str, Array]:
@@ -162,38 +164,38 @@ def _now_at(parameters: tuple[MechanismSystem, tuple[str, ...]], t: Time, q: Coo
 
 
 @in_full_precision
-def _followed(
+def _follow_path(
     system: MechanismSystem, t: Time, q: Coordinates, end: dict[str, Array]
 ) -> tuple[Coordinates, Array]:
     """The posture at the end of the way, and phi there; by NumPy where all has values."""
     if is_traced((system, t, q, end)):
-        return _followed_in_jit(system, t, q, end)
+        return _follow_path_in_jit(system, t, q, end)
     # The values are arguments: the system is prepared once, not for each step.
-    held, rcond = AtStates(_held_at, (system, tuple(end))), Projection().pinv.threshold(q.dtype)
+    held, rcond = AtStates(_evaluate_held_rows, (system, tuple(end))), Projection().pinv.threshold(q.dtype)
     at = lambda values: lambda q: held.one(t, q, *values.values())
     nearest = lambda values, q: positions_on_host(at(values), q, rcond)[0]
-    way = system, at_state(_now_at, (system, tuple(end)), t, q), end, nearest
+    way = system, evaluate_at_state(_now_at, (system, tuple(end)), t, q), end, nearest
     passed: Any = (np.asarray(q), np.asarray(q))
     for how_far in zip(*_ways(q.dtype), strict=True):
         passed, _ = _step(way, passed, how_far)
     q = passed[0]
-    return q, at_state(position_rows, _held(system, end), t, q)
+    return q, evaluate_at_state(position_rows, _hold_values(system, end), t, q)
 
 
 @eqx.filter_jit
-def _followed_in_jit(
+def _follow_path_in_jit(
     system: MechanismSystem, t: Time, q: Coordinates, end: dict[str, Array]
 ) -> tuple[Coordinates, Array]:
     still = jnp.zeros(len(system.velocity_labels), q.dtype)
-    nearest = lambda values, q: nearest_start(_held(system, values), t, q, still)[0]
+    nearest = lambda values, q: nearest_start(_hold_values(system, values), t, q, still)[0]
     way = (system, now(system, tuple(end), t, q), end, nearest)
     (q, _), _ = jax.lax.scan(lambda *x: _step(way, *x), (q, q), _ways(q.dtype))
-    return q, position_rows(_held(system, end), t, q)
+    return q, position_rows(_hold_values(system, end), t, q)
 
 
-def _checked(name: str, value: Any, like: Any) -> Array:
+def _check_value(name: str, value: Any, like: Any) -> Array:
     """A value of the right shape; of the two unit quaternions that mean a rotation the one nearer to upright."""
-    array = checked_array(f"the value of '{name}' in at", value, like.shape).astype(like.dtype)
+    array = check_array(f"the value of '{name}' in at", value, like.shape).astype(like.dtype)
     if like.shape not in ((4,), (7,)):
         return array
     xp, p = module_for(array), array[-4:]
@@ -232,14 +234,14 @@ def _warn_of_degrees(system: MechanismSystem, values: dict[str, Array]) -> None:
                 )
 
 
-def held_at(system: MechanismSystem, at: Mapping[str, Any], dtype: Any) -> MechanismSystem:
+def hold_at(system: MechanismSystem, at: Mapping[str, Any], dtype: Any) -> MechanismSystem:
     """The mechanism with further rows, which hold what is named at a value.
 
     **Raises:** `InputError` for unknown names and wrong shapes.
     """
     t, q = (jax.ShapeDtypeStruct(x, dtype) for x in ((), system.q0.shape))
     shapes = _shapes(system, at, t, q)  # pyright: ignore[reportArgumentType]
-    return _held(system, {name: _checked(name, value, shapes[name]) for name, value in at.items()})
+    return _hold_values(system, {name: _check_value(name, value, shapes[name]) for name, value in at.items()})
 
 
 def posture(system: MechanismSystem, at: Mapping[str, Any], t: Time | float, q: Coordinates) -> Coordinates:
@@ -249,13 +251,13 @@ def posture(system: MechanismSystem, at: Mapping[str, Any], t: Time | float, q: 
     """
     t = real_array("t", t).astype(q.dtype)
     shapes = _shapes(system, at, t, q)
-    end = {name: _checked(name, value, shapes[name]) for name, value in at.items()}
+    end = {name: _check_value(name, value, shapes[name]) for name, value in at.items()}
     _warn_of_degrees(system, end)
-    q, phi = _followed(system, t, q, end)
+    q, phi = _follow_path(system, t, q, end)
     tolerance = tolerance_of(q.dtype)
     if not is_traced(phi) and not np.max(np.abs(phi), initial=0) <= tolerance:
         v = jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
-        rows = eqx.filter_eval_shape(constraint_rows, _held(system, end), t, q, v)
+        rows = eqx.filter_eval_shape(constraint_rows, _hold_values(system, end), t, q, v)
         names = [name for name, of_q in zip(rows.names, rows.of_positions, strict=True) if of_q]
         errors = zip(names, np.abs(np.asarray(phi)), strict=True)
         off = ", ".join(f"{name} ({x:.1e})" for name, x in errors if not x <= tolerance)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compiler import acceleration_at, at_states
+from .._compiler import acceleration_at, evaluate_at_states
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._singular_mass import RangeForm
 from .._misc._errors import InputError
@@ -29,14 +29,14 @@ from .._system._problem import resolve_state
 from .._system._rows import constraint_rows
 from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractJoint
-from ._alike import each
 from ._coordinates import EulerCoordinates
+from ._current_values import MechanismSystem, require_mechanism
 from ._given_motions import Drive
 from ._joints import Revolute
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
-from ._present import MechanismSystem, require_mechanism
-from ._springs import commanded
+from ._springs import command_actuators
 from ._tree import TreeSystem
+from ._vmap_by_structure import vmap_by_structure
 
 if TYPE_CHECKING:
     from .._run._trajectory import Trajectory
@@ -119,7 +119,7 @@ def _work(
     return effort, effort * rate_of(joint.position, placements, twists)
 
 
-def _at(
+def _compute_absolute_reactions(
     system: AbsoluteSystem,
     t: Time,
     q: Coordinates,
@@ -139,11 +139,11 @@ def _at(
         return _reaction(joint, ends, moves, transposed(own)[0])
 
     names = [joint.name for joint in system.joints]
-    by_joint = dict(zip(names, each(reaction, items), strict=True))
+    by_joint = dict(zip(names, vmap_by_structure(reaction, items), strict=True))
     return by_joint, {name: own for name, (*_, own) in zip(names, items, strict=True)}
 
 
-def _at_tree(
+def _compute_tree_reactions(
     system: TreeSystem, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]
 ) -> Found:
     placements, twists = system.placements(t, q), system.twists(t, q, v)
@@ -157,7 +157,7 @@ def _at_tree(
     return by_joint, jax.vmap(effect)(every)
 
 
-def _held(A: Any) -> tuple[Any, Any]:
+def _compute_range_projectors(A: Any) -> tuple[Any, Any]:
     """B B^+ of each state, and the norms that rows have in A = diag(norms) B: 1 - (B B^+)_ii is zero where a multiplier
     is unique, and the columns of I - B B^+ are what the rows leave open of norms * multipliers."""
     if is_traced(A):
@@ -188,7 +188,7 @@ def _onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
 
 def _uniqueness(system: MechanismSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
     """By joint, whether its reaction is unique at each state."""
-    (held, norms), unique, i = _held(A), {}, 0
+    (held, norms), unique, i = _compute_range_projectors(A), {}, 0
     for joint in system.joints:
         effect = effects[joint.name]
         if isinstance(
@@ -212,8 +212,10 @@ def _size(arrays: list[Any]) -> Any:
 
 @eqx.filter_jit
 @in_full_precision
-def _by_arrays(function: Any, system: Any, inputs: Any, states: tuple[Array, ...]) -> Any:
-    return jax.vmap(lambda inputs, *state: function(commanded(system, inputs), *state))(inputs, *states)
+def _vmap_states(function: Any, system: Any, inputs: Any, states: tuple[Array, ...]) -> Any:
+    return jax.vmap(lambda inputs, *state: function(command_actuators(system, inputs), *state))(
+        inputs, *states
+    )
 
 
 @in_full_precision
@@ -226,9 +228,13 @@ def reactions_along(
     """The reactions at k states."""
     known = not (inputs or is_traced((system, states)))
     at = lambda function: (
-        at_states(function, system, *states) if known else _by_arrays(function, system, inputs, states)
+        evaluate_at_states(function, system, *states)
+        if known
+        else _vmap_states(function, system, inputs, states)
     )
-    by_joint, effects = at(_at_tree if isinstance(system, TreeSystem) else _at)
+    by_joint, effects = at(
+        _compute_tree_reactions if isinstance(system, TreeSystem) else _compute_absolute_reactions
+    )
     if rank is None or is_traced(rank) or np.any(np.asarray(rank) < states[-1].shape[-1]):
         unique = _uniqueness(system, at(_jacobian), effects)
     else:

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 from .._misc._errors import InputError
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, require_axis_joint
-from ._bodies import AbstractBody, checked_array, checked_name
-from ._laws import checked_law, value_of
+from ._bodies import AbstractBody, check_array, check_name
+from ._laws import check_law, value_of
 from ._loads import AbstractLoad, Placements, Twists, parts_of
 from ._placement import AnyPlacement, norm, rate_of
 
@@ -50,16 +50,16 @@ class SpringDamper(AbstractLoad):
         damping: Any = 0.0,
         length: Any = None,
     ):
-        self.name = checked_name("load", name)
-        self.parent, self.child = checked_name("body", parent), checked_name("body", child)
-        self.point = checked_array(f"the point of spring '{name}'", point, (2,), (3,))
-        self.parent_point = checked_array(
+        self.name = check_name("load", name)
+        self.parent, self.child = check_name("body", parent), check_name("body", child)
+        self.point = check_array(f"the point of spring '{name}'", point, (2,), (3,))
+        self.parent_point = check_array(
             f"the parent's point of spring '{name}'", parent_point, self.point.shape
         )
-        self.stiffness = checked_array(f"the stiffness of spring '{name}'", stiffness, ())
-        self.damping = checked_array(f"the damping of spring '{name}'", damping, ())
+        self.stiffness = check_array(f"the stiffness of spring '{name}'", stiffness, ())
+        self.damping = check_array(f"the damping of spring '{name}'", damping, ())
         length = norm(self.point - self.parent_point) if length is None else length
-        self.length = checked_array(f"the length of spring '{name}'", length, ())
+        self.length = check_array(f"the length of spring '{name}'", length, ())
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -110,12 +110,12 @@ class TorsionalSpring(AbstractLoad):
         damping: Any = 0.0,
         rest: Any = 0.0,
     ):
-        self.name = checked_name("load", name)
+        self.name = check_name("load", name)
         require_axis_joint(f"the joint of spring '{name}'", joint)
         self.joint = joint
-        self.stiffness = checked_array(f"the stiffness of spring '{name}'", stiffness, ())
-        self.damping = checked_array(f"the damping of spring '{name}'", damping, ())
-        self.rest = checked_array(f"the rest of spring '{name}'", rest, ())
+        self.stiffness = check_array(f"the stiffness of spring '{name}'", stiffness, ())
+        self.damping = check_array(f"the damping of spring '{name}'", damping, ())
+        self.rest = check_array(f"the rest of spring '{name}'", rest, ())
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -164,10 +164,10 @@ class Actuator(AbstractLoad):
     drive: Array | Callable[[Time, Array, Array], Array]
 
     def __init__(self, name: str, joint: AbstractAxisJoint | str, drive: Any = 0.0):
-        self.name = checked_name("load", name)
+        self.name = check_name("load", name)
         require_axis_joint(f"the joint of actuator '{name}'", joint)
         self.joint = joint
-        self.drive = checked_law(f"the drive of actuator '{name}'", drive, "t, s, rate", ())
+        self.drive = check_law(f"the drive of actuator '{name}'", drive, "t, s, rate", ())
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ class Commanded(eqx.Module):
         )
 
 
-def commanded(system: Any, actuators: Mapping[str, Float[Array, ""]]) -> Any:
+def command_actuators(system: Any, actuators: Mapping[str, Float[Array, ""]]) -> Any:
     """A mechanism whose actuators exert inputs."""
     loads = tuple(
         eqx.tree_at(lambda x: x.drive, load, Commanded(load.drive, actuators[load.name]))

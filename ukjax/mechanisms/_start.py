@@ -10,26 +10,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import at_state, equations_at
+from .._compiler import equations_at, evaluate_at_state
 from .._misc._arguments import real_array
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, is_traced
-from .._pseudoinverse import GramSchmidt, pinv, solved_on_host
+from .._pseudoinverse import GramSchmidt, pinv, solve_on_host
 from .._system._problem import Problem, resolve_state
 from .._system._rows import velocity_rows
 from .._system._stabilize import NoStabilizer
 from ._abstract_joint import AbstractAxisJoint
-from ._bodies import PointMass, checked_array
+from ._bodies import PointMass, check_array
+from ._current_values import require_mechanism
 from ._placement import rate_of
 from ._postures import posture
-from ._present import require_mechanism
 from ._springs import Actuator
 from ._tree import TreeSystem
 
 
-def named_rates(system: Any, names: Iterable[str], t: Time, q: Coordinates, v: Velocities) -> list[Array]:
+def compute_named_rates(
+    system: Any, names: Iterable[str], t: Time, q: Coordinates, v: Velocities
+) -> list[Array]:
     """What velocities are given of under these names: a joint's position, a body's turning, a point.
 
     **Raises:** `InputError` for a name that is not known.
@@ -63,7 +65,7 @@ def _rows(parameters: tuple[Any, dict[str, Array]], t: Time, q: Coordinates) -> 
     def misses(v: Velocities) -> tuple[Array, Array]:
         off = [velocity_rows(system, t, q, v)]
         if targets:
-            rates = zip(named_rates(system, targets, t, q, v), targets.values(), strict=True)
+            rates = zip(compute_named_rates(system, targets, t, q, v), targets.values(), strict=True)
             off += [jnp.atleast_1d(rate - wanted) for rate, wanted in rates]
         return jnp.concatenate(off), jnp.concatenate(off)
 
@@ -79,12 +81,12 @@ def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> t
         A, b = _rows((system, targets), t, q)
         v = pinv(A, method).matrix @ b
     else:
-        A, b = at_state(_rows, (system, targets), t, q)
+        A, b = evaluate_at_state(_rows, (system, targets), t, q)
         if not (np.all(np.isfinite(A)) and np.all(np.isfinite(b))):
             raise InputError(
                 f"rows of the joints are not finite at t = {t}, q = {q}: what do their functions return?"
             )
-        v = as_jax(solved_on_host(A, b, method.threshold(q.dtype)))
+        v = as_jax(solve_on_host(A, b, method.threshold(q.dtype)))
         return v, A @ np.asarray(v) - b
     return v, A @ v - b
 
@@ -129,9 +131,13 @@ def velocity(
     q = real_array("q", given.q0 if q is None else q)
     still = np.zeros(len(system.velocity_labels), q.dtype)
     system, t, q, _ = resolve_state(system, t, q, still)
-    shapes = jax.eval_shape(lambda t, q, v: named_rates(system, rates, t, q, v), t, q, still) if rates else []
+    shapes = (
+        jax.eval_shape(lambda t, q, v: compute_named_rates(system, rates, t, q, v), t, q, still)
+        if rates
+        else []
+    )
     targets = {
-        name: checked_array(f"the rate of '{name}'", value, like.shape).astype(q.dtype)
+        name: check_array(f"the rate of '{name}'", value, like.shape).astype(q.dtype)
         for (name, value), like in zip(rates.items(), shapes, strict=True)
     }
     v, miss = _solve(system, t, q, targets)

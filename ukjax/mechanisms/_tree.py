@@ -22,10 +22,10 @@ from ._loads import AbstractCoordinateLoad, AbstractLoad
 from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
 from ._placement import Twist
 from ._tree_closures import loop_constraints
-from ._tree_dynamics import force, gathered, needed, tree_inertia
+from ._tree_dynamics import compute_inertial_wrenches, force, sum_subtree_wrenches, tree_inertia
 from ._tree_layout import Order, armature_of, order
 from ._tree_loops import loop_wrenches
-from ._tree_place import TreeAt, described, moving, place
+from ._tree_place import TreeAt, cast_arrays, moving, place
 from ._visual import Visual
 
 
@@ -122,7 +122,7 @@ class TreeSystem(AbstractSystem):
 
     def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia:
         at = self._at(q)
-        return tree_inertia(at.chains, at.posture, described(self.armature, q.dtype))
+        return tree_inertia(at.chains, at.posture, cast_arrays(self.armature, q.dtype))
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
@@ -137,17 +137,17 @@ class TreeSystem(AbstractSystem):
 
     def _on_coordinates(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """The generalized forces of the loads on coordinates."""
-        loads = described(self.on_coordinates, q.dtype)
+        loads = cast_arrays(self.on_coordinates, q.dtype)
         _, transposed = jax.vjp(lambda v: [load.rate(q, v) for load in loads], v)
         return transposed([load.effort(t, q, v) for load in loads])[0]
 
     def _rotors(self, v: Velocities) -> Float[Array, ""]:
         """The kinetic energy of the armature [J]."""
-        return 0.5 * jnp.sum(described(self.armature, v.dtype) * v**2)
+        return 0.5 * jnp.sum(cast_arrays(self.armature, v.dtype) * v**2)
 
     def _potentials(self, q: Coordinates) -> dict[str, Array]:
         """The potential energies of the loads on coordinates that have one [J], by name."""
-        found = {load.name: load.potential(q) for load in described(self.on_coordinates, q.dtype)}
+        found = {load.name: load.potential(q) for load in cast_arrays(self.on_coordinates, q.dtype)}
         return {name: x for name, x in found.items() if x is not None}
 
     def _loads(self, at: TreeAt, t: Time, twists: Twist) -> Twist:
@@ -206,11 +206,14 @@ class TreeSystem(AbstractSystem):
         require_no_contacts(self.mechanism)
         at = self._at(q)
         rates = at.chains.rates(at.posture, v, a)
-        twists, asked = at.chains.twists(at.posture, rates), needed(at.chains, at.posture, rates)
+        twists, asked = (
+            at.chains.twists(at.posture, rates),
+            compute_inertial_wrenches(at.chains, at.posture, rates),
+        )
         loops = loop_wrenches(at.mechanism, at.placements, t, twists, multipliers)
         for given in (self._loads(at, t, twists), *(wrench for wrench, _ in loops.values())):
             asked = jax.tree.map(jnp.subtract, asked, given)
-        carried = self._by_name(gathered(self.order.parents, at.centres, asked))
+        carried = self._by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))
         found = {
             self.joints[i].name: carried[b.name]
             for i, b in zip(self.order.carrying, self.bodies, strict=True)

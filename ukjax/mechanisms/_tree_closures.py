@@ -22,14 +22,14 @@ from jaxtyping import Array, Float
 from .._misc._types import Coordinates, Time, Velocities
 from .._system._constraint import AbstractConstraint, Nonholonomic
 from ._abstract_joint import AbstractJoint
-from ._alike import each
 from ._bodies import GROUND, AbstractBody
 from ._mechanism import Mechanism, Placements, Twists, sum_of
 from ._placement import Twist, rate_of
 from ._tree_layout import TreeLayout
-from ._tree_loops import Ends, Loop, LoopSlip, columns, found_at, joints_of, placements_by_name
+from ._tree_loops import Ends, Loop, LoopSlip, columns, joints_of, locate_bodies, placements_by_name
 from ._tree_motion import Chains, Posture, cross
-from ._tree_place import chains_of, described, moving
+from ._tree_place import cast_arrays, chains_of, moving
+from ._vmap_by_structure import vmap_by_structure
 
 
 class _At(NamedTuple):
@@ -44,10 +44,10 @@ class _At(NamedTuple):
 
     @classmethod
     def of(cls, loops: Sequence[Loop], q: Coordinates) -> "_At":
-        mechanism = described(loops[0].mechanism, q.dtype)
+        mechanism = cast_arrays(loops[0].mechanism, q.dtype)
         joints, bodies = joints_of(loops, mechanism)
         chains = chains_of(mechanism, loops[0].layout)
-        return cls(mechanism, joints, bodies, chains, *found_at(chains, q, bodies))
+        return cls(mechanism, joints, bodies, chains, *locate_bodies(chains, q, bodies))
 
     @property
     def own(self) -> list[AbstractBody]:
@@ -124,13 +124,15 @@ class LoopClosure(AbstractConstraint):
     @classmethod
     def position_errors(cls, constraints: Sequence[Any], t: Time, q: Coordinates) -> Sequence[Array]:
         at = _At.of([c.loop for c in constraints], q)
-        return each(lambda joint, placements: joint.rows(t, *placements), at.items(at.placements))
+        return vmap_by_structure(
+            lambda joint, placements: joint.rows(t, *placements), at.items(at.placements)
+        )
 
     @classmethod
     def position_jacobians(cls, constraints: Sequence[Any], t: Time, q: Coordinates) -> Sequence[Array]:
         at = _At.of([c.loop for c in constraints], q)
         velocities = jax.jacfwd(lambda rate: at.chains.velocities(q, rate))(jnp.zeros_like(q))
-        found = each(functools.partial(_jacobian, t), at.items(at.placements, at.columns))
+        found = vmap_by_structure(functools.partial(_jacobian, t), at.items(at.placements, at.columns))
         return [A @ velocities for A in found]
 
     @classmethod
@@ -138,15 +140,15 @@ class LoopClosure(AbstractConstraint):
         cls, constraints: Sequence[Any], t: Time, q: Coordinates, v: Velocities
     ) -> Sequence[Array]:
         at = _At.of([c.loop for c in constraints], q)
-        return each(functools.partial(_rate, t), at.items(at.placements, at.moving(v)[0]))
+        return vmap_by_structure(functools.partial(_rate, t), at.items(at.placements, at.moving(v)[0]))
 
     @classmethod
     def all_acceleration_rows(
         cls, constraints: Sequence[Any], t: Time, q: Coordinates, v: Velocities
     ) -> Sequence[tuple[Array, Array]]:
         at = _At.of([c.loop for c in constraints], q)
-        A = each(functools.partial(_jacobian, t), at.items(at.placements, at.columns))
-        b = each(functools.partial(_right_hand_side, t), at.items(at.placements, *at.moving(v)))
+        A = vmap_by_structure(functools.partial(_jacobian, t), at.items(at.placements, at.columns))
+        b = vmap_by_structure(functools.partial(_right_hand_side, t), at.items(at.placements, *at.moving(v)))
         return list(zip(A, b, strict=True))
 
 

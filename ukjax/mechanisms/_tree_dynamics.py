@@ -21,7 +21,9 @@ from ._tree_motion import Chains, Posture, Rates, TreeLayout, cross
 from ._tree_recursion import inwards
 
 
-def _on_elements(layout: TreeLayout, of_bodies: Float[Array, "bodies ..."]) -> Float[Array, "elements ..."]:
+def _sum_by_element(
+    layout: TreeLayout, of_bodies: Float[Array, "bodies ..."]
+) -> Float[Array, "elements ..."]:
     """The sum over all bodies on the frame behind each element."""
     on = [[i for i, frame in enumerate(layout.frames) if frame == e + 1] for e in range(len(layout.elements))]
     padded = jnp.concatenate([of_bodies, jnp.zeros_like(of_bodies[:1])])
@@ -50,7 +52,7 @@ def inertias(chains: Chains, posture: Posture) -> Float[Array, "elements 6 6"]:
     upper = jnp.concatenate([_world_inertia(chains, posture) + mass * square, mass * hat], axis=2)
     lower = jnp.concatenate([-mass * hat, mass * unit], axis=2)
     each = jnp.concatenate([upper, lower], axis=1)
-    return _on_elements(chains.layout, each)
+    return _sum_by_element(chains.layout, each)
 
 
 def tree_inertia(chains: Chains, posture: Posture, armature: Float[Array, " n"] | None) -> TreeInertia:
@@ -70,7 +72,7 @@ def tree_inertia(chains: Chains, posture: Posture, armature: Float[Array, " n"] 
     )
 
 
-def _passed(wrench: Twist, arm: Float[Array, "3"]) -> Twist:
+def _shift_wrench(wrench: Twist, arm: Float[Array, "3"]) -> Twist:
     """A force and a torque about the end of an arm as those about its start."""
     return Twist(wrench.omega + cross(arm, wrench.velocity), wrench.velocity)
 
@@ -84,15 +86,15 @@ def force(chains: Chains, posture: Posture, rates: Rates, loads: Twist) -> Force
     turned = jnp.einsum("eab,eb->ea", inertia[:, :, :3], omega)
     about = loads.omega + cross(chains.levers(posture), loads.velocity)
     own = Twist(
-        _on_elements(layout, about) - moved[:, :3] - cross(omega, turned[:, :3]),
-        _on_elements(layout, loads.velocity) - moved[:, 3:] - cross(omega, turned[:, 3:]),
+        _sum_by_element(layout, about) - moved[:, :3] - cross(omega, turned[:, :3]),
+        _sum_by_element(layout, loads.velocity) - moved[:, 3:] - cross(omega, turned[:, 3:]),
     )
-    total = inwards(layout.before, _passed, own, posture.arm)
+    total = inwards(layout.before, _shift_wrench, own, posture.arm)
     owner = np.array(layout.of_velocity, int)
     return jnp.sum(posture.angular * total.omega[owner] + posture.linear * total.velocity[owner], axis=1)
 
 
-def needed(chains: Chains, posture: Posture, rates: Rates) -> Twist:
+def compute_inertial_wrenches(chains: Chains, posture: Posture, rates: Rates) -> Twist:
     """The force at the centre of each body, and torque, that Newton and Euler ask for at these rates, stacked."""
     frames, d = np.array(chains.layout.frames, int), chains.levers(posture)
     omega, alpha = rates.omega[frames], rates.alpha[frames]
@@ -103,7 +105,9 @@ def needed(chains: Chains, posture: Posture, rates: Rates) -> Twist:
     return Twist(torque, chains.mass[:, None] * acceleration)
 
 
-def gathered(parents: tuple[int, ...], centres: Float[Array, "bodies 3"], wrenches: Twist) -> Twist:
+def sum_subtree_wrenches(
+    parents: tuple[int, ...], centres: Float[Array, "bodies 3"], wrenches: Twist
+) -> Twist:
     """The sum of the wrenches on a body and all that hang on it, its torque about the body's own centre."""
     order: list[int] = []
     while len(order) < len(parents):
@@ -112,5 +116,7 @@ def gathered(parents: tuple[int, ...], centres: Float[Array, "bodies 3"], wrench
     listed, back = np.array(order), np.argsort(order)
     before = [parents[i] for i in order]
     arm = centres[listed] - centres[np.maximum(before, 0)]  # what is passed to the ground is not asked for
-    sums = inwards([place[i] for i in before], _passed, jax.tree.map(lambda x: x[listed], wrenches), arm)
+    sums = inwards(
+        [place[i] for i in before], _shift_wrench, jax.tree.map(lambda x: x[listed], wrenches), arm
+    )
     return jax.tree.map(lambda x: x[back], sums)

@@ -9,7 +9,7 @@ from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import as_jax, module_for
 from ._abstract_joint import AbstractJoint
-from ._bodies import GROUND, AbstractBody, checked_size
+from ._bodies import GROUND, AbstractBody, check_nonnegative
 from ._coordinates import ANGULAR_VELOCITY, QUATERNION
 from ._freedoms import Freedom
 from ._tree_motion import Element, TreeLayout
@@ -77,7 +77,7 @@ def _require_tree(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint
         carrying[joint.child] = joint.name
 
 
-def _named(joint: AbstractJoint, parts: Sequence[Freedom], of_ball: Sequence[str]) -> list[str]:
+def _name_freedoms(joint: AbstractJoint, parts: Sequence[Freedom], of_ball: Sequence[str]) -> list[str]:
     """The names of what a joint leaves free, with several for each ball."""
     found = []
     for part in parts:
@@ -99,14 +99,16 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
     free = [joint.freedoms(bodies[number[joint.child]]) for joint in joints]
     labels, velocity_labels = (
         tuple(
-            label for joint, parts in zip(joints, free, strict=True) for label in _named(joint, parts, ball)
+            label
+            for joint, parts in zip(joints, free, strict=True)
+            for label in _name_freedoms(joint, parts, ball)
         )
         for ball in (QUATERNION, ANGULAR_VELOCITY)
     )
     slides = tuple(
         label
         for joint, parts in zip(joints, free, strict=True)
-        for label, part in zip(_named(joint, parts, ("",)), parts, strict=True)
+        for label, part in zip(_name_freedoms(joint, parts, ("",)), parts, strict=True)
         if part.slides
     )
     if not labels:
@@ -140,10 +142,10 @@ def armature_of(given: Any, labels: tuple[str, ...]) -> Float[Array, " n"]:
     **Raises:** `InputError` for unknown names, wrong shapes and negative values.
     """
     if not isinstance(given, Mapping):
-        return checked_size("armature", given, (len(labels),))
+        return check_nonnegative("armature", given, (len(labels),))
     for name in given:
         if name not in labels:
             raise unknown_name("velocity in armature:", name, labels)
-    known = {name: checked_size(f"the armature of '{name}'", x) for name, x in given.items()}
+    known = {name: check_nonnegative(f"the armature of '{name}'", x) for name, x in given.items()}
     xp = module_for(*known.values())
     return as_jax(xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels]))

@@ -13,19 +13,19 @@ from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
 from .._system._together import AbstractTogether
 from ._abstract_joint import AbstractJoint
-from ._alike import each
 from ._bodies import GROUND
 from ._mechanism import Mechanism, Placements, Twists
 from ._placement import Twist, ground_placement, ground_twist
 from ._tree_layout import TreeLayout
 from ._tree_motion import Chains, Posture, cross
-from ._tree_place import chains_of, described, moving, placed
+from ._tree_place import cast_arrays, chains_of, moving, place_bodies
+from ._vmap_by_structure import vmap_by_structure
 
 Ends = tuple[Float[Array, "k 3 3"], Float[Array, "k 3"], Float[Array, " k"]]
 """Of some bodies: rotations from the reference posture, centres [m], and in the plane angles [rad]."""
 
 
-def found_at(chains: Chains, q: Coordinates, bodies: tuple[int, ...]) -> tuple[Posture, Ends]:
+def locate_bodies(chains: Chains, q: Coordinates, bodies: tuple[int, ...]) -> tuple[Posture, Ends]:
     """The posture of a tree, and where some bodies are."""
     posture, frames, places = chains.posture(q), np.array(chains.layout.frames, int), np.array(bodies, int)
     at = frames[places]
@@ -40,7 +40,7 @@ def ends(chains: Chains, q: Coordinates, *, bodies: tuple[int, ...]) -> Ends:
     Their change with q is their twist, a sum over what carries them. So each column of a Jacobian takes as much as one
     axis does, where that of the product of exponentials takes all frames behind it.
     """
-    return found_at(chains, q, bodies)[1]
+    return locate_bodies(chains, q, bodies)[1]
 
 
 @ends.def_jvp
@@ -50,11 +50,11 @@ def _(primals: tuple, tangents: tuple, *, bodies: tuple[int, ...]) -> tuple[Ends
     found = ends(chains, q, bodies=bodies)
     change = jax.tree.map(jnp.zeros_like, found)
     if jax.tree.leaves(of_chains):
-        fixed = lambda chains: found_at(chains, q, bodies)[1]
+        fixed = lambda chains: locate_bodies(chains, q, bodies)[1]
         moved = eqx.filter_jvp(fixed, (chains,), (of_chains,))[1]
         change = eqx.combine(moved, change)  # None stands for what does not change
     if of_q is not None:
-        posture, (R, p, _) = found_at(chains, q, bodies)
+        posture, (R, p, _) = locate_bodies(chains, q, bodies)
         twists = twists_of(chains, posture, p, chains.velocities(q, of_q), bodies)
         columns = jnp.swapaxes(R, 1, 2)
         turned = jnp.swapaxes(cross(jnp.broadcast_to(twists.omega[:, None], R.shape), columns), 1, 2)
@@ -98,7 +98,7 @@ def joints_of(loops: Sequence[Loop], mechanism: Mechanism) -> tuple[list[Abstrac
 def placements_by_name(mechanism: Mechanism, bodies: tuple[int, ...], found: Ends) -> Placements:
     """The placements of some bodies and the ground, by name."""
     own = [mechanism.bodies[i] for i in bodies]
-    each_body = dict(zip((body.name for body in own), placed(own, *found), strict=True))
+    each_body = dict(zip((body.name for body in own), place_bodies(own, *found), strict=True))
     return {GROUND: ground_placement(mechanism.dimension, found[1].dtype)} | each_body
 
 
@@ -114,17 +114,17 @@ class LoopSlip(AbstractTogether):
     @staticmethod
     def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
         (t, q, v), loops = arguments, [function.loop for function in functions]
-        mechanism = described(loops[0].mechanism, q.dtype)
+        mechanism = cast_arrays(loops[0].mechanism, q.dtype)
         joints, bodies = joints_of(loops, mechanism)
         chains = chains_of(mechanism, loops[0].layout)
-        posture, found = found_at(chains, q, bodies)
+        posture, found = locate_bodies(chains, q, bodies)
         placements = placements_by_name(mechanism, bodies, found)
         twists: Twists = moving(
             [mechanism.bodies[i] for i in bodies], twists_of(chains, posture, found[1], v, bodies)
         )
         of = lambda by_name, joint: tuple(by_name[name] for name in joint.bodies)
         items = [(joint, of(placements, joint), of(twists, joint)) for joint in joints]
-        return each(lambda joint, placements, twists: joint.slip(t, placements, twists), items)
+        return vmap_by_structure(lambda joint, placements, twists: joint.slip(t, placements, twists), items)
 
 
 def loop_wrenches(

@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates
-from ._alike import unstacked
 from ._bodies import GROUND, AbstractBody, Body, PlanarBody
-from ._freedoms import Freedom, in_space
+from ._freedoms import Freedom, lift_to_space
 from ._loads import Placements
 from ._mechanism import Mechanism, Twists
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
 from ._tree_layout import TreeLayout
 from ._tree_motion import Chains, Posture
+from ._vmap_by_structure import unstack_tree
 
 
 class TreeAt(NamedTuple):
@@ -38,7 +38,7 @@ def _inertia(body: AbstractBody) -> Float[Array, "3 3"]:
     return about * jnp.asarray(np.diag([0.0, 0.0, 1.0]), about.dtype)
 
 
-def described(parts: Any, dtype: jnp.dtype) -> Any:
+def cast_arrays(parts: Any, dtype: jnp.dtype) -> Any:
     """A mechanism, or parts of one, with all arrays in one precision."""
     arrays, rest = eqx.partition(parts, eqx.is_inexact_array)
     return eqx.combine(jax.tree.map(lambda x: x.astype(dtype), arrays), rest)
@@ -60,7 +60,7 @@ def chains_of(mechanism: Mechanism, layout: TreeLayout) -> Chains:
         jnp.stack([by_start[element.v].point for element in layout.elements]),
         None if mechanism.offsets is None else _offsets(mechanism, of_joints, layout),
         jnp.stack([body.mass for body in bodies]),
-        jnp.stack([in_space(body.centre) for body in bodies]),
+        jnp.stack([lift_to_space(body.centre) for body in bodies]),
         jnp.stack([_inertia(body) for body in bodies]),
     )
 
@@ -79,7 +79,7 @@ def _offsets(
     return jnp.stack([found.get(element.v, none) for element in layout.elements])
 
 
-def placed(
+def place_bodies(
     bodies: Sequence[AbstractBody],
     R: Float[Array, "k 3 3"],
     p: Float[Array, "k 3"],
@@ -87,9 +87,9 @@ def placed(
 ) -> Sequence[AnyPlacement]:
     """The placements of some bodies from stacked arrays, those of the plane by their angles."""
     if bodies[0].dimension == 2:
-        each = unstacked((angle, p[:, :2]), len(bodies))
+        each = unstack_tree((angle, p[:, :2]), len(bodies))
         return [PlanarPlacement(x[0], x[1], body.centre) for x, body in zip(each, bodies, strict=True)]
-    each = unstacked((R, p), len(bodies))
+    each = unstack_tree((R, p), len(bodies))
     return [Placement(x[0], x[1], body.centre) for x, body in zip(each, bodies, strict=True)]
 
 
@@ -98,17 +98,17 @@ def moving(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
     d, by_name = bodies[0].dimension, [body.name for body in bodies]
     if d == 2:
         twists = Twist(twists.omega[:, 2], twists.velocity[:, :2])
-    found = dict(zip(by_name, unstacked(twists, len(bodies)), strict=True))
+    found = dict(zip(by_name, unstack_tree(twists, len(bodies)), strict=True))
     return {GROUND: ground_twist(d, twists.omega.dtype)} | found
 
 
 def place(mechanism: Mechanism, layout: TreeLayout, q: Coordinates) -> TreeAt:
     """A tree at one q."""
-    mechanism = described(mechanism, q.dtype)
+    mechanism = cast_arrays(mechanism, q.dtype)
     chains = chains_of(mechanism, layout)
     posture, frames, bodies = chains.posture(q), np.array(layout.frames, int), mechanism.bodies
     centres = posture.origin[frames] + chains.levers(posture)
-    found = placed(bodies, posture.rotation[frames], centres, posture.angle[frames])
+    found = place_bodies(bodies, posture.rotation[frames], centres, posture.angle[frames])
     placements = {body.name: x for body, x in zip(bodies, found, strict=True)}
     placements[GROUND] = ground_placement(mechanism.dimension, q.dtype)
     return TreeAt(mechanism, chains, posture, centres, placements)

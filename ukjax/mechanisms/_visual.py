@@ -7,9 +7,9 @@ from typing import Any, final
 import numpy as np
 
 from .._misc._arguments import one_of
-from .._misc._errors import InputError, shown
+from .._misc._errors import InputError, format_value
 from .._misc._types import is_traced
-from ._bodies import checked_name
+from ._bodies import check_name
 
 _SIZES = {"box": 3, "sphere": 1, "capsule": 2, "cylinder": 2, "ellipsoid": 3, "mesh": 0, "line": 1}
 """How many lengths each kind has."""
@@ -50,7 +50,7 @@ class Visual:
     faces: Any = None
 
     def __post_init__(self):
-        what = f"a visual of body '{checked_name('body', self.body)}'"
+        what = f"a visual of body '{check_name('body', self.body)}'"
         one_of(f"the kind of {what}", self.kind, _SIZES)
         given = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
         if is_traced(list(given.values())):
@@ -67,7 +67,9 @@ class Visual:
             raise InputError(f"the size of {what} must not be negative, got {self.size}.")
         turned = fixed["rotation"] @ fixed["rotation"].T
         if not np.allclose(turned, np.eye(3), atol=_ROUNDING) or np.linalg.det(fixed["rotation"]) < 0:
-            raise InputError(f"the rotation of {what} must be a rotation matrix, got {shown(self.rotation)}.")
+            raise InputError(
+                f"the rotation of {what} must be a rotation matrix, got {format_value(self.rotation)}."
+            )
         fixed |= _geometry(what, self.kind, self.vertices, self.faces)
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
@@ -100,14 +102,14 @@ def _array(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     try:
         array = np.array(value, float)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{what} must be an array of numbers, got {shown(value)}.") from error
+        raise InputError(f"{what} must be an array of numbers, got {format_value(value)}.") from error
     if len(array.shape) != len(shape) or any(
         n not in (-1, k) for k, n in zip(array.shape, shape, strict=True)
     ):
         wanted = str(shape).replace("-1", "n")
         raise InputError(f"{what} must have shape {wanted}, got {array.shape}.")
     if not np.all(np.isfinite(array)):
-        raise InputError(f"{what} must be finite, got {shown(value)}.")
+        raise InputError(f"{what} must be finite, got {format_value(value)}.")
     array.flags.writeable = False
     return array
 
@@ -123,7 +125,7 @@ def _place(what: str, value: Any) -> np.ndarray:
 def _colour(what: str, value: Any) -> np.ndarray:
     array = _array(what, value, (4 if _is_vector(value) and len(value) == 4 else 3,))
     if np.any((array < 0) | (array > 1)):
-        raise InputError(f"{what} must be numbers from 0 to 1, got {shown(value)}.")
+        raise InputError(f"{what} must be numbers from 0 to 1, got {format_value(value)}.")
     return array
 
 

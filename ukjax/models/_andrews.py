@@ -11,17 +11,17 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._andrews_bodies import POINTS, Dimensions, closed_posture, length, squeezer
+from ._andrews_bodies import POINTS, Dimensions, length, solve_posture, squeezer
 from ._named_points import NamedPoints
 from ._parameters import (
     Scalar,
     as_parameter,
-    at_start,
     check,
     check_choice,
     check_finite,
     check_positive,
-    stacked,
+    evaluate_start,
+    stack_parameters,
 )
 
 _CITATION = (
@@ -195,10 +195,15 @@ def andrews(
     places = {"xa": xa, "ya": ya, "xb": xb, "yb": yb, "xc": xc, "yc": yc}
     check_positive(**masses, **inertias, **lengths)
     check_finite(drive=drive, stiffness=stiffness, rest=rest, Theta=Theta, **places)
-    fixed = [stacked(pair) for pair in ((xa, ya), (xb, yb), (xc, yc))]
+    fixed = [stack_parameters(pair) for pair in ((xa, ya), (xb, yb), (xc, yc))]
     lengths = {name: as_parameter(x) for name, x in lengths.items()}
-    dimensions = Dimensions(stacked(masses.values()), stacked(inertias.values()), *fixed, **lengths)
-    start, loads = at_start(closed_posture, dimensions, Theta), map(as_parameter, (drive, stiffness, rest))
+    dimensions = Dimensions(
+        stack_parameters(masses.values()), stack_parameters(inertias.values()), *fixed, **lengths
+    )
+    start, loads = (
+        evaluate_start(solve_posture, dimensions, Theta),
+        map(as_parameter, (drive, stiffness, rest)),
+    )
     if coordinates == "classical":
         system, q0 = Andrews(dimensions, *loads), start.q
         points = system.points

@@ -157,7 +157,7 @@ class AndrewsPosture(NamedTuple):
     points: dict[str, Array]
 
 
-def closed_posture(x: Dimensions, Theta: Array) -> AndrewsPosture:
+def solve_posture(x: Dimensions, Theta: Array) -> AndrewsPosture:
     """The posture with this angle of K2 against the crank."""
     q = x.closed(Theta)
     beta, Theta, gamma, Phi, delta, Omega, epsilon = q

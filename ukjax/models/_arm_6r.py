@@ -13,7 +13,7 @@ from .._system._problem import Problem
 from ..mechanisms import GROUND, AbstractJoint, Gravity, Placement, Revolute, problem, rod, tree
 from ..mechanisms._joint_rows import same_direction, same_point
 from ..mechanisms._placement import AnyPlacement
-from ._parameters import Scalar, as_parameter, check_finite, check_positive, numbers, stacked
+from ._parameters import Scalar, as_parameter, check_finite, check_positive, numbers, stack_parameters
 
 _CITATION = (
     "The layout of the PUMA 560 (three hinges, then a wrist whose axes meet) as in R. M. Murray, Z. Li and S. S. Sastry, "
@@ -99,7 +99,7 @@ def arm_6r(
     check_positive(m1=m1, m2=m2, m3=m3, m4=m4, m5=m5, m6=m6)
     check_finite(gravity=gravity, radius=radius, frequency=frequency, tilt=tilt, turn=turn)
     h, s, u, f, d = numbers(height, shoulder, upper, fore, tool)
-    at = lambda *place: stacked(place)
+    at = lambda *place: stack_parameters(place)
     foot, at_shoulder, at_elbow = at(0.0, 0.0, 0.0), at(0.0, s, h), at(0.0, s, h + u)
     middle, at_wrist = at(0.7 * f, s, h + u), at(f, s, h + u)
     flange, tip = at(f, s, h + u - 0.4 * d), at(f, s, h + u - d)
@@ -122,10 +122,10 @@ def arm_6r(
     ]
     motion = [as_parameter(value) for value in (radius, frequency, tilt, turn)]
     path = ToolPath("tool path", GROUND, "tool", tip, *motion)
-    system = tree(links, hinges, [Gravity(stacked((0.0, 0.0, -gravity)))], loops=[path])
+    system = tree(links, hinges, [Gravity(stack_parameters((0.0, 0.0, -gravity)))], loops=[path])
     # At the start the wrist's centre moves along y, and the tool turns about x and z.
     across, tilting, turning = (radius - tilt * tool) * frequency, tilt * frequency, turn * frequency
     waist = across / fore
     lift = waist * shoulder / upper
-    v0 = stacked((waist, lift, -lift, tilting, 0.0, turning - waist))
+    v0 = stack_parameters((waist, lift, -lift, tilting, 0.0, turning - waist))
     return problem(system, v0=v0, t1=5.0, name="arm_6r", citation=_CITATION)

@@ -9,7 +9,7 @@ from .._misc._types import module_for
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, Revolute, rod, tree
 from ._named_points import NamedPoints
-from ._parameters import Scalar, check, check_finite, check_positive, numbers, stacked
+from ._parameters import Scalar, check, check_finite, check_positive, numbers, stack_parameters
 
 _CITATION = "G. T. Bennett, A new mechanism, Engineering 76, 1903, pp. 777-778."
 
@@ -78,7 +78,7 @@ def bennett(
     rods = [rod(name, places[i], places[i + 1], mass, radius) for i, name in enumerate(names)]
     chain = [GROUND, *names, GROUND]
     hinges = [Revolute(f"hinge {i + 1}", chain[i], chain[i + 1], places[i], axes[i]) for i in range(4)]
-    system = tree(rods, hinges[:3], [Gravity(stacked((0.0, 0.0, -gravity)))], loops=hinges[3:])
+    system = tree(rods, hinges[:3], [Gravity(stack_parameters((0.0, 0.0, -gravity)))], loops=hinges[3:])
     points = NamedPoints(system, (("P2", "rod 1.end"), ("P3", "rod 2.end")))
-    v0 = stacked((w, turning, -w))
+    v0 = stack_parameters((w, turning, -w))
     return Problem(system, system.q0, v0, 0.0, 10.0, points, citation=_CITATION, name="bennett")

@@ -9,7 +9,7 @@ from .._misc._types import module_for
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Body, Free, Gravity, Revolute, Rolling, tree
 from ._named_points import NamedPoints
-from ._parameters import Scalar, check, check_finite, check_positive, numbers, stacked
+from ._parameters import Scalar, check, check_finite, check_positive, numbers, stack_parameters
 
 _CITATION = (
     "J. P. Meijaard, J. M. Papadopoulos, A. Ruina and A. L. Schwab, Linearized dynamics equations for the balance and "
@@ -25,7 +25,10 @@ def _inertia(xx: float, xz: float, yy: float, zz: float, like: Array) -> Array:
 def _rim(hub: Any, radius: Any) -> dict[str, Any]:
     """Points of a wheel, to draw it, and its hub, so that one sees it turn."""
     at = (2 * math.pi * k / 16 for k in range(16))
-    rim = {f"rim {k:02}": hub + radius * stacked((math.sin(x), 0.0, math.cos(x))) for k, x in enumerate(at)}
+    rim = {
+        f"rim {k:02}": hub + radius * stack_parameters((math.sin(x), 0.0, math.cos(x)))
+        for k, x in enumerate(at)
+    }
     return rim | {"hub": hub}
 
 
@@ -83,8 +86,8 @@ def bicycle(
         Rolling("rear tyre", GROUND, "rear wheel", at(o, o), rear, _LEFT, _UP),
         Rolling("front tyre", GROUND, "front wheel", at(w, o), front, _LEFT, _UP),
     ]
-    system = tree(bodies, joints, [Gravity(stacked((0.0, 0.0, -gravity)))], loops=tyres)
+    system = tree(bodies, joints, [Gravity(stack_parameters((0.0, 0.0, -gravity)))], loops=tyres)
     # The whole leans about the line through both points of contact, so the rear hub moves sideways.
-    v0 = stacked((speed, -roll_rate * R, 0.0, roll_rate, 0.0, 0.0, speed / R, 0.0, speed / r))
+    v0 = stack_parameters((speed, -roll_rate * R, 0.0, roll_rate, 0.0, 0.0, speed / R, 0.0, speed / r))
     points = NamedPoints(system, (("frame", "frame"), ("rear", "rear wheel"), ("front", "front wheel")))
     return Problem(system, system.q0, v0, 0.0, 5.0, points, citation=_CITATION, name="bicycle")

@@ -12,7 +12,7 @@ from ._parameters import (
     check_not_negative,
     check_positive,
     numbers,
-    stacked,
+    stack_parameters,
 )
 
 _CITATION = (
@@ -62,7 +62,7 @@ def bricard(
         Revolute(f"hinge {i + 1}", chain[i], chain[i + 1], corner, _AXES[i])
         for i, corner in enumerate(corners)
     ]
-    loads = [Gravity(stacked((0.0, -gravity, 0.0)))]
+    loads = [Gravity(stack_parameters((0.0, -gravity, 0.0)))]
     in_joints = coordinates == "joints"
     system = tree(rods, hinges[:5], loads, loops=hinges[5:]) if in_joints else assemble(rods, hinges, loads)
     q0, v0 = system.q0, np.zeros(len(system.velocity_labels), edge.dtype)

@@ -12,7 +12,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, at_start, check, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, evaluate_start
 from ._planar import Pin, energy, weight
 from ._rr_module import CITATION, RRModule
 
@@ -107,7 +107,7 @@ def five_bar(
     check_positive(base=base, length=length, mass=mass)
     check_finite(gravity=gravity, x=x, y=y)
     system = FiveBar(base, length, mass, gravity)
-    q0, v0 = at_start(FiveBar.state, system, x, y)
+    q0, v0 = evaluate_start(FiveBar.state, system, x, y)
     check(not fails(np.isfinite, q0), "x and y must be within reach: no leg is that long.")
     return Problem(
         system, q0, v0, 0.0, 1.0, system.points, citation=CITATION.format(figure=1), name="five_bar"

@@ -21,7 +21,7 @@ from ..mechanisms import (
     tree,
 )
 from ._named_points import NamedPoints
-from ._parameters import Scalar, check_choice, check_finite, check_positive, numbers, stacked
+from ._parameters import Scalar, check_choice, check_finite, check_positive, numbers, stack_parameters
 
 _CITATION = (
     "M. Gonzalez, D. Dopico, U. Lugris and J. Cuadrado, A benchmarking system for MBS simulation software, "
@@ -134,8 +134,8 @@ def flyball_governor(
     check_finite(angle=angle, slider=slider, rate=rate)
     given = numbers(length, width, size, density, ball, angle, slider)
     bodies, joints, springs = _parts(*given, spring=(stiffness, damping, rest))
-    down = stacked((0.0, 0.0, -gravity))
+    down = stack_parameters((0.0, 0.0, -gravity))
     system = (assemble if coordinates == "absolute" else tree)(bodies, joints, [Gravity(down), *springs])
-    v0 = _turning(bodies, rate) if coordinates == "absolute" else stacked((rate, 0.0, 0.0, 0.0))
+    v0 = _turning(bodies, rate) if coordinates == "absolute" else stack_parameters((rate, 0.0, 0.0, 0.0))
     points = NamedPoints(system, (("slider", "slider"), ("ball1", "rod 1.end"), ("ball2", "rod 2.end")))
     return Problem(system, system.q0, v0, 0.0, 10.0, points, citation=_CITATION, name="flyball_governor")

@@ -12,7 +12,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, at_start, check_count, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_count, check_finite, check_positive, evaluate_start
 from ._planar import energy, weight
 
 _CITATION = (
@@ -138,5 +138,5 @@ def four_bars(
     check_positive(length=length, mass=mass)
     check_finite(gravity=gravity, angle=angle, speed=speed)
     system = FourBars(length, mass, gravity, int(n))
-    q0, v0 = at_start(FourBars.state, system, angle, -speed / length)
+    q0, v0 = evaluate_start(FourBars.state, system, angle, -speed / length)
     return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=_CITATION, name="four_bars")

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._misc._types import Coordinates, Time
 from .._system._any_order import AnyOrderSystem, OfOrder
 from .._system._problem import Problem
-from ._parameters import Scalar, as_parameter, at_start, check_positive
+from ._parameters import Scalar, as_parameter, check_positive, evaluate_start
 
 _CITATION = (
     "R. M. M. Orsino, Recursive modular modelling methodology for lumped-parameter dynamic systems, "
@@ -83,7 +83,7 @@ def jerk_point(
     check_positive(radius=radius, pitch=pitch, mass=mass, rate=rate)
     point = JerkPoint(radius, pitch, mass, rate)
     system = AnyOrderSystem(3, point.mass_matrix, point.force, (OfOrder(0, point.path, name="path"),))
-    q0, v0 = system.state(at_start(JerkPoint.orders, point, 0.0))
+    q0, v0 = system.state(evaluate_start(JerkPoint.orders, point, 0.0))
     return Problem(
         system, q0, v0, 0.0, 3.0, point.points, point.reference, citation=_CITATION, name="jerk_point"
     )

@@ -13,7 +13,7 @@ from .._system._constraint import AbstractConstraint, Nonholonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._incline import turning_path
-from ._parameters import Scalar, as_parameter, check_finite, check_positive, stacked
+from ._parameters import Scalar, as_parameter, check_finite, check_positive, stack_parameters
 
 _CITATION = (
     "Knife edge on an incline; J. I. Neimark and N. A. Fufaev, Dynamics of Nonholonomic Systems, 1972."
@@ -88,7 +88,7 @@ def knife_edge(
     check_positive(mass=mass, inertia=inertia)
     check_finite(slope=slope, gravity=gravity, speed=speed, rate=rate)
     system = KnifeEdge(mass, inertia, slope, gravity, speed, rate)
-    q0, v0 = np.zeros(3), stacked((speed, 0.0, rate))
+    q0, v0 = np.zeros(3), stack_parameters((speed, 0.0, rate))
     return Problem(
         system, q0, v0, 0.0, 10.0, system.points, system.path, citation=_CITATION, name="knife_edge"
     )

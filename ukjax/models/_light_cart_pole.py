@@ -11,7 +11,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, at_start, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_finite, check_positive, evaluate_start
 from ._pendulum import stretch
 
 
@@ -85,7 +85,7 @@ def light_cart_pole(
     check_positive(cart=cart, mass=mass, length=length)
     check_finite(gravity=gravity, angle=angle, rate=rate)
     system = LightCartPole(cart, mass, length, gravity)
-    q0, v0 = at_start(_start, system, angle, rate)
+    q0, v0 = evaluate_start(_start, system, angle, rate)
     return Problem(
         system,
         q0,

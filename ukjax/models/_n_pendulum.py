@@ -12,7 +12,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, at_start, check_count, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_count, check_finite, check_positive, evaluate_start
 from ._pendulum import stretch
 
 _CITATION = (
@@ -92,5 +92,5 @@ def n_pendulum(
     check_positive(mass=mass, length=length)
     check_finite(gravity=gravity, angle=angle, rate=rate)
     system = NPendulum(mass, length, gravity, int(n))
-    q0, v0 = at_start(_start, system, angle, rate)
+    q0, v0 = evaluate_start(_start, system, angle, rate)
     return Problem(system, q0, v0, 0.0, 5.0, system.points, citation=_CITATION, name="n_pendulum")

@@ -14,13 +14,13 @@ from .._system._system import AbstractSystem
 from ._parameters import (
     Scalar,
     as_parameter,
-    at_start,
     check_choice,
     check_finite,
     check_not_negative,
     check_positive,
+    evaluate_start,
 )
-from ._planar import GroundPin, Pin, on_body
+from ._planar import GroundPin, Pin, find_body_point
 
 _CITATION = (
     "D. de Falco, E. Pennestri and L. Vita, Investigation of the influence of pseudoinverse matrix "
@@ -77,14 +77,16 @@ class Parallelogram(AbstractSystem):
 
     def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
         """The upper pins, as points of the links."""
-        return {name: on_body(q, i, 0.5 * self.length) for i, name in enumerate("ABC")}
+        return {name: find_body_point(q, i, 0.5 * self.length) for i, name in enumerate("ABC")}
 
     def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
         """The links from their ground pins to the coupler, and the coupler."""
         ends = (-0.5 * self.length, 0.5 * self.length)
-        links = {f"link {i + 1}": jnp.stack([on_body(q, i, end) for end in ends]) for i in range(3)}
+        links = {f"link {i + 1}": jnp.stack([find_body_point(q, i, end) for end in ends]) for i in range(3)}
         half = 0.5 * self.coupler_length
-        return links | {"coupler": jnp.stack([on_body(q, _COUPLER, x) for x in (-half, 0.0 * half, half)])}
+        return links | {
+            "coupler": jnp.stack([find_body_point(q, _COUPLER, x) for x in (-half, 0.0 * half, half)])
+        }
 
     def state(self, angle: Scalar, rate: Scalar) -> tuple[Coordinates, Velocities]:
         """q and v of the parallelogram branch, all links at `angle` [rad] from the horizontal."""
@@ -136,5 +138,5 @@ def parallelogram(
     rate = _STARTS[start][1] if rate is None else rate
     check_finite(gravity=gravity, angle=angle, rate=rate)
     system = Parallelogram(length, mass, inertia, coupler_length, coupler_mass, coupler_inertia, gravity)
-    q0, v0 = at_start(Parallelogram.state, system, angle, rate)
+    q0, v0 = evaluate_start(Parallelogram.state, system, angle, rate)
     return Problem(system, q0, v0, 0.0, 20.0, system.points, citation=_CITATION, name="parallelogram")

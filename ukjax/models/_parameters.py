@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from .._compiler import at_state
+from .._compiler import evaluate_at_state
 from .._misc._arguments import whole_number
 from .._misc._errors import InputError
 from .._misc._types import as_jax, is_traced, module_for
@@ -34,13 +34,13 @@ def numbers(*values: Any) -> list[Any]:
     return [module_for(arrays).asarray(x) for x in arrays]
 
 
-def stacked(values: Iterable[Any]) -> Array:
+def stack_parameters(values: Iterable[Any]) -> Array:
     """Parameters as one array."""
     arrays = [as_parameter(x) for x in values]
     return as_jax(module_for(arrays).stack(arrays))
 
 
-def at_start(function: Callable[..., Any], parameters: Any, *values: Scalar) -> Any:
+def evaluate_start(function: Callable[..., Any], parameters: Any, *values: Scalar) -> Any:
     """What a function of parameters and numbers returns, a pytree of arrays.
 
     Where all have values XLA compiles nothing: each operation on its own would take 20 ms.
@@ -48,7 +48,7 @@ def at_start(function: Callable[..., Any], parameters: Any, *values: Scalar) -> 
     arrays = [as_parameter(x) for x in values]
     if is_traced((parameters, arrays)):
         return function(parameters, *arrays)
-    return jax.tree.map(as_jax, at_state(function, parameters, *arrays))
+    return jax.tree.map(as_jax, evaluate_at_state(function, parameters, *arrays))
 
 
 def _number(name: str, value: Any) -> float | None:

@@ -11,7 +11,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, at_start, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_finite, check_positive, evaluate_start
 
 
 def stretch(r: Array, length: Array) -> Float[Array, ""]:
@@ -81,6 +81,6 @@ def pendulum(
     check_positive(mass=mass, length=length)
     check_finite(gravity=gravity, angle=angle, rate=rate)
     system = Pendulum(mass, length, gravity)
-    q0, v0 = at_start(_start, system, angle, rate)
+    q0, v0 = evaluate_start(_start, system, angle, rate)
     citation = "E. T. Whittaker, Analytical Dynamics of Particles and Rigid Bodies, 1937, ch. IV."
     return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=citation, name="pendulum")

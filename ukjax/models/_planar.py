@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._misc._types import Coordinates, Forces, Time, Velocities
 
 
-def on_body(q: Coordinates, body: int, offset: Array) -> Float[Array, "2"]:
+def find_body_point(q: Coordinates, body: int, offset: Array) -> Float[Array, "2"]:
     """The world point [m] at `offset` [m] from the centre of `body` along its own axis."""
     x, y, theta = q[3 * body : 3 * body + 3]
     return jnp.stack([x + offset * jnp.cos(theta), y + offset * jnp.sin(theta)])
@@ -35,7 +35,7 @@ class GroundPin(eqx.Module):
     body: int = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, "2"]:
-        return on_body(q, self.body, self.offset) - self.anchor
+        return find_body_point(q, self.body, self.offset) - self.anchor
 
 
 @final
@@ -48,4 +48,4 @@ class Pin(eqx.Module):
     other: int = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, "2"]:
-        return on_body(q, self.body, self.offset) - on_body(q, self.other, self.other_offset)
+        return find_body_point(q, self.body, self.offset) - find_body_point(q, self.other, self.other_offset)

@@ -13,7 +13,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, at_start, check, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, evaluate_start
 from ._planar import energy, weight
 from ._rr_module import CITATION, RRModule, direction
 
@@ -124,7 +124,7 @@ def _problem(name: str, figure: int, angles: tuple[float, ...], *parameters: Sca
     check_positive(**sizes)
     check_finite(gravity=gravity, x=x, y=y, phi=phi)
     system = PlanarRRR(**sizes, gravity=gravity, angles=angles)  # pyright: ignore[reportArgumentType]
-    q0, v0 = at_start(PlanarRRR.state, system, x, y, phi)
+    q0, v0 = evaluate_start(PlanarRRR.state, system, x, y, phi)
     check(not fails(np.isfinite, q0), "x, y and phi must be within reach: no leg is that long.")
     citation = CITATION.format(figure=figure)
     return Problem(system, q0, v0, 0.0, 1.0, system.points, citation=citation, name=name)

@@ -11,7 +11,7 @@ from .._misc._types import Time, module_for
 from .._system._problem import Problem
 from ..mechanisms import GROUND, AbstractJoint, Body, Gravity, assemble
 from ._named_points import NamedPoints
-from ._parameters import Scalar, check_finite, check_positive, numbers, stacked
+from ._parameters import Scalar, check_finite, check_positive, numbers, stack_parameters
 
 _CITATION = (
     "T. R. Kane and D. A. Levinson, Realistic mathematical modeling of the rattleback, International Journal of "
@@ -97,10 +97,12 @@ def rattleback(
     o = xp.zeros_like(c_)
     inertia = xp.stack([xp.stack([x, xy, o]), xp.stack([xy, y, o]), xp.stack([o, o, z])])
     edge = (2 * math.pi * k / 24 for k in range(24))  # of the half ellipsoid: where it is drawn
-    rim = {f"edge {k:02}": stacked((a * math.cos(x), b * math.sin(x), c_)) for k, x in enumerate(edge)}
+    rim = {
+        f"edge {k:02}": stack_parameters((a * math.cos(x), b * math.sin(x), c_)) for k, x in enumerate(edge)
+    }
     stone = Body("stone", mass, xp.stack([o, o, c_ - h]), inertia, rim)
-    contact = EllipsoidOnPlane(semi_axes=stacked((a, b, c)), point=stacked((o, o, c_)))
-    system = assemble([stone], [contact], [Gravity(stacked((0.0, 0.0, -gravity)))])
-    v0 = stacked((o, -u * (c_ - h), o, u, o, w))
+    contact = EllipsoidOnPlane(semi_axes=stack_parameters((a, b, c)), point=stack_parameters((o, o, c_)))
+    system = assemble([stone], [contact], [Gravity(stack_parameters((0.0, 0.0, -gravity)))])
+    v0 = stack_parameters((o, -u * (c_ - h), o, u, o, w))
     points = NamedPoints(system, (("stone", "stone"),))
     return Problem(system, system.q0, v0, 0.0, 12.0, points, citation=_CITATION, name="rattleback")

@@ -13,7 +13,7 @@ from .._system._constraint import AbstractConstraint, Nonholonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._incline import turning_path
-from ._parameters import Scalar, as_parameter, check_finite, check_positive, stacked
+from ._parameters import Scalar, as_parameter, check_finite, check_positive, stack_parameters
 
 _CITATION = "Vertical rolling disk; A. M. Bloch, Nonholonomic Mechanics and Control, 2nd ed. 2015."
 
@@ -109,7 +109,7 @@ def rolling_disk(
     check_positive(mass=mass, radius=radius)
     check_finite(slope=slope, gravity=gravity, speed=speed, rate=rate)
     system = RollingDisk(mass, radius, slope, gravity, speed, rate)
-    q0, v0 = np.zeros(4), stacked((speed, 0.0, rate, speed / radius))
+    q0, v0 = np.zeros(4), stack_parameters((speed, 0.0, rate, speed / radius))
     return Problem(
         system,
         q0,

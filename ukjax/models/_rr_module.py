@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates
-from ._planar import GroundPin, Pin, on_body
+from ._planar import GroundPin, Pin, find_body_point
 
 CITATION = (
     "R. M. M. Orsino, Recursive modular modelling methodology for lumped-parameter dynamic systems, "
@@ -50,15 +50,15 @@ class RRModule(eqx.Module):
 
     def elbow(self, q: Coordinates) -> Float[Array, "2"]:
         """Where the links meet [m], as a point of the proximal one."""
-        return on_body(q, 2 * self.leg, 0.5 * self.length)
+        return find_body_point(q, 2 * self.leg, 0.5 * self.length)
 
     def tip(self, q: Coordinates) -> Float[Array, "2"]:
         """The distal link's free end [m]."""
-        return on_body(q, 2 * self.leg + 1, 0.5 * self.length)
+        return find_body_point(q, 2 * self.leg + 1, 0.5 * self.length)
 
     def drawing(self, q: Coordinates) -> Float[Array, "3 2"]:
         """Both links as one line [m], from pivot to tip."""
-        return jnp.stack([on_body(q, 2 * self.leg, -0.5 * self.length), self.elbow(q), self.tip(q)])
+        return jnp.stack([find_body_point(q, 2 * self.leg, -0.5 * self.length), self.elbow(q), self.tip(q)])
 
     def reaching(self, tip: Float[Array, "2"]) -> list[Array]:
         """The six coordinates with the tip there: the links at a + c and a - c, a the direction from the pivot.

@@ -11,8 +11,8 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, at_start, check, check_finite, check_positive
-from ._planar import GroundPin, Pin, on_body
+from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, evaluate_start
+from ._planar import GroundPin, Pin, find_body_point
 
 _CITATION = "P. E. Nikravesh, Computer-Aided Analysis of Mechanical Systems, 1988."
 _CRANK, _ROD, _SLIDER = range(3)
@@ -74,7 +74,7 @@ class SliderCrank(AbstractSystem):
         )
 
     def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
-        return {"crank_pin": on_body(q, _CRANK, 0.5 * self.crank_length), "slider": q[6:8]}
+        return {"crank_pin": find_body_point(q, _CRANK, 0.5 * self.crank_length), "slider": q[6:8]}
 
     def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
         pin, slider = self.points(t, q).values()
@@ -125,5 +125,5 @@ def slider_crank(
     check_finite(gravity=gravity, angle=angle, rate=rate)
     check(rod_length > crank_length, "rod_length must be greater than crank_length.")
     system = SliderCrank(crank_length, rod_length, crank_mass, rod_mass, slider_mass, slider_inertia, gravity)
-    q0, v0 = at_start(SliderCrank.state, system, angle, rate)
+    q0, v0 = evaluate_start(SliderCrank.state, system, angle, rate)
     return Problem(system, q0, v0, 0.0, 5.0, system.points, citation=_CITATION, name="slider_crank")

@@ -4,7 +4,7 @@ from .._misc._types import as_jax, module_for
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Body, Gravity, Prismatic, Revolute, Spherical, Universal, tree
 from ._named_points import NamedPoints
-from ._parameters import Scalar, check, check_finite, check_positive, numbers, stacked
+from ._parameters import Scalar, check, check_finite, check_positive, numbers, stack_parameters
 
 _CITATION = (
     "E. J. Haug, Computer-Aided Kinematics and Dynamics of Mechanical Systems, 1989, section 12.3; IFToMM library of "
@@ -67,7 +67,7 @@ def spatial_slider_crank(
     slide = w * a * y / x
     turning = xp.cross(d, xp.stack([slide, w * a, o])) / length
     about = xp.linalg.solve(xp.stack([xp.stack([o, o, o + 1]), across, d], axis=1), turning)
-    system = tree(bodies, joints, [Gravity(stacked((0.0, 0.0, -gravity)))], loops=[ball])
+    system = tree(bodies, joints, [Gravity(stack_parameters((0.0, 0.0, -gravity)))], loops=[ball])
     v0 = xp.stack([w, slide, about[0], about[1]])
     points = NamedPoints(system, (("slider", "slider"), ("crank", "crank.pin")))
     return Problem(

@@ -7,7 +7,7 @@ from jaxtyping import Array
 
 from .._misc._types import Coordinates, Velocities
 from .._system._problem import Problem
-from ._parameters import Scalar, at_start, check_finite, check_positive
+from ._parameters import Scalar, check_finite, check_positive, evaluate_start
 from ._pendulum import Pendulum
 
 
@@ -42,6 +42,6 @@ def spherical_pendulum(
     check_positive(mass=mass, length=length)
     check_finite(gravity=gravity, angle=angle, speed=speed)
     system = Pendulum(mass, length, gravity)
-    q0, v0 = at_start(_start, system, angle, speed)
+    q0, v0 = evaluate_start(_start, system, angle, speed)
     citation = "E. T. Whittaker, Analytical Dynamics of Particles and Rigid Bodies, 1937, ch. IV."
     return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=citation, name="spherical_pendulum")

@@ -13,7 +13,7 @@ from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._lagrangian import LagrangianSystem
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, at_start, check_choice, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_choice, check_finite, check_positive, evaluate_start
 
 _CITATION = "Lagrange's top; H. Goldstein, Classical Mechanics, 2nd ed. 1980, section 5-7."
 
@@ -145,7 +145,7 @@ def spinning_top(
     check_positive(mass=mass, length=length, I1=I1, I3=I3)
     check_finite(gravity=gravity, theta=theta, precession=precession, spin=spin)
     check_choice(("quasi-velocities", "singular mass"), formulation=formulation)
-    q0, omega, rates = at_start(_start, None, theta, precession, spin)
+    q0, omega, rates = evaluate_start(_start, None, theta, precession, spin)
     if formulation == "quasi-velocities":
         system, v0 = SpinningTop(mass, length, I1, I3, gravity), omega
     else:

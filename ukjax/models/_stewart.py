@@ -11,7 +11,7 @@ from .._misc._types import Time
 from .._system._problem import Problem
 from ..mechanisms import GROUND, AbstractJoint, Body, Gravity, assemble
 from ._named_points import NamedPoints
-from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, numbers, stacked
+from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, numbers, stack_parameters
 
 _CITATION = (
     "D. Stewart, A platform with six degrees of freedom, Proceedings of the Institution of Mechanical Engineers 180, "
@@ -101,10 +101,10 @@ def stewart(
     check_finite(heave=heave, surge=surge, tilt=tilt, rate=rate, gravity=gravity)
     R, r, h, w = numbers(base_radius, radius, height, rate)
     check(abs(heave) < height, "heave must be less than the height.")
-    ring = lambda radius, degrees, z: stacked(
+    ring = lambda radius, degrees, z: stack_parameters(
         (radius * math.cos(math.radians(degrees)), radius * math.sin(math.radians(degrees)), z)
     )
-    pose = Pose(stacked((0.0 * h, 0.0 * h, h)), heave, surge, tilt, rate)
+    pose = Pose(stack_parameters((0.0 * h, 0.0 * h, h)), heave, surge, tilt, rate)
     ends = [(ring(R, below, 0.0 * R), ring(r, above, h)) for below, above in zip(_BELOW, _ABOVE, strict=True)]
     legs = [
         Leg(name=f"leg {k}", point=below, above=above, pose=pose) for k, (below, above) in enumerate(ends, 1)
@@ -112,8 +112,8 @@ def stewart(
     m = numbers(mass)[0]
     across = 0.25 * m * r**2
     corners = {f"end {k}": above for k, (_, above) in enumerate(ends, 1)}
-    plate = Body("plate", mass, pose.place, stacked((across, across, 2.0 * across)), corners)
-    system = assemble([plate], legs, [Gravity(stacked((0.0, 0.0, -gravity)))])
-    v0 = stacked((surge * w, 0.0 * w, 2 * heave * w, 0.0 * w, tilt * w, 0.0 * w))
+    plate = Body("plate", mass, pose.place, stack_parameters((across, across, 2.0 * across)), corners)
+    system = assemble([plate], legs, [Gravity(stack_parameters((0.0, 0.0, -gravity)))])
+    v0 = stack_parameters((surge * w, 0.0 * w, 2 * heave * w, 0.0 * w, tilt * w, 0.0 * w))
     points = NamedPoints(system, (("plate", "plate"),))
     return Problem(system, system.q0, v0, 0.0, 2.0 * math.pi, points, citation=_CITATION, name="stewart")

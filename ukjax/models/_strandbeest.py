@@ -8,7 +8,7 @@ from .._misc._types import module_for
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, PlanarBody, Revolute, assemble, rod, velocity
 from ._named_points import NamedPoints
-from ._parameters import Scalar, check_finite, check_positive, numbers, stacked
+from ._parameters import Scalar, check_finite, check_positive, numbers, stack_parameters
 
 _CITATION = "T. Jansen, The Great Pretender, 2007 (the eleven holy numbers)."
 _LENGTHS = {
@@ -89,7 +89,7 @@ def strandbeest(
         ("D", "lower rod", "side", D), ("D foot", "side", "foot", D), ("E", "shoulder", "link", E),
         ("F", "link", "foot", F),
     ]  # fmt: skip
-    system = assemble(bodies, [Revolute(*pin) for pin in pins], [Gravity(stacked((0.0, -gravity)))])
+    system = assemble(bodies, [Revolute(*pin) for pin in pins], [Gravity(stack_parameters((0.0, -gravity)))])
     v0 = velocity(system, {"crank pin": w})
     points = NamedPoints(system, (("foot", "foot.G"), ("crank", "crank.end")))
     return Problem(system, system.q0, v0, 0.0, 5.0, points, citation=_CITATION, name="strandbeest")

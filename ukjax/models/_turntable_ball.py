@@ -9,7 +9,7 @@ from .._misc._types import Time, module_for
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Drive, Gravity, Revolute, Rolling, assemble, ball, disk
 from ._named_points import NamedPoints
-from ._parameters import Scalar, as_parameter, check_finite, check_positive, numbers, stacked
+from ._parameters import Scalar, as_parameter, check_finite, check_positive, numbers, stack_parameters
 
 _CITATION = (
     "J. A. Burns, Ball rolling on a turntable: analog for charged particle dynamics, American Journal of Physics 49, "
@@ -65,8 +65,8 @@ def turntable_ball(
         Drive("motor", spindle, Turning(rate)),
         Rolling("rolling", "table", "ball", at(o), at(r)),
     ]
-    system = assemble(bodies, joints, [Gravity(stacked((0.0, 0.0, -gravity)))])
+    system = assemble(bodies, joints, [Gravity(stack_parameters((0.0, 0.0, -gravity)))])
     # Where it touches the table it moves as that does, (0, w x); its centre at (0, u).
-    v0 = stacked((o, o, o, o, o, w, o, u, o, (w * x - u) / r, o, o))
+    v0 = stack_parameters((o, o, o, o, o, w, o, u, o, (w * x - u) / r, o, o))
     points = NamedPoints(system, (("ball", "ball"),))
     return Problem(system, system.q0, v0, 0.0, 10.0, points, citation=_CITATION, name="turntable_ball")

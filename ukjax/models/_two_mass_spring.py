@@ -11,7 +11,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, check_finite, check_positive, stacked
+from ._parameters import Scalar, as_parameter, check_finite, check_positive, stack_parameters
 
 _CITATION = (
     "X. Liu, S. Zhen, K. Huang, H. Zhao, Y.-H. Chen and K. Shao, A systematic approach for "
@@ -83,5 +83,5 @@ def two_mass_spring(
     check_positive(m1=m1, m2=m2, k=k, l=l)
     check_finite(force=force, x1=x1, x2=x2)
     system = TwoMassSpring(m1, m2, k, l, force)
-    q0, v0 = stacked((x1, x2)), np.zeros(2)
+    q0, v0 = stack_parameters((x1, x2)), np.zeros(2)
     return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=_CITATION, name="two_mass_spring")

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import real_array
-from .._misc._errors import InputError, shown
+from .._misc._errors import InputError, format_value
 from .._misc._types import Coordinates, Time, Velocities, as_jax
 from ..mechanisms._bodies import AbstractBody
 from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements, Twists, parts_of
@@ -57,16 +57,18 @@ class Forces(eqx.Module):
         """f (k,)."""
         dtype = length.dtype
         gain, bias = self.gain.astype(dtype), self.bias.astype(dtype)
-        u = _clipped(u.astype(dtype)[np.array(self.inputs, int)], self.input_range, self.clamped)
+        u = _clip_to_ranges(u.astype(dtype)[np.array(self.inputs, int)], self.input_range, self.clamped)
         own = np.where(np.array(self.integrates) | inputs.held, np.array(self.states, int), -1)
         if np.any(own >= 0):
             u = jnp.where(own >= 0, inputs.activations.astype(dtype)[np.maximum(own, 0)], u)
         force = (gain[:, 0] + gain[:, 1] * length + gain[:, 2] * rate) * u
         force = force + bias[:, 0] + bias[:, 1] * length + bias[:, 2] * rate
-        return _clipped(force, self.range, self.limited)
+        return _clip_to_ranges(force, self.range, self.limited)
 
 
-def _clipped(x: Float[Array, " k"], ranges: Float[Array, "k 2"], which: Sequence[bool]) -> Float[Array, " k"]:
+def _clip_to_ranges(
+    x: Float[Array, " k"], ranges: Float[Array, "k 2"], which: Sequence[bool]
+) -> Float[Array, " k"]:
     if not any(which):
         return x
     ranges = ranges.astype(x.dtype)
@@ -100,8 +102,8 @@ class ActuatorInputs(eqx.Module):
 
         **Raises:** `InputError` for other shapes.
         """
-        law = self.law if ctrl is None else _checked("ctrl", ctrl, self.law)
-        activations = self.activations if act is None else _checked("act", act, self.activations)
+        law = self.law if ctrl is None else _check_input("ctrl", ctrl, self.law)
+        activations = self.activations if act is None else _check_input("act", act, self.activations)
         return ActuatorInputs(law, activations, self.takes if ctrl is None else 0, True, self.names)
 
     def __call__(self, t: Time, *state: Array) -> Float[Array, " nu"]:
@@ -150,7 +152,7 @@ class Actuators(AbstractCoordinateLoad):
         total = jnp.stack(
             [jnp.sum(jnp.where(at == j, coefficients, 0) * force[:, None]) for j in self.limits]
         )
-        return _clipped(total, self.joint_ranges, [True] * len(self.limits)) - total
+        return _clip_to_ranges(total, self.joint_ranges, [True] * len(self.limits)) - total
 
 
 @final
@@ -196,7 +198,7 @@ def with_inputs(system: TreeSystem, inputs: ActuatorInputs) -> TreeSystem:
     return eqx.tree_at(lambda x: x.mechanism.loads, system, tuple(map(given, system.mechanism.loads)))
 
 
-def _checked(name: str, value: Any, like: Any) -> Array:
+def _check_input(name: str, value: Any, like: Any) -> Array:
     array = real_array(name, value)
     if not callable(like) and array.shape != jnp.shape(like):
         raise InputError(f"{name} has shape {array.shape}; this robot needs {jnp.shape(like)}.")
@@ -244,7 +246,7 @@ def inputs_of(
     states = as_jax(act0)
     if callable(ctrl):
         return ActuatorInputs(ctrl, states, _arguments(ctrl), False, names)  # pyright: ignore[reportArgumentType]
-    law = as_jax(ctrl0) if ctrl is None else _checked("ctrl", ctrl, ctrl0)
+    law = as_jax(ctrl0) if ctrl is None else _check_input("ctrl", ctrl, ctrl0)
     return ActuatorInputs(law, states, 0, False, names)
 
 
@@ -255,4 +257,4 @@ def _arguments(ctrl: Callable[..., Any]) -> int:
         except (TypeError, ValueError):  # the latter of classes of Python, which do not say what they take
             continue
         return count
-    raise InputError(f"ctrl must be a function of (t) or (t, q, v), got {shown(ctrl)}.")
+    raise InputError(f"ctrl must be a function of (t) or (t, q, v), got {format_value(ctrl)}.")

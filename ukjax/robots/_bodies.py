@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_state
+from .._compiler import evaluate_at_state
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time
 from ..mechanisms import GROUND, Body, TreeSystem
-from ._reference import Reference, cleaned
+from ._reference import Reference, remove_rounding
 
 _SINGULAR = 1e3  # roundings of a mass matrix with a diagonal of 1
 
 
-def _merged(at: Reference, members: list[int]) -> tuple[float, np.ndarray, np.ndarray]:
+def _merge_bodies(at: Reference, members: list[int]) -> tuple[float, np.ndarray, np.ndarray]:
     """Mass, centre and inertia about it, in world axes of the reference posture, of bodies that move as one."""
     masses, places = at.model.body_mass[members], at.data.xipos[members]
     mass = float(np.sum(masses))
@@ -26,7 +26,7 @@ def _merged(at: Reference, members: list[int]) -> tuple[float, np.ndarray, np.nd
     arms = places - centre
     square = np.einsum("i,ia,ia->", masses, arms, arms) * np.eye(3)
     inertia = own + square - np.einsum("i,ia,ib->ab", masses, arms, arms)
-    return mass, cleaned(centre), cleaned(inertia, float(np.max(np.abs(inertia))))
+    return mass, remove_rounding(centre), remove_rounding(inertia, float(np.max(np.abs(inertia))))
 
 
 def _body(name: str, mass: float, centre: np.ndarray, inertia: np.ndarray, points: dict[str, Any]) -> Body:
@@ -46,7 +46,7 @@ def bodies(at: Reference) -> list[Body]:
     for name, own in members.items():
         if name == GROUND:
             continue
-        mass, centre, inertia = _merged(at, own)
+        mass, centre, inertia = _merge_bodies(at, own)
         named = {frame: x for frame, (carrier, x) in points.items() if carrier == name}
         found.append(_body(name, mass, centre, inertia, named))
     return found
@@ -61,7 +61,7 @@ def require_unique_motion(tree: TreeSystem, q: Coordinates) -> None:
     light = [body.name for body in tree.bodies if float(body.mass) == 0]
     if not light:
         return
-    M = at_state(_mass_matrix, tree, np.zeros((), q.dtype), q)
+    M = evaluate_at_state(_mass_matrix, tree, np.zeros((), q.dtype), q)
     size = np.sqrt(np.diag(M))
     if size.min() > 0 and np.linalg.eigvalsh(M / np.outer(size, size))[0] > _SINGULAR * np.finfo(M.dtype).eps:
         return

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import AtStates, at_state
+from .._compiler import AtStates, evaluate_at_state
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities, as_jax, by_precision
+from .._misc._types import Coordinates, Time, Velocities, as_jax, choose_by_precision
 from .._motion._project import project, tolerance_of
-from .._motion._project_on_host import at_position, entries
+from .._motion._project_on_host import compute_position_terms, entries
 from .._pseudoinverse import GramSchmidt, unit_rows_on_host
 from .._system._constraint import bilateral
 from .._system._unilateral import Unilateral
@@ -45,10 +45,10 @@ def _gaps(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
     return jnp.concatenate([x.gaps(t, q) for x in _rows(tree)])
 
 
-def _at_posture(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Array, tuple[Any, ...]]:
+def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Array, tuple[Any, ...]]:
     """Gaps, their slopes, and the same of what holds in both directions, with inertia."""
     gaps = lambda q: _gaps(tree, t, q)
-    return gaps(q), jax.jacfwd(gaps)(q), at_position(without_contacts(tree), t, q)
+    return gaps(q), jax.jacfwd(gaps)(q), compute_position_terms(without_contacts(tree), t, q)
 
 
 def with_contacts(tree: TreeSystem, contacts: tuple[AnyContact, ...]) -> TreeSystem:
@@ -90,8 +90,8 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 
     Displacements are G y with G G^T = N M^-1 N^T, and each step is the least |y| for gaps and constraints linear in y.
     """
-    at, t, turning = AtStates(_at_posture, tree).one, np.zeros((), q.dtype), quaternions(tree)
-    rcond, clear = GramSchmidt().threshold(q.dtype), by_precision(q.dtype, *_CLEAR)
+    at, t, turning = AtStates(_evaluate_gaps, tree).one, np.zeros((), q.dtype), quaternions(tree)
+    rcond, clear = GramSchmidt().threshold(q.dtype), choose_by_precision(q.dtype, *_CLEAR)
     start, moved, any_will_do = q, np.inf, False
     M, N, root, G, y, slopes, gap = (np.zeros((0, 0)),) * 7
     for i in range(_TRIES):
@@ -102,7 +102,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             root, N = np.linalg.inv(np.linalg.cholesky(M + least)).T, rates[0] if rates else np.eye(len(M))
             G, y, slopes = N @ root, np.zeros(len(M), M.dtype), np.zeros((gap.size, len(M)), M.dtype)
         good = gap.min() >= -clear and np.max(np.abs(phi), initial=0) <= tolerance_of(q.dtype)
-        near = moved <= by_precision(q.dtype, *_NEAR)
+        near = moved <= choose_by_precision(q.dtype, *_NEAR)
         if (any_will_do and (good or moved <= clear)) or not np.all(np.isfinite(gap)):
             break
         any_will_do |= near or i >= _NEAREST
@@ -113,7 +113,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             D[k : k + 4, k : k + 4] /= np.linalg.norm(raw)
         slopes = slope @ D @ N
         # Of shapes about one point there is none: nothing is known to part them.
-        slopes = np.where(np.abs(slopes) > by_precision(q.dtype, *_CONSTANT), slopes, 0)
+        slopes = np.where(np.abs(slopes) > choose_by_precision(q.dtype, *_CONSTANT), slopes, 0)
         A, B, home = J @ D @ G, slopes @ root, y if any_will_do else 0 * y
         d = home + _least(A, A @ (y - home) - phi, B, B @ (y - home) - gap, rcond) - y
         far = np.max(np.abs(G @ d), initial=0)
@@ -123,14 +123,14 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     return q, gap, ~np.any(slopes, axis=1)
 
 
-def _shown(what: dict[str, float]) -> str:
+def _format_largest(what: dict[str, float]) -> str:
     """Names and numbers, the largest first."""
     largest = sorted(what.items(), key=lambda x: -abs(x[1]))
     more = f" and {len(largest) - _SHOWN} more" if len(largest) > _SHOWN else ""
     return ", ".join(f"{name} by {x:.3g}" for name, x in largest[:_SHOWN]) + more
 
 
-def cleared(
+def resolve_start_penetration(
     tree: TreeSystem, q: Coordinates, v: Velocities, start: Start
 ) -> tuple[TreeSystem, Coordinates, Velocities, list[Feature]]:
     """A tree and a start that penetrates nothing, and what is to be said of it.
@@ -139,13 +139,13 @@ def cleared(
     """
     if not _rows(tree):
         return tree, q, v, []
-    names, clear = [name for x in _rows(tree) for name in x.names], by_precision(q.dtype, *_CLEAR)
+    names, clear = [name for x in _rows(tree) for name in x.names], choose_by_precision(q.dtype, *_CLEAR)
     below = lambda gaps: {name: -gap for name, gap in zip(names, gaps, strict=True) if not gap >= -clear}
-    deep = below(at_state(_gaps, tree, np.zeros((), q.dtype), q))
+    deep = below(evaluate_at_state(_gaps, tree, np.zeros((), q.dtype), q))
     if not deep:
         return tree, q, v, []
     if start == "as it is":
-        why = f"as it is, by {_shown(deep)}: simulate(contact='steps', start_tolerance=inf) starts there"
+        why = f"as it is, by {_format_largest(deep)}: simulate(contact='steps', start_tolerance=inf) starts there"
         return tree, q, v, [Feature("start beyond a gap", tuple(deep), why=why)]
     nearest, gaps, constant = _nearest(tree, np.asarray(q))
     left, stuck = below(gaps), {name for name, still in zip(names, constant, strict=True) if still}
@@ -155,16 +155,16 @@ def cleared(
         of_lost = Feature(
             "contact", tuple(x.name for x in lost), "ignored", "no motion changes their overlap"
         )
-        tree, q, v, features = cleared(with_contacts(tree, kept), q, v, start)
+        tree, q, v, features = resolve_start_penetration(with_contacts(tree, kept), q, v, start)
         return tree, q, v, [of_lost, *features]
     if left:
         raise InputError(
-            f"the start is beyond {_shown(deep)}, and no posture near it is not: at best it is beyond {_shown(left)}. "
-            "Give another keyframe, choose what touches by contact=[...], or start='as it is'."
+            f"the start is beyond {_format_largest(deep)}, and no posture near it is not: at best it is beyond "
+            f"{_format_largest(left)}. Give another keyframe, choose what touches by contact=[...], or start='as it is'."
         )
     moves = zip(tree.labels, nearest - np.asarray(q), strict=True)
-    moved = _shown({label: x for label, x in moves if abs(x) > clear})
-    why = f"by {_shown(deep)}; the nearest posture that is not moves {moved}"
+    moved = _format_largest({label: x for label, x in moves if abs(x) > clear})
+    why = f"by {_format_largest(deep)}; the nearest posture that is not moves {moved}"
     q = as_jax(nearest)
     if bilateral(tree.constraints):
         q, v = project(without_contacts(tree), 0.0, q, v)

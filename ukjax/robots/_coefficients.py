@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._misc._arguments import real_array
-from .._misc._errors import InputError, shown
+from .._misc._errors import InputError, format_value
 from .._misc._names import unknown_name
 
 _USUAL = (0.02, 1.0)  # MuJoCo's solref where a file gives none
@@ -50,7 +50,7 @@ def coefficients(what: str, value: Any, most: float) -> Coefficients:
         number = np.asarray(real_array(f"a value of {what}", x))
         if number.ndim or not 0 <= number <= most:
             upto = "at least 0" if np.isinf(most) else f"from 0 to {most:g}"
-            raise InputError(f"a value of {what} must be one number, {upto}, got {shown(x)}.")
+            raise InputError(f"a value of {what} must be one number, {upto}, got {format_value(x)}.")
         return float(number)
 
     if value is None:
@@ -61,7 +61,7 @@ def coefficients(what: str, value: Any, most: float) -> Coefficients:
     for key, x in value.items():
         names = (key,) if isinstance(key, str) else key
         if not (isinstance(names, tuple) and len(names) in (1, 2) and all(isinstance(n, str) for n in names)):
-            raise InputError(f"{such}, got the name {shown(key)}.")
+            raise InputError(f"{such}, got the name {format_value(key)}.")
         by_name[frozenset(names)] = checked(x)
     return Coefficients(None, by_name)
 

@@ -14,7 +14,7 @@ from ._parts import FeatureParts
 from ._paths import Path
 from ._reference import Reference
 from ._rows import RefusedError, Row, features
-from ._targets import crank, on_joint, on_sites
+from ._targets import crank, find_joint_terms, make_site_transmission
 from ._transmissions import AbstractTransmission, PathTransmission
 
 
@@ -31,7 +31,7 @@ def _kind(enum: Any, value: int, prefix: str) -> str:
     return enum(int(value)).name.removeprefix(prefix).lower()
 
 
-def _checked(at: Reference, i: int) -> None:
+def _check_supported(at: Reference, i: int) -> None:
     """Raises `RefusedError` for laws that are not supported."""
     model = at.model
     gain = _kind(mujoco().mjtGain, model.actuator_gaintype[i], "mjGAIN_")
@@ -57,7 +57,7 @@ def _add(
     model, kinds = at.model, mujoco().mjtTrn
     kind, target = int(model.actuator_trntype[i]), int(model.actuator_trnid[i][0])
     if kind in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT):
-        own = on_joint(at, i, gear)
+        own = find_joint_terms(at, i, gear)
     elif kind == kinds.mjTRN_TENDON and isinstance(lengths.get(target), Lengths):
         length: Any = lengths[target]
         terms = zip(
@@ -65,19 +65,21 @@ def _add(
         )
         own = [(q, v, float(gear[0] * c)) for q, v, c in terms], float(gear[0] * length.reference[0]), -1
     else:
-        found.transmissions.append(_on_bodies(at, i, kind, gear, lengths.get(target)))
+        found.transmissions.append(_make_transmission(at, i, kind, gear, lengths.get(target)))
         found.on_bodies.append(i)
         return
     found.on_coordinates.append(i)
     found.lengths.append(own)
 
 
-def _on_bodies(at: Reference, i: int, kind: int, gear: np.ndarray, length: Any) -> AbstractTransmission:
+def _make_transmission(
+    at: Reference, i: int, kind: int, gear: np.ndarray, length: Any
+) -> AbstractTransmission:
     kinds = mujoco().mjtTrn
     if kind == kinds.mjTRN_TENDON and isinstance(length, Path):
         return PathTransmission(length.bodies, length, jnp.asarray(float(gear[0])))
     if kind == kinds.mjTRN_SITE:
-        return on_sites(at, i, gear)
+        return make_site_transmission(at, i, gear)
     if kind == kinds.mjTRN_SLIDERCRANK:
         return crank(at, i, gear)
     raise RefusedError(
@@ -149,7 +151,7 @@ def _read(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[_Drives
             rows.append((kind, name, "off", off))
             continue
         try:
-            _checked(at, i)
+            _check_supported(at, i)
             _add(at, i, np.asarray(model.actuator_gear[_first(model, "out", i)], float), lengths, found)
         except RefusedError as why:
             rows.append((kind, name, "ignored", str(why)))

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import at_state
+from .._compiler import evaluate_at_state
 from .._misc._types import Coordinates, Time
 from .._system._constraint import Holonomic
 from ..mechanisms import TreeSystem
 from ..mechanisms._abstract_joint import AbstractJoint, set_ends
-from ..mechanisms._bodies import checked_array
+from ..mechanisms._bodies import check_array
 from ..mechanisms._placement import AnyPlacement, Placement, norm
-from ._lengths import Lengths, stacked
+from ._lengths import Lengths, stack_lengths
 from ._mujoco import mujoco
 from ._parts import FeatureParts
 from ._paths import Path
@@ -48,8 +48,8 @@ class Connect(AbstractJoint):
 
     def __init__(self, name: str, parent: str, child: str, parent_point: Any, point: Any):
         set_ends(self, name, parent, child)
-        self.parent_point = checked_array(f"the parent's point of '{name}'", parent_point, (3,))
-        self.point = checked_array(f"the point of '{name}'", point, (3,))
+        self.parent_point = check_array(f"the parent's point of '{name}'", parent_point, (3,))
+        self.point = check_array(f"the point of '{name}'", point, (3,))
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "3"]:
         parent, child = placements
@@ -93,10 +93,10 @@ class Weld(AbstractJoint):
         frame: Any,
     ):
         set_ends(self, name, parent, child)
-        self.parent_point = checked_array(f"the parent's point of '{name}'", parent_point, (3,))
-        self.point = checked_array(f"the point of '{name}'", point, (3,))
-        self.parent_frame = checked_array(f"the parent's frame of '{name}'", parent_frame, (3, 3))
-        self.frame = checked_array(f"the frame of '{name}'", frame, (3, 3))
+        self.parent_point = check_array(f"the parent's point of '{name}'", parent_point, (3,))
+        self.point = check_array(f"the point of '{name}'", point, (3,))
+        self.parent_frame = check_array(f"the parent's frame of '{name}'", parent_frame, (3, 3))
+        self.frame = check_array(f"the frame of '{name}'", frame, (3, 3))
 
     def is_half_turned(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
         """1 where the frames are half a turn apart, to rounding; else 0."""
@@ -128,7 +128,7 @@ def _half_turns(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
 def half_turned(tree: TreeSystem, q: Coordinates) -> tuple[str, ...]:
     """The names of welds whose frames are half a turn apart."""
     names = [x.name for x in tree.joints if isinstance(x, Weld)]
-    far = at_state(_half_turns, tree, np.zeros((), q.dtype), q) if names else ()
+    far = evaluate_at_state(_half_turns, tree, np.zeros((), q.dtype), q) if names else ()
     return tuple(name for name, x in zip(names, far, strict=True) if x)
 
 
@@ -153,7 +153,7 @@ class Tie(eqx.Module):
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, ""]:
         first, *second = self.lengths.change(q)
-        return _tied(first, second, self.coefficients.astype(q.dtype))
+        return _compute_tie_residual(first, second, self.coefficients.astype(q.dtype))
 
 
 @final
@@ -186,10 +186,10 @@ class PathTie(AbstractJoint):
         by_name = dict(zip(self.bodies, placements, strict=True))
         found = [path(*(by_name[name] for name in path.bodies)) for path in self.paths]
         first, *second = [x - x0 for x, x0 in zip(found, self.reference, strict=True)]
-        return _tied(first, second, self.coefficients)[None]
+        return _compute_tie_residual(first, second, self.coefficients)[None]
 
 
-def _tied(first: Array, second: Sequence[Array], coefficients: Float[Array, "5"]) -> Array:
+def _compute_tie_residual(first: Array, second: Sequence[Array], coefficients: Float[Array, "5"]) -> Array:
     return first - (polynomial(coefficients, second[0]) if second else coefficients[0])
 
 
@@ -232,7 +232,7 @@ def _tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]
     paths = [x for x in of if isinstance(x, Path)]
     linear = [x for x in of if isinstance(x, Lengths)]
     if not paths:
-        return Holonomic(Tie(stacked(linear), coefficients), name=name)
+        return Holonomic(Tie(stack_lengths(linear), coefficients), name=name)
     if linear:
         raise RefusedError("it ties a fixed to a spatial tendon")
     reference = jnp.asarray(np.array(model.tendon_length0[ends]))

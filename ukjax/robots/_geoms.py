@@ -10,8 +10,8 @@ from .._misc._names import unknown_name
 from .._system._labels import unique_names
 from ..mechanisms import GROUND, AbstractShape, Capsule, Contact, Cuboid, HalfSpace, Sphere
 from ..mechanisms._contact_pairs import PAIRS
-from ._chosen import Chosen
 from ._coefficients import is_usual, restitution_of
+from ._contact_selection import ContactSelection
 from ._mujoco import mujoco
 from ._parts import FeatureParts
 from ._reference import Reference
@@ -62,20 +62,20 @@ def _together(at: Reference, i: int, j: int) -> bool:
     return first == above[1] or second == above[0]
 
 
-def _mixed(model: Any, i: int, j: int) -> Touch:
+def _mix_coefficients(model: Any, i: int, j: int) -> Touch:
     """What MuJoCo makes of the coefficients of two geoms."""
     if model.geom_priority[i] != model.geom_priority[j]:
         k = i if model.geom_priority[i] > model.geom_priority[j] else j
         friction, condim, solref = model.geom_friction[k], model.geom_condim[k], model.geom_solref[k]
     else:
-        solref = _mixed_solref(model, i, j)
+        solref = _mix_solref(model, i, j)
         friction = np.maximum(model.geom_friction[i], model.geom_friction[j])
         condim = max(model.geom_condim[i], model.geom_condim[j])
     margin = model.geom_margin[i] + model.geom_margin[j] - model.geom_gap[i] - model.geom_gap[j]
     return Touch((i, j), friction[[0, 0]], int(condim), float(margin), np.array(solref))
 
 
-def _mixed_solref(model: Any, i: int, j: int) -> np.ndarray:
+def _mix_solref(model: Any, i: int, j: int) -> np.ndarray:
     first, second = model.geom_solref[i], model.geom_solref[j]
     if first[0] <= 0 or second[0] <= 0:
         return np.minimum(first, second)
@@ -108,7 +108,7 @@ def touching(at: Reference) -> Iterator[Touch]:
             bodies = tuple(sorted((int(model.geom_bodyid[i]), int(model.geom_bodyid[j]))))
             fits = (kind[i] & affinity[j]) | (kind[j] & affinity[i])
             if fits and bodies not in excluded and (i, j) not in given and not _together(at, i, j):
-                yield _mixed(model, i, j)
+                yield _mix_coefficients(model, i, j)
 
 
 def _kind(at: Reference, geom: int) -> str:
@@ -129,14 +129,14 @@ def shape_of(at: Reference, geom: int) -> AbstractShape | None:
     return Cuboid(body, centre, 2 * size, axes) if kind == "box" else None
 
 
-def _offered(first: AbstractShape | None, second: AbstractShape | None) -> bool:
+def _is_offered(first: AbstractShape | None, second: AbstractShape | None) -> bool:
     if first is None or second is None:
         return False
     a, b = sorted((first, second), key=lambda x: x.order)
     return (type(a), type(b)) in PAIRS
 
 
-def contacts(at: Reference, chosen: Chosen) -> FeatureParts:
+def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The contacts of geoms, with a ground that stands still and with each other."""
     names, found, rows, asked = geom_names(at), list[Contact](), list[Row](), set[frozenset[str]]()
     for touch in touching(at):
@@ -151,7 +151,7 @@ def contacts(at: Reference, chosen: Chosen) -> FeatureParts:
             rows += chosen.left_out(feature, [name], word)
             continue
         first, second = shape_of(at, i), shape_of(at, j)
-        if not _offered(first, second):
+        if not _is_offered(first, second):
             rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
             continue
         called = (names[i], bodies[0]), (names[j], bodies[1])
@@ -189,7 +189,9 @@ def _exclusions(at: Reference) -> list[Feature]:
     return [Feature("contact exclusion", tuple(named(i) for i in range(at.model.nexclude)), moves=False)]
 
 
-def _require_asked(at: Reference, chosen: Chosen, names: tuple[str, ...], asked: set[frozenset[str]]) -> None:
+def _require_asked(
+    at: Reference, chosen: ContactSelection, names: tuple[str, ...], asked: set[frozenset[str]]
+) -> None:
     """Raises `InputError` for pairs that were asked for and do not touch."""
     for pair in chosen.pairs - asked:
         known = [*names, *at.names.bodies]

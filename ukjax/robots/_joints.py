@@ -17,7 +17,7 @@ from ..mechanisms import (
     Revolute,
     Spherical,
 )
-from ._reference import Reference, cleaned, kind_of
+from ._reference import Reference, kind_of, remove_rounding
 
 
 @final
@@ -48,13 +48,13 @@ class SeveralJoints(AbstractJoint):
 
 
 def _axis(direction: np.ndarray) -> np.ndarray:
-    axis = cleaned(direction)
+    axis = remove_rounding(direction)
     return np.sign(axis) if np.count_nonzero(axis) == 1 else axis
 
 
 def _joint(at: Reference, i: int, ends: tuple[str, str]) -> AbstractJoint:
     """Joint i of MuJoCo between two bodies of the tree."""
-    kind, name, point = kind_of(at.model, i), at.names.joints[i], cleaned(at.data.xanchor[i])
+    kind, name, point = kind_of(at.model, i), at.names.joints[i], remove_rounding(at.data.xanchor[i])
     if kind == "free":
         return Free(name, *ends, point)
     if kind == "ball":

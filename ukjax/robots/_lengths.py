@@ -76,7 +76,7 @@ class Lengths(eqx.Module):
         return self.reference.astype(q.dtype) + self.change(q)
 
 
-def stacked(several: Sequence[Lengths]) -> Lengths:
+def stack_lengths(several: Sequence[Lengths]) -> Lengths:
     """Several as one."""
     terms = [
         list(zip((None if i < 0 else i for i in q), v, c.tolist(), strict=True))

@@ -12,8 +12,8 @@ from .._system._unilateral import DryFriction
 from ..mechanisms import JointFriction, Limit
 from ..mechanisms._abstract_length import AbstractLength
 from ..mechanisms._placement import AnyPlacement, Twist, rate_of
-from ._chosen import Chosen
 from ._coefficients import is_usual, restitution_of
+from ._contact_selection import ContactSelection
 from ._geoms import UNUSED_SOLREF, rigid_words
 from ._joints import kinds
 from ._lengths import Lengths
@@ -64,7 +64,9 @@ class TendonLength(AbstractLength):
         return rate_of(of, placements, twists) if isinstance(of, Path) else of.rate(v)[0]
 
 
-def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | Path]) -> FeatureParts:
+def tendon_stops(
+    at: Reference, chosen: ContactSelection, lengths: Mapping[int, Lengths | Path]
+) -> FeatureParts:
     """The limits of tendons as stops, and their dry friction."""
     model, found, rows = at.model, list[Limit | JointFriction](), list[Row]()
     limited = np.array(model.tendon_limited, bool) & (not at.disabled("LIMIT"))
@@ -101,7 +103,7 @@ def _stops(of: str | TendonLength, low: float, high: float, e: float) -> list[Li
     return [] if lower is upper is None else [Limit(of, lower, upper, restitution=e)]
 
 
-def _restitution(chosen: Chosen, name: str, solref: np.ndarray) -> tuple[float, list[Row]]:
+def _restitution(chosen: ContactSelection, name: str, solref: np.ndarray) -> tuple[float, list[Row]]:
     """That of a stop, and what is to be said of its solref."""
     given = chosen.restitution.of((name,))
     if given is not None:
@@ -119,11 +121,11 @@ def _turns(at: Reference, tendon: int) -> bool:
     return all(kind_of(model, int(model.wrap_objid[k])) == "hinge" for k in places)
 
 
-def _named(at: Reference, has: np.ndarray) -> tuple[str, ...]:
+def _name_joints(at: Reference, has: np.ndarray) -> tuple[str, ...]:
     return tuple(at.names.joints[i] for i in np.flatnonzero(has))
 
 
-def limits(at: Reference, chosen: Chosen) -> FeatureParts:
+def limits(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The limits of joints as stops, from the reference posture."""
     model, of_kind, found, rows = at.model, kinds(at), [], list[Row]()
     limited = np.array(model.jnt_limited, bool) & (not at.disabled("LIMIT"))
@@ -132,14 +134,14 @@ def limits(at: Reference, chosen: Chosen) -> FeatureParts:
     features = [
         Feature(
             "limit of a ball among several joints",
-            _named(at, several),
+            _name_joints(at, several),
             "ignored",
             "it has no joint of its own",
         )
     ]
     limited &= ~several
     if not chosen.has("limits"):
-        left = chosen.left_out("joint limit", _named(at, limited), "limits")
+        left = chosen.left_out("joint limit", _name_joints(at, limited), "limits")
         return FeatureParts(features=(*as_features(left), *features))
     for i in np.flatnonzero(limited).tolist():
         low, high = (float(x) for x in model.jnt_range[i])
@@ -147,7 +149,7 @@ def limits(at: Reference, chosen: Chosen) -> FeatureParts:
         e, of_stop = _restitution(chosen, name := at.names.joints[i], model.jnt_solref[i])
         found += _stops(name, -np.inf if balls[i] else low - start, high - start, e)
         rows += [("joint limit", name, "used", rigid_words("rigid stops", e)), *of_stop]
-    margins = _named(at, limited & (np.array(model.jnt_margin) > 0))
+    margins = _name_joints(at, limited & (np.array(model.jnt_margin) > 0))
     features += [
         *as_features(rows),
         Feature("margin of a limit", margins, "ignored", "stops are where the range ends"),
@@ -155,7 +157,7 @@ def limits(at: Reference, chosen: Chosen) -> FeatureParts:
     return FeatureParts(contacts=tuple(found), features=tuple(features))
 
 
-def frictions(at: Reference, chosen: Chosen) -> FeatureParts:
+def frictions(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The dry friction of joints."""
     model = at.model
     loss = np.zeros(model.nv) if at.disabled("FRICTIONLOSS") else np.array(model.dof_frictionloss)

@@ -15,8 +15,8 @@ from ..mechanisms import GROUND, Gravity, TreeSystem, tree
 from ..mechanisms._postures import with_unit_quaternions
 from ._actuators import ActuatorInputs, inputs_of
 from ._bodies import bodies, frames, require_unique_motion
-from ._chosen import chosen
-from ._clear import Start, cleared
+from ._clear import Start, resolve_start_penetration
+from ._contact_selection import read_contact_selection
 from ._drives import actuators
 from ._equalities import equalities, half_turned
 from ._geoms import contacts, geom_names
@@ -31,7 +31,7 @@ from ._shapes import visuals
 from ._source import read
 from ._state import Conversion, conversion, state_of
 from ._tendons import tendon_lengths, tendons
-from ._unused import unused
+from ._unsupported_features import list_unmodelled
 
 
 def load(
@@ -80,7 +80,7 @@ def load(
     **Raises:** `InputError` for what is no robot, with `strict` for what is not modelled, and where no posture near the
     start is clear, with the depth of each contact by its geoms; `MissingExtraError` without `mujoco`.
     """
-    wanted = chosen(contact, restitution, friction)
+    wanted = read_contact_selection(contact, restitution, friction)
     one_of("start", start, get_args(Start))
     for option, value in (("strict", strict), ("merge_fixed", merge_fixed), ("free_base", free_base)):
         flag(option, value)
@@ -105,7 +105,7 @@ def load(
     ]
     rotors, of_rotors = armature(at)
     of_parts = (x for part in parts for x in part.features)
-    features = [*_moving(at), *of_rotors, *of_parts, *unused(at, key), *read_in.features]
+    features = [*_moving(at), *of_rotors, *of_parts, *list_unmodelled(at, key), *read_in.features]
     mechanism = tree(
         bodies(at),
         joints(at),
@@ -181,7 +181,7 @@ def _problem(
     if mechanism.constraints:
         q0, v0 = project_known(Projection(), mechanism, as_jax(0.0), q0, v0, tolerance_of(q0.dtype))
         q0 = as_jax(with_unit_quaternions(mechanism, q0))
-    mechanism, q0, v0, of_start = cleared(mechanism, q0, v0, start)
+    mechanism, q0, v0, of_start = resolve_start_penetration(mechanism, q0, v0, start)
     why = "closed one of the two ways round; MuJoCo holds it so, as its force vanishes there"
     of_start.append(Feature("weld half a turn apart at the start", around, "approximated", why))
     own = {

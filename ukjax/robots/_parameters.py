@@ -28,7 +28,7 @@ from ..mechanisms import (
     Limit,
     TreeSystem,
 )
-from ..mechanisms._bodies import checked_array, checked_positive, checked_size
+from ..mechanisms._bodies import check_array, check_nonnegative, check_positive_scalar
 from ._actuators import Actuators, BodyActuator
 from ._clear import with_contacts
 from ._equalities import Connect
@@ -70,7 +70,7 @@ def _numbers(of: TreeSystem) -> dict[str, int]:
     return {body.name: i for i, body in enumerate(of.bodies)}
 
 
-def _of_bodies(
+def _make_body_kind(
     field: str, seen: Callable[[Body, Axes], Array], made: Callable[[Body, Axes, Array], Array]
 ) -> _Kind:
     """A number of each body, which `seen` tells from a field and `made` turns into it."""
@@ -82,7 +82,7 @@ def _of_bodies(
         places = [_numbers(tree)[name] for name in values]
         bodies: Any = tree.bodies
         made_of = [made(bodies[i], axes, x) for i, x in zip(places, values.values(), strict=True)]
-        tree = _compensated(
+        tree = _update_compensation(
             tree, {n: (bodies[i], m) for n, i, m in zip(values, places, made_of, strict=True)}, field
         )
         return eqx.tree_at(lambda x: [getattr(x.mechanism.bodies[i], field) for i in places], tree, made_of)
@@ -90,7 +90,9 @@ def _of_bodies(
     return _Kind(known, put)
 
 
-def _compensated(tree: TreeSystem, changed: Mapping[str, tuple[Body, Array]], field: str) -> TreeSystem:
+def _update_compensation(
+    tree: TreeSystem, changed: Mapping[str, tuple[Body, Array]], field: str
+) -> TreeSystem:
     """What compensates the weight of bodies follows their masses and centres."""
     for i, load in enumerate(tree.mechanism.loads):
         if not isinstance(load, GravityCompensation):
@@ -106,7 +108,7 @@ def _compensated(tree: TreeSystem, changed: Mapping[str, tuple[Body, Array]], fi
     return tree
 
 
-def _hinged(tree: TreeSystem) -> dict[str, AbstractJoint]:
+def _find_carrying_joints(tree: TreeSystem) -> dict[str, AbstractJoint]:
     """The joint that carries each body that moves against its parent, but for those that move freely."""
     carrying = {tree.joints[i].child: tree.joints[i] for i in tree.order.carrying}
     free = lambda x: isinstance(x, Free) or not x.freedoms(tree.bodies[_numbers(tree)[x.child]])
@@ -115,7 +117,7 @@ def _hinged(tree: TreeSystem) -> dict[str, AbstractJoint]:
 
 def _positions(tree: TreeSystem, axes: Axes) -> Values:
     offsets, found = tree.mechanism.offsets, {}
-    for name, joint in _hinged(tree).items():
+    for name, joint in _find_carrying_joints(tree).items():
         apart = axes.origins[name] - axes.origins[joint.parent]
         more = 0.0 if offsets is None else offsets[_numbers(tree)[name]]
         found[name] = axes.turns[joint.parent].T @ (apart + more)
@@ -123,7 +125,7 @@ def _positions(tree: TreeSystem, axes: Axes) -> Values:
 
 
 def _put_off(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
-    offsets, joints = tree.mechanism.offsets, _hinged(tree)
+    offsets, joints = tree.mechanism.offsets, _find_carrying_joints(tree)
     found = jnp.zeros((len(tree.bodies), 3), tree.q0.dtype) if offsets is None else offsets
     for name, x in values.items():
         apart = axes.origins[name] - axes.origins[joints[name].parent]
@@ -143,7 +145,7 @@ def _anchors(tree: TreeSystem, axes: Axes) -> Values:
     }
 
 
-def _anchored(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+def _set_anchors(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
     for name, (first, second) in values.items():
         i, old = _connects(tree)[name]
         made = lambda body, x: axes.origins[body] + axes.turns[body] @ x
@@ -179,7 +181,7 @@ def _dampings(tree: TreeSystem, _: Axes) -> Values:
     return {name: own.get(v[0], jnp.zeros((), tree.q0.dtype)) for name, v in _velocities(tree).items()}
 
 
-def _damped(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
+def _set_dampings(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
     places = [k for name in values for k in _velocities(tree)[name]]
     i, old = _load(tree, JointDamping) or (len(tree.on_coordinates), None)
     if old is None:
@@ -201,7 +203,7 @@ def _stiffnesses(tree: TreeSystem, _: Axes) -> Values:
     return {name: own[v[0]] for name, v in _velocities(tree).items() if v[0] in own}
 
 
-def _stiffened(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
+def _set_stiffnesses(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
     i, old = _load(tree, JointSprings)  # pyright: ignore[reportGeneralTypeIssues]
     stiffness = old.stiffness
     for name, x in values.items():
@@ -217,7 +219,7 @@ def _armatures(tree: TreeSystem, _: Axes) -> Values:
     return {name: _rotors(tree)[v[0]] for name, v in _velocities(tree).items()}
 
 
-def _armed(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
+def _set_armatures(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
     rotors = _rotors(tree)
     for name, x in values.items():
         for k in _velocities(tree)[name]:
@@ -225,7 +227,7 @@ def _armed(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
     return dataclasses.replace(tree, armature=rotors)
 
 
-def _of_contacts(kinds: tuple[type, ...], field: str) -> _Kind:
+def _make_contact_kind(kinds: tuple[type, ...], field: str) -> _Kind:
     """A number of contacts, or of these and of stops, by their names."""
 
     def known(tree: TreeSystem, _: Axes) -> Values:
@@ -262,7 +264,7 @@ def _limits(tree: TreeSystem, axes: Axes) -> Values:
     return found
 
 
-def _limited(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+def _set_limits(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
     def changed(x: Any) -> Any:
         if not (isinstance(x, Limit) and x.name in values):
             return x
@@ -299,7 +301,7 @@ def _losses(tree: TreeSystem, _: Axes) -> Values:
     return found
 
 
-def _rubbed(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+def _set_losses(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
     if own := _joint_friction(tree):
         i, old = own
         of_joints = {k: name for name, v in _velocities(tree).items() for k in v}
@@ -307,7 +309,7 @@ def _rubbed(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
         given = (values.get(of_joints[k]) for k in places)
         limit = jnp.stack([old if new is None else new for old, new in zip(old.limit, given, strict=True)])
         tree = eqx.tree_at(lambda x: x.further[i].limit, tree, limit)
-    return _of_contacts((JointFriction,), "limit").put(tree, axes, values)
+    return _make_contact_kind((JointFriction,), "limit").put(tree, axes, values)
 
 
 def _drives(tree: TreeSystem, axes: Axes) -> dict[str, tuple[Callable[[TreeSystem], Any], int]]:
@@ -323,7 +325,7 @@ def _drives(tree: TreeSystem, axes: Axes) -> dict[str, tuple[Callable[[TreeSyste
     return found
 
 
-def _of_drives(field: str) -> _Kind:
+def _make_drive_kind(field: str) -> _Kind:
     """Three numbers of each actuator."""
 
     def known(tree: TreeSystem, axes: Axes) -> Values:
@@ -350,7 +352,7 @@ def _gears(tree: TreeSystem, axes: Axes) -> Values:
     return found
 
 
-def _geared(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+def _set_gears(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
     for name, x in values.items():
         at, n = _drives(tree, axes)[name]
         load = at(tree)
@@ -368,35 +370,35 @@ def _geared(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
     return tree
 
 
-def _turned(body: Body, axes: Axes, x: Array) -> Array:
+def _rotate_inertia(body: Body, axes: Axes, x: Array) -> Array:
     R = axes.turns[body.name]
     return R @ x @ R.T
 
 
 _KINDS = {
-    "mass": _of_bodies("mass", lambda body, _: body.mass, lambda body, _, x: x),
-    "centre": _of_bodies(
+    "mass": _make_body_kind("mass", lambda body, _: body.mass, lambda body, _, x: x),
+    "centre": _make_body_kind(
         "centre",
         lambda body, axes: axes.turns[body.name].T @ (body.centre - axes.origins[body.name]),
         lambda body, axes, x: axes.origins[body.name] + axes.turns[body.name] @ x,
     ),
-    "inertia": _of_bodies(
+    "inertia": _make_body_kind(
         "inertia",
         lambda body, axes: axes.turns[body.name].T @ body.inertia @ axes.turns[body.name],
-        _turned,
+        _rotate_inertia,
     ),
     "position": _Kind(_positions, _put_off),
-    "anchor": _Kind(_anchors, _anchored),
-    "damping": _Kind(_dampings, _damped),
-    "stiffness": _Kind(_stiffnesses, _stiffened),
-    "armature": _Kind(_armatures, _armed),
-    "friction": _of_contacts((Contact,), "friction"),
-    "restitution": _of_contacts((Contact, Limit), "restitution"),
-    "frictionloss": _Kind(_losses, _rubbed),
-    "limit": _Kind(_limits, _limited),
-    "gain": _of_drives("gain"),
-    "bias": _of_drives("bias"),
-    "gear": _Kind(_gears, _geared),
+    "anchor": _Kind(_anchors, _set_anchors),
+    "damping": _Kind(_dampings, _set_dampings),
+    "stiffness": _Kind(_stiffnesses, _set_stiffnesses),
+    "armature": _Kind(_armatures, _set_armatures),
+    "friction": _make_contact_kind((Contact,), "friction"),
+    "restitution": _make_contact_kind((Contact, Limit), "restitution"),
+    "frictionloss": _Kind(_losses, _set_losses),
+    "limit": _Kind(_limits, _set_limits),
+    "gain": _make_drive_kind("gain"),
+    "bias": _make_drive_kind("bias"),
+    "gear": _Kind(_gears, _set_gears),
 }
 _POSITIVE, _NOT_NEGATIVE = ("mass",), ("armature", "friction", "frictionloss", "restitution")
 _MOVES = ("position", "anchor")  # what opens closed loops
@@ -420,27 +422,27 @@ def with_parameters(
         if not isinstance(given, Mapping):
             raise InputError(f"{kind} must map names to values, such as {{'upper': 1.0}}, got {given!r}.")
         known = _KINDS[kind].known(tree, axes)
-        values = {name: _checked(kind, name, x, known) for name, x in given.items()}
+        values = {name: _check_number(kind, name, x, known) for name, x in given.items()}
         tree = _KINDS[kind].put(tree, axes, values) if values else tree
     return tree, any(changes.get(kind) for kind in _MOVES)
 
 
-def _checked(kind: str, name: str, value: Numbers, known: Values) -> Array:
+def _check_number(kind: str, name: str, value: Numbers, known: Values) -> Array:
     if not known:
         raise InputError(f"this robot has no {kind} to set.")
     if name not in known:
         raise unknown_name(f"name of a {kind}:", name, known)
     what = f"the {kind} of '{name}'"
     if kind in _POSITIVE:
-        return checked_positive(what, value)
+        return check_positive_scalar(what, value)
     if kind == "restitution" and fails(lambda x: x <= 1, value):
         raise InputError(f"{what} must be at most 1, got {value}.")
     if kind == "limit":
-        return _checked_ends(what, value, known[name])
-    return (checked_size if kind in _NOT_NEGATIVE else checked_array)(what, value, known[name].shape)
+        return _check_range(what, value, known[name])
+    return (check_nonnegative if kind in _NOT_NEGATIVE else check_array)(what, value, known[name].shape)
 
 
-def _checked_ends(what: str, value: Numbers, known: Array) -> Array:
+def _check_range(what: str, value: Numbers, known: Array) -> Array:
     """A range, without an end where it has none."""
     array = real_array(what, value)
     if array.shape != (2,) or fails(lambda x: np.all((x == np.asarray(known)) | np.isfinite(x)), value):

@@ -47,25 +47,25 @@ class Reference(NamedTuple):
 
     def rotation(self, body: int) -> np.ndarray:
         """The axes of a body in the reference posture, as columns (3, 3)."""
-        return cleaned(self.data.xmat[body].reshape(3, 3))
+        return remove_rounding(self.data.xmat[body].reshape(3, 3))
 
     def point(self, body: int, local: Any = (0.0, 0.0, 0.0)) -> tuple[str, np.ndarray]:
         """What carries a point of a body, and where the point is in the reference posture [m]."""
         place = self.data.xpos[body] + self.data.xmat[body].reshape(3, 3) @ np.asarray(local)
-        return self.carriers[body], cleaned(place)
+        return self.carriers[body], remove_rounding(place)
 
     def site(self, site: int) -> tuple[str, np.ndarray, np.ndarray]:
         """What carries a site, where it is in the reference posture [m], and its axes there as columns."""
         body = int(self.model.site_bodyid[site])
-        axes = cleaned(self.data.site_xmat[site].reshape(3, 3))
-        return self.carriers[body], cleaned(self.data.site_xpos[site]), axes
+        axes = remove_rounding(self.data.site_xmat[site].reshape(3, 3))
+        return self.carriers[body], remove_rounding(self.data.site_xpos[site]), axes
 
     def disabled(self, flag: str) -> bool:
         """Whether the file turns something off, such as `"GRAVITY"`."""
         return bool(self.model.opt.disableflags & getattr(mujoco().mjtDisableBit, f"mjDSBL_{flag}", 0))
 
 
-def cleaned(x: np.ndarray, size: float = 1.0) -> np.ndarray:
+def remove_rounding(x: np.ndarray, size: float = 1.0) -> np.ndarray:
     """Numbers without rounding about zero."""
     return np.where(np.abs(x) < _ROUNDING * size, 0.0, x)
 

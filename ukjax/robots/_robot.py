@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import acceleration_at, at_state
+from .._compiler import acceleration_at, evaluate_at_state
 from .._formula._acceleration import UdwadiaKalaba
 from .._misc._arguments import real_array, real_values
 from .._misc._errors import InputError
@@ -53,7 +53,7 @@ class Frames(eqx.Module):
         t = real_array("t", t).astype(q.dtype)
         if is_traced((self, t, q)):
             return _places(self, t, q)
-        found = at_state(_places, self, t, q)
+        found = evaluate_at_state(_places, self, t, q)
         return {name: as_jax(found[name]) for name in self.places}
 
 

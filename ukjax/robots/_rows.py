@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ._reference import Reference, cleaned
+from ._reference import Reference, remove_rounding
 from ._report import Feature
 
 Row = tuple[str, str, str, str]
@@ -33,4 +33,4 @@ def frame_of(at: Reference, kind: str, number: int) -> tuple[str, np.ndarray, np
     if kind == "body":
         return (*at.point(number), at.rotation(number))
     point, axes = at.data.geom_xpos[number], at.data.geom_xmat[number].reshape(3, 3)
-    return at.carriers[at.model.geom_bodyid[number]], cleaned(point), cleaned(axes)
+    return at.carriers[at.model.geom_bodyid[number]], remove_rounding(point), remove_rounding(axes)

@@ -4,8 +4,8 @@ import numpy as np
 
 from ..mechanisms import Visual
 from ._mujoco import mujoco
-from ._reference import Reference, cleaned
-from ._urdf_looks import Look, shown
+from ._reference import Reference, remove_rounding
+from ._urdf_looks import Look, make_visuals
 
 _SHOWN = 3  # MuJoCo's viewer shows the groups 0, 1 and 2; files put what only collides into others
 _GREY = (
@@ -54,7 +54,7 @@ def visuals(at: Reference, looks: tuple[Look, ...]) -> list[Visual]:
     """The geoms of the file, where MuJoCo's viewer would show them; planes and height fields are left out. Bodies that
     have visual elements are shown as these say.
     """
-    found = shown(at, looks)
+    found = make_visuals(at, looks)
     told = {visual.body for visual in found}
     for geom in _visible(at):
         if at.carriers[at.model.geom_bodyid[geom]] in told:
@@ -62,6 +62,6 @@ def visuals(at: Reference, looks: tuple[Look, ...]) -> list[Visual]:
         shape = _shape(at, geom)
         if shape is not None:
             body, rotation = int(at.model.geom_bodyid[geom]), at.data.geom_xmat[geom].reshape(3, 3)
-            placed = {"position": at.data.geom_xpos[geom], "rotation": cleaned(rotation)}
+            placed = {"position": at.data.geom_xpos[geom], "rotation": remove_rounding(rotation)}
             found.append(Visual(at.carriers[body], **placed, colour=_colour(at, geom), **shape))  # pyright: ignore[reportArgumentType]
     return found

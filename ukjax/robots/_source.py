@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._misc._arguments import require_instance
-from .._misc._errors import InputError, shown
-from ._missing import without_missing
+from .._misc._errors import InputError, format_value
+from ._missing_meshes import without_missing
 from ._mujoco import mujoco
 from ._report import Feature
 from ._urdf import urdf, with_mimics
@@ -50,7 +50,7 @@ def read(source: Any, free_base: bool) -> Source:
             )
         return Source(source, "a compiled model", "robot", ())
     if isinstance(source, mujoco().MjSpec):
-        return _compiled(source.copy(), "a specification", free_base, [])
+        return _compile_spec(source.copy(), "a specification", free_base, [])
     text = isinstance(source, str) and source.lstrip().startswith("<")
     title = "a text" if text else str(source)
     path = None if text else _file(Path(source))
@@ -66,19 +66,19 @@ def read(source: Any, free_base: bool) -> Source:
         given = urdf(root, Path() if path is None else path.parent.resolve())
         spec = _said(title, mujoco().MjSpec.from_string, given.text)
         if spec.body(given.root) is None:  # before 4.0 the root link is the world, and loses its inertia
-            spec = _said(title, mujoco().MjSpec.from_string, _on_a_world(root, given.root))
+            spec = _said(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
         with_mimics(spec, given)
-        return _compiled(spec, title, free_base, list(given.features))._replace(looks=given.looks)
+        return _compile_spec(spec, title, free_base, list(given.features))._replace(looks=given.looks)
     from_file, from_text = mujoco().MjSpec.from_file, mujoco().MjSpec.from_string
     spec = _said(title, from_text, source) if path is None else _said(title, from_file, str(path))
-    return _compiled(spec, title, free_base, features)
+    return _compile_spec(spec, title, free_base, features)
 
 
 def _file(path: Path) -> Path:
     try:
         found = path.is_file()
     except (OSError, ValueError) as error:  # a name too long, a zero in it
-        raise InputError(f"{shown(str(path))} is no path of a file: {error}") from error
+        raise InputError(f"{format_value(str(path))} is no path of a file: {error}") from error
     if path.is_dir():
         raise InputError(f"'{path}' is a folder; give the path of an MJCF or URDF file.")
     if not found:
@@ -94,7 +94,7 @@ def _said(title: str, function: Any, *arguments: Any) -> Any:
         raise InputError(f"MuJoCo cannot read {title}: {error}") from error
 
 
-def _on_a_world(robot: ET.Element, root: str) -> str:
+def _attach_to_world(robot: ET.Element, root: str) -> str:
     """The URDF with its root link fixed to a link more, which becomes the world."""
     ET.SubElement(robot, "link", name="root of the file")
     joint = ET.SubElement(robot, "joint", name="root of the file", type="fixed")
@@ -103,7 +103,7 @@ def _on_a_world(robot: ET.Element, root: str) -> str:
     return ET.tostring(robot, encoding="unicode")
 
 
-def _compiled(spec: Any, title: str, free_base: bool, features: list[Feature]) -> Source:
+def _compile_spec(spec: Any, title: str, free_base: bool, features: list[Feature]) -> Source:
     if free_base:
         _set_free(spec)
     features += without_missing(spec)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import at_states
+from .._compiler import evaluate_at_states
 from .._misc._lie import quaternion_product, rotation_matrix
 from .._misc._types import Coordinates, Velocities, as_jax
 from ._joints import kinds
@@ -91,14 +91,14 @@ def rotation_vector(p: Float[Array, "4"]) -> Float[Array, "3"]:
     return share * p[1:]
 
 
-def _converted(conversion: Conversion, qpos: Array, qvel: Array) -> tuple[Array, Array]:
+def _convert_state(conversion: Conversion, qpos: Array, qvel: Array) -> tuple[Array, Array]:
     return conversion.coordinates(qpos), conversion.velocities(qvel)
 
 
 def state_of(conversion: Conversion, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """q and v of a state that has values: nothing is compiled."""
     given = (np.array(x, conversion.qpos0.dtype)[None] for x in (qpos, qvel))
-    q, v = at_states(_converted, conversion, *given)
+    q, v = evaluate_at_states(_convert_state, conversion, *given)
     return q[0], v[0]
 
 

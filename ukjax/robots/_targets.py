@@ -20,7 +20,7 @@ def _servo(model: Any, i: int) -> bool:
     )
 
 
-def on_joint(at: Reference, i: int, gear: np.ndarray) -> tuple[list[Term], float, int]:
+def find_joint_terms(at: Reference, i: int, gear: np.ndarray) -> tuple[list[Term], float, int]:
     """The terms of its length, what it is in the reference posture, and where its quaternion starts, or -1."""
     model, joint = at.model, int(at.model.actuator_trnid[i][0])
     kind, kinds = int(model.jnt_type[joint]), mujoco().mjtJoint
@@ -42,14 +42,14 @@ def on_joint(at: Reference, i: int, gear: np.ndarray) -> tuple[list[Term], float
     )
 
 
-def _within(model: Any, body: int, ancestor: int) -> bool:
+def _is_carried_by(model: Any, body: int, ancestor: int) -> bool:
     """Whether a body is another, or is carried by it."""
     while body not in (0, ancestor):
         body = int(model.body_parentid[body])
     return body == ancestor
 
 
-def on_sites(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
+def make_site_transmission(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
     model = at.model
     site, other = (int(x) for x in model.actuator_trnid[i])
     carrier, point, frame = frame_of(at, "site", site)
@@ -57,7 +57,7 @@ def on_sites(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
         vectors = (jnp.asarray(frame @ x) for x in (gear[:3], gear[3:]))
         return SiteTransmission((carrier,), jnp.asarray(point), *vectors)
     origin_carrier, origin, axes = frame_of(at, "site", other)
-    if not _within(model, int(model.site_bodyid[site]), int(model.site_bodyid[other])):
+    if not _is_carried_by(model, int(model.site_bodyid[site]), int(model.site_bodyid[other])):
         raise RefusedError("its reference site is on another branch, so here it exerts no force")
     if np.any(gear[3:]) and _servo(model, i):
         raise RefusedError("it is a servo of a rotation, so here it exerts no force")

@@ -91,7 +91,7 @@ class SpatialTendon(AbstractLoad):
         return self.elastic.potential(self.path(*parts_of(self, placements)))
 
 
-def _fixed(at: Reference, places: range) -> Lengths:
+def _read_fixed_tendon(at: Reference, places: range) -> Lengths:
     model, terms, reference = at.model, [], 0.0
     for k in places:
         joint, coefficient = int(model.wrap_objid[k]), float(model.wrap_prm[k])
@@ -148,7 +148,7 @@ def tendon_lengths(at: Reference) -> tuple[dict[int, Lengths | Path], dict[int, 
         places = range(start, start + count)
         try:
             fixed = count and model.wrap_type[start] == mujoco().mjtWrap.mjWRAP_JOINT
-            found[i] = _fixed(at, places) if fixed else _spatial(at, places)
+            found[i] = _read_fixed_tendon(at, places) if fixed else _spatial(at, places)
         except RefusedError as why:
             refused[i] = str(why)
     return found, refused

@@ -39,7 +39,7 @@ def _meshes(element: ET.Element) -> list[ET.Element]:
     return list(element.iter("mesh"))
 
 
-def _found(name: str, folder: Path) -> Path | None:
+def _find_mesh(name: str, folder: Path) -> Path | None:
     """The file that a mesh's name means: `package://` packages are looked for in the folders above."""
     scheme, _, rest = name.rpartition("://")
     places = [folder / rest]
@@ -64,7 +64,7 @@ def _without_meshes(links: Iterable[ET.Element], folder: Path) -> Iterator[tuple
                     if kind == "collision":
                         yield kind, name
                 elif meshes:
-                    file = _found(str(meshes[0].get("filename")), folder)
+                    file = _find_mesh(str(meshes[0].get("filename")), folder)
                     if file is None:
                         link.remove(element)
                         yield "missing", name
@@ -138,7 +138,7 @@ def urdf(robot: ET.Element, folder: Path) -> Urdf:
     """
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
-    visuals = list(looks(robot, lambda name: _found(name, folder)))
+    visuals = list(looks(robot, lambda name: _find_mesh(name, folder)))
     lost = [("visual", x) for x in visuals if isinstance(x, str)]
     lost += _without_meshes(robot.findall("link"), folder)
     extension = robot.find("mujoco")

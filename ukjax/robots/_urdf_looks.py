@@ -12,7 +12,7 @@ import numpy as np
 
 from ..mechanisms import Visual
 from ._mujoco import mujoco
-from ._reference import Reference, cleaned
+from ._reference import Reference, remove_rounding
 
 
 class Look(NamedTuple):
@@ -35,7 +35,7 @@ def _numbers(element: ET.Element | None, key: str, default: str) -> np.ndarray:
     return np.array([float(x) for x in ((None if element is None else element.get(key)) or default).split()])
 
 
-def _turned(rpy: np.ndarray) -> np.ndarray:
+def _make_rpy_rotation(rpy: np.ndarray) -> np.ndarray:
     """The rotation by roll, pitch and yaw about fixed axes."""
     (a, b, c), (d, e, f) = np.cos(rpy), np.sin(rpy)
     x = np.array([[1, 0, 0], [0, a, -d], [0, d, a]])
@@ -98,10 +98,10 @@ def looks(robot: ET.Element, found: Callable[[str], Path | None]) -> Iterator[Lo
             origin = visual.find("origin")
             place, rpy = _numbers(origin, "xyz", "0 0 0"), _numbers(origin, "rpy", "0 0 0")
             rgba = None if colour is None else np.clip(_numbers(colour, "rgba", "0.5 0.5 0.5 1"), 0.0, 1.0)
-            yield Look(name, shape, place, _turned(rpy), rgba)
+            yield Look(name, shape, place, _make_rpy_rotation(rpy), rgba)
 
 
-def shown(at: Reference, given: tuple[Look, ...]) -> list[Visual]:
+def make_visuals(at: Reference, given: tuple[Look, ...]) -> list[Visual]:
     """Visual elements where their links are in the reference posture."""
     numbers, made = {at.model.body(i).name: i for i in range(at.model.nbody)}, []
     for look in given:
@@ -109,7 +109,7 @@ def shown(at: Reference, given: tuple[Look, ...]) -> list[Visual]:
         turn = at.data.xmat[body].reshape(3, 3)
         place = {
             "position": at.data.xpos[body] + turn @ look.position,
-            "rotation": cleaned(turn @ look.rotation),
+            "rotation": remove_rounding(turn @ look.rotation),
         }
         made.append(Visual(at.carriers[body], **place, colour=look.colour, **look.shape))
     return made

@@ -14,7 +14,7 @@ from ._run import BenchResult
 _FLOOR = 1e-16  # errors of exactly zero have no place on a log axis
 
 
-def _at_least_a_decade(axes: Any) -> None:
+def _widen_to_decade(axes: Any) -> None:
     """Room for a labelled tick on both axes, and labels at powers of ten only."""
     from matplotlib.ticker import NullFormatter
 
@@ -50,7 +50,7 @@ def work_precision(results: list[BenchResult], path: str | Path) -> None:
             axes.set_xlabel("wall time, compiled [s]")
             axes.set_ylabel(f"error of {result.quantity} [{result.unit}]", fontsize="small")
             axes.legend(fontsize="x-small")
-            _at_least_a_decade(axes)
+            _widen_to_decade(axes)
         for axes in panels[len(results) :]:
             axes.set_visible(False)
         if any(result.peers for result in results):

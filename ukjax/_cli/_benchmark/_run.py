@@ -101,15 +101,17 @@ def _without_kept_programs() -> Iterator[None]:
 
 
 @eqx.filter_jit
-def _compiled(problem: Problem, solver: dfx.AbstractSolver, tolerance: Array, t1: float) -> Trajectory:
+def _simulate_compiled(
+    problem: Problem, solver: dfx.AbstractSolver, tolerance: Array, t1: float
+) -> Trajectory:
     return simulate(problem, solver=solver, rtol=tolerance, atol=tolerance, t1=t1, ts=_TIMES)
 
 
-def _timed(case: Case, problem: Problem, tolerance: float) -> tuple[float, Trajectory]:
+def _time_run(case: Case, problem: Problem, tolerance: float) -> tuple[float, Trajectory]:
     """Seconds of one run, and the run."""
     solver, traced = case.solver(), jnp.asarray(tolerance)
     start = time.perf_counter()
-    trajectory = jax.block_until_ready(_compiled(problem, solver, traced, case.t1))
+    trajectory = jax.block_until_ready(_simulate_compiled(problem, solver, traced, case.t1))
     return time.perf_counter() - start, trajectory
 
 
@@ -136,11 +138,11 @@ def _figures(case: Case, trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
-def _expected(case: Case, problem: Problem) -> np.ndarray:
+def _compute_reference(case: Case, problem: Problem) -> np.ndarray:
     """The reference at the saved times, or of a problem without one its own run at a tighter tolerance."""
     expected = case.reference(np.linspace(float(problem.t0), case.t1, _TIMES))
     if np.isnan(expected).all():
-        return case.observe(problem, _timed(case, problem, _TIGHTEST)[1])
+        return case.observe(problem, _time_run(case, problem, _TIGHTEST)[1])
     return expected
 
 
@@ -151,13 +153,13 @@ def _measure(
     case = CASES[name] if isinstance(name, str) else case_of(name)
     problem = case.build()
     with _without_kept_programs():
-        cold, _ = _timed(case, problem, tolerances[0])
-    expected = _expected(case, problem)
+        cold, _ = _time_run(case, problem, tolerances[0])
+    expected = _compute_reference(case, problem)
     rows = []
     for tolerance in tolerances:  # a traced number: all tolerances share one program
-        _, trajectory = _timed(case, problem, tolerance)
+        _, trajectory = _time_run(case, problem, tolerance)
         optimize_now()
-        warm = statistics.median(_timed(case, problem, tolerance)[0] for _ in range(repeats))
+        warm = statistics.median(_time_run(case, problem, tolerance)[0] for _ in range(repeats))
         error, end_error = _errors(case, problem, trajectory, expected)
         row = {"rtol": tolerance, "error": error, "end_error": end_error, "warm": warm}
         rows.append(row | _figures(case, trajectory))
@@ -192,7 +194,9 @@ def _name(of: str | Problem) -> str:
     return of if isinstance(of, str) else of.name
 
 
-def _chosen(names: Iterable[str | Problem] | str | Problem | None, quick: bool) -> list[str | Problem]:
+def _choose_problems(
+    names: Iterable[str | Problem] | str | Problem | None, quick: bool
+) -> list[str | Problem]:
     names = [names] if isinstance(names, str | Problem) else [] if names is None else names
     names = all_of("names", names, (str, Problem), "'four_bars'")
     for name in names:
@@ -231,7 +235,7 @@ def bench(
     **Raises:** `InputError` for an unknown problem, a tolerance outside (0, 1), fewer than 3 repeats, and in single
     precision.
     """
-    chosen = _chosen(names, quick)
+    chosen = _choose_problems(names, quick)
     tolerances = tuple((QUICK_TOLERANCES if quick else TOLERANCES) if tolerances is None else tolerances)
     for tolerance in tolerances:
         require_between("tolerances", tolerance, 0, 1)

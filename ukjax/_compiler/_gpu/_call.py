@@ -30,7 +30,9 @@ define ptx_kernel void @trial(ptr %x, ptr %y, ptr %found) {
 }"""
 
 
-def _called(kernel: str, name: str, operands: Sequence[Array], shapes: Sequence[Any], threads: int) -> Any:
+def _launch_ptx(
+    kernel: str, name: str, operands: Sequence[Array], shapes: Sequence[Any], threads: int
+) -> Any:
     """What a kernel writes."""
     size = lambda x: np.int32(x)
     return jax.ffi.ffi_call(_TARGET, shapes)(
@@ -50,7 +52,7 @@ def kernels_run() -> bool:
     try:
         device = jax.local_devices(backend="cuda")[0]
         with jax.ensure_compile_time_eval(), jax.default_device(device):
-            found = jax.jit(lambda *given: _called(ptx(_TRIAL), "trial", given, shape, _THREADS))(
+            found = jax.jit(lambda *given: _launch_ptx(ptx(_TRIAL), "trial", given, shape, _THREADS))(
                 jnp.asarray(x), jnp.asarray(y)
             )
             return bool(np.array_equal(np.asarray(found[0]), x - y))
@@ -62,4 +64,4 @@ def call_kernel(kernel: str, operands: Sequence[Array], shapes: Sequence[Any], t
     """What a kernel writes."""
     # XLA keeps loaded kernels apart by where their text is, which it may forget; a name of its own tells each.
     name = f"{ENTRY}_{hashlib.sha256(kernel.encode()).hexdigest()[:16]}"
-    return _called(kernel.replace(f".entry {ENTRY}(", f".entry {name}("), name, operands, shapes, threads)
+    return _launch_ptx(kernel.replace(f".entry {ENTRY}(", f".entry {name}("), name, operands, shapes, threads)

@@ -97,7 +97,7 @@ class _Number:
         return self.w(f"bitcast double {self.name} to i64")
 
 
-def _of_bits(w: _Writer, bits: str) -> _Number:
+def _from_bits(w: _Writer, bits: str) -> _Number:
     return _Number(w, w(f"bitcast i64 {bits} to double"))
 
 
@@ -113,18 +113,18 @@ def _power_of_two(n: _Number) -> _Number:
     """2^n of a whole number from -1022 to 1023."""
     w = n.w
     whole = w.apply("add", "i64", w(f"fptosi double {n.name} to i64"), 1023)
-    return _of_bits(w, w.apply("shl", "i64", whole, 52))
+    return _from_bits(w, w.apply("shl", "i64", whole, 52))
 
 
-def _bounded(x: _Number, bound: float) -> _Number:
+def _clamp(x: _Number, bound: float) -> _Number:
     """x moved to between -bound and bound, where NaN goes too."""
     x = x.where(x.is_("olt", bound), bound)
     return x.where(x.is_("ogt", -bound), -bound)
 
 
-def _reduced(x: _Number) -> tuple[_Number, _Number]:
+def _reduce_argument(x: _Number) -> tuple[_Number, _Number]:
     """A whole number n and the rest r of x = n ln 2 + r."""
-    n = _bounded((x * (1 / math.log(2)) + 0.5).of("floor"), 1100.0)
+    n = _clamp((x * (1 / math.log(2)) + 0.5).of("floor"), 1100.0)
     return n, n.times_plus(-_LN2[1], n.times_plus(-_LN2[0], x))
 
 
@@ -136,7 +136,7 @@ def _less_one(r: _Number) -> _Number:
 
 def _exponential(x: _Number, further: _Number | None = None) -> _Number:
     """exp of x, or of x and a number that is small beside it."""
-    n, r = _reduced(x)
+    n, r = _reduce_argument(x)
     found = _less_one(r if further is None else r + further) + 1.0
     half = (n * 0.5).of("floor")
     found = found * _power_of_two(half) * _power_of_two(n - half)
@@ -149,7 +149,7 @@ def _exp(x: _Number) -> _Number:
 
 
 def _exp2(x: _Number) -> _Number:
-    n = _bounded((x + 0.5).of("floor"), 1100.0)
+    n = _clamp((x + 0.5).of("floor"), 1100.0)
     half = (n * 0.5).of("floor")
     found = (_less_one((x - n) * math.log(2)) + 1.0) * _power_of_two(half) * _power_of_two(n - half)
     found = found.where(x.is_("ult", 1024.0), math.inf)
@@ -157,27 +157,27 @@ def _exp2(x: _Number) -> _Number:
 
 
 def _expm1(x: _Number) -> _Number:
-    n, r = _reduced(_bounded(x, 100.0))
+    n, r = _reduce_argument(_clamp(x, 100.0))
     power = _power_of_two(n)
     found = power.times_plus(_less_one(r), power - 1.0)
     found = found.where(x.is_("olt", 40.0), _exponential(x))  # NaN too
     return found.where(x.is_("uge", -40.0), -1.0)
 
 
-def _parted(x: _Number) -> tuple[_Number, _Number]:
+def _split_exponent(x: _Number) -> tuple[_Number, _Number]:
     """An exponent k and m from sqrt(1/2) to sqrt(2), of a positive number x = 2^k m."""
     w = x.w
     tiny = x.is_("olt", 2.2250738585072014e-308)
     bits = (x * 2.0**54).where(tiny, x).bits()
     middle = int(np.float64(math.sqrt(0.5)).view(np.int64))
     k = w.apply("ashr", "i64", w.apply("sub", "i64", bits, middle), 52)
-    m = _of_bits(w, w.apply("sub", "i64", bits, w.apply("shl", "i64", k, 52)))
+    m = _from_bits(w, w.apply("sub", "i64", bits, w.apply("shl", "i64", k, 52)))
     exponent = _Number(w, w(f"sitofp i64 {k} to double"))
     return (exponent - 54.0).where(tiny, exponent), m
 
 
 def _log(x: _Number) -> _Number:
-    k, m = _parted(x)
+    k, m = _split_exponent(x)
     f = m - 1.0
     s = f / (f + 2.0)
     z, half = s * s, f * f * 0.5
@@ -197,7 +197,7 @@ def _sum(x: _Number, y: _Number) -> tuple[_Number, _Number]:
 
 def _long_log(x: _Number) -> tuple[_Number, _Number]:
     """log x of a positive number, as a sum of two."""
-    k, m = _parted(x)
+    k, m = _split_exponent(x)
     f, below = m - 1.0, m + 1.0
     s = f / below
     rest = ((-s).times_plus(below, f) - s * (m - (below - 1.0))) / below

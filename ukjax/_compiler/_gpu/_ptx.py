@@ -34,7 +34,7 @@ def writes_ptx() -> bool:
 _PASSES = "always_inliner", "global_opt", "sroa", "simplify_cfg", "instruction_combine", "simplify_cfg"
 
 
-def optimized(module: Any, machine: Any) -> None:
+def optimize_module(module: Any, machine: Any) -> None:
     """Has LLVM simplify a module."""
     binding = llvm()
     passes = binding.create_new_module_pass_manager()
@@ -44,7 +44,7 @@ def optimized(module: Any, machine: Any) -> None:
     passes.run(module, binding.create_pass_builder(machine, options))
 
 
-def for_target(text: str, triple: str, machine: Any) -> str:
+def with_target(text: str, triple: str, machine: Any) -> str:
     """A text with its target, which says how numbers in memory are aligned: to be there when it is read."""
     return f'target triple = "{triple}"\ntarget datalayout = "{machine.target_data}"\n{text}'
 
@@ -52,6 +52,6 @@ def for_target(text: str, triple: str, machine: Any) -> str:
 def ptx(text: str) -> str:
     """The PTX of a text."""
     machine = _target().create_target_machine(cpu=_CARD, features=_VERSION, opt=3)
-    module = llvm().parse_assembly(for_target(text, _TRIPLE, machine))
-    optimized(module, machine)
+    module = llvm().parse_assembly(with_target(text, _TRIPLE, machine))
+    optimize_module(module, machine)
     return machine.emit_assembly(module)

@@ -14,7 +14,7 @@ import numpy as np
 from ..._misc._errors import Untranslatable
 from ._ir import Builder, Node, Operand, is_number, zero
 from ._jaxprs import type_of
-from ._moves import MOVES, Scalars, filled
+from ._moves import MOVES, Scalars, fill_array
 
 LONG = 64
 """Entries of an array in memory above which an operation on it is a loop."""
@@ -126,17 +126,17 @@ Value = Any
 # --- arrays of scalars ------------------------------------------------------------------------------------------------
 
 
-def shaped(x: Any, shape: tuple[int, ...]) -> Scalars:
+def as_object_array(x: Any, shape: tuple[int, ...]) -> Scalars:
     """x as an array: NumPy hands out bare objects where a result has no axes."""
-    return np.broadcast_to(x, shape) if isinstance(x, np.ndarray) else filled((), [x])
+    return np.broadcast_to(x, shape) if isinstance(x, np.ndarray) else fill_array((), [x])
 
 
 def constants(values: Any) -> Scalars:
     """Numbers as an array of operands."""
     array = np.asarray(values)
     if array.size > 1 and not any(array.strides):
-        return np.broadcast_to(filled((), [array.flat[0].item()]), array.shape)
-    return filled(array.shape, array.reshape(-1).tolist())
+        return np.broadcast_to(fill_array((), [array.flat[0].item()]), array.shape)
+    return fill_array(array.shape, array.reshape(-1).tolist())
 
 
 def is_known(x: Value) -> bool:
@@ -151,7 +151,7 @@ def is_known(x: Value) -> bool:
 def unflatten(flat: Sequence[Operand], shapes: Sequence[tuple[int, ...]]) -> list[Scalars]:
     """Arrays of these shapes, with the operands of a list one after the other."""
     rest = iter(flat)
-    return [filled(shape, list(itertools.islice(rest, math.prod(shape)))) for shape in shapes]
+    return [fill_array(shape, list(itertools.islice(rest, math.prod(shape)))) for shape in shapes]
 
 
 def map_entries(function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
@@ -159,7 +159,7 @@ def map_entries(function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
     shape = np.broadcast_shapes(*(x.shape for x in arrays))
     apply: Any = np.frompyfunc(function, len(arrays), 1)
     with np.errstate(all="ignore"):  # NumPy would warn of constants that are infinite or no number
-        return shaped(apply(*arrays), shape)
+        return as_object_array(apply(*arrays), shape)
 
 
 # --- reading, writing -------------------------------------------------------------------------------------------------
@@ -265,12 +265,12 @@ def settle(b: Builder, x: Value) -> Value:
 def to_scalars(b: Builder, x: Value) -> Scalars:
     """An array as scalars."""
     if isinstance(x, Lazy):
-        return filled(x.shape, [read_entry(b, x, i) for i in range(x.size)])
+        return fill_array(x.shape, [read_entry(b, x, i) for i in range(x.size)])
     if not isinstance(x, Stored):
         return x
     if x.size > MATERIALIZED:
         raise Untranslatable(f"an array of {x.size:,} entries is too large to be written out as scalars")
-    return filled(x.shape, [b.load(x.node, i) for i in range(x.size)])
+    return fill_array(x.shape, [b.load(x.node, i) for i in range(x.size)])
 
 
 def to_memory(b: Builder, x: Value, t: str) -> Stored:
@@ -339,7 +339,7 @@ def compute_entries(
         rest, own = iter(values), []
         for x in given:
             mine = list(itertools.islice(rest, len(x.sources)))
-            own.append(filled((), [x.entry(mine) if x.entry else mine[0]]))
+            own.append(fill_array((), [x.entry(mine) if x.entry else mine[0]]))
         return rule(own).reshape(())[()]
 
     found = Lazy(aval.shape, type_of(aval), tuple(y for x in given for y in x.sources), entry)
@@ -439,7 +439,7 @@ def move_in_memory(b: Builder, e: Any, inputs: list[Value]) -> list[Value]:
         if places.size <= LONG:
             owner = np.searchsorted(starts, places, "right") - 1
             flat = [read_entry(b, inputs[k], int(i - starts[k])) for k, i in zip(owner, places, strict=True)]
-            outputs.append(filled(shape, flat))
+            outputs.append(fill_array(shape, flat))
             continue
         moved = None
         if len(inputs) == 1:

@@ -1,8 +1,10 @@
 """Programs of scalars as operations of JAX: where no machine code of our own runs, as on another device or when exported.
 
 Every scalar is an array over the members. Loops are `while_loop`s that go on until the last member has ended; those that
-have keep what they carry. What reverse mode keeps of a loop's passes grows elsewhere; XLA's arrays cannot. So these arrays
-share a room that is set aside at once, and results of a member that needs more are NaN, as in kernels (`_thread`).
+have keep what they carry.
+
+What reverse mode keeps of a loop's passes grows elsewhere; XLA's arrays cannot. So they share a room that is set aside at
+once, and results of a member that needs more are NaN, as in kernels (`_thread`).
 """
 
 from collections.abc import Sequence

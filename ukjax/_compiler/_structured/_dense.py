@@ -18,7 +18,7 @@ _WRITTEN_OUT = 8
 _SWEEPS = 12  # of Jacobi's method; quadratic convergence needs some 6 for matrices of this size
 
 
-def _for(count: int, body: Callable[[Any, Any], Any], state: Any, small: int | None = None) -> Any:
+def _repeat(count: int, body: Callable[[Any, Any], Any], state: Any, small: int | None = None) -> Any:
     """state after `count` passes of a body, which takes the number of the pass and the state."""
     if (count if small is None else small) <= _WRITTEN_OUT:
         for k in range(count):
@@ -27,7 +27,7 @@ def _for(count: int, body: Callable[[Any, Any], Any], state: Any, small: int | N
     return lax.fori_loop(0, count, body, state)
 
 
-def _stacked(function: Callable[..., Any], *arrays: Any, ndims: tuple[int, ...]) -> Any:
+def _map_leading_axes(function: Callable[..., Any], *arrays: Any, ndims: tuple[int, ...]) -> Any:
     """A function of matrices, over the leading axes of stacks of them."""
     import jax
 
@@ -59,9 +59,9 @@ def lu(x: Any, **params: Any) -> Any:
 
         count = min(rows, columns)
         start = (a, jnp.zeros(count, jnp.int32), jnp.arange(rows, dtype=jnp.int32))
-        return _for(count, column, start)
+        return _repeat(count, column, start)
 
-    return _stacked(factor, x, ndims=(2,))
+    return _map_leading_axes(factor, x, ndims=(2,))
 
 
 def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
@@ -70,7 +70,7 @@ def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
     def exchange(k: Any, order: Any) -> Any:
         return _exchange_rows(order, k, pivots[k])
 
-    return _for(pivots.shape[0], exchange, jnp.arange(permutation_size, dtype=pivots.dtype))
+    return _repeat(pivots.shape[0], exchange, jnp.arange(permutation_size, dtype=pivots.dtype))
 
 
 def _exchange_rows(x: Any, k: Any, pivot: Any) -> Any:
@@ -95,9 +95,9 @@ def cholesky(x: Any, **params: Any) -> Any:
             new = jnp.where(places > k, rest / pivot, jnp.where(places == k, pivot, 0.0))
             return jnp.where((places == k)[None, :], new[:, None], factor)
 
-        return _for(n, column, jnp.zeros_like(a))
+        return _repeat(n, column, jnp.zeros_like(a))
 
-    return _stacked(factor, x, ndims=(2,))
+    return _map_leading_axes(factor, x, ndims=(2,))
 
 
 def triangular_solve(
@@ -128,10 +128,10 @@ def triangular_solve(
             new = rest if unit_diagonal else rest / a[k, k]
             return jnp.where((places == k)[:, None], new[None, :], x)
 
-        x = _for(n, row, jnp.zeros_like(b))
+        x = _repeat(n, row, jnp.zeros_like(b))
         return x if left_side else x.T
 
-    return _stacked(solve, a, b, ndims=(2,))
+    return _map_leading_axes(solve, a, b, ndims=(2,))
 
 
 def geqrf(x: Any, **params: Any) -> Any:
@@ -158,9 +158,9 @@ def geqrf(x: Any, **params: Any) -> Any:
             return a, taus.at[k].set(tau)
 
         count = min(rows, columns)
-        return _for(count, column, (a, jnp.zeros(count, a.dtype)))
+        return _repeat(count, column, (a, jnp.zeros(count, a.dtype)))
 
-    return _stacked(factor, x, ndims=(2,))
+    return _map_leading_axes(factor, x, ndims=(2,))
 
 
 def householder_product(a: Any, taus: Any, **params: Any) -> Any:
@@ -176,9 +176,9 @@ def householder_product(a: Any, taus: Any, **params: Any) -> Any:
             v = jnp.where(places == k, 1.0, jnp.where(places > k, a[:, k], 0.0))
             return q - taus[k] * jnp.outer(v, v @ q)
 
-        return _for(count, reflect, jnp.eye(rows, columns, dtype=a.dtype))
+        return _repeat(count, reflect, jnp.eye(rows, columns, dtype=a.dtype))
 
-    return _stacked(product, a, taus, ndims=(2, 1))
+    return _map_leading_axes(product, a, taus, ndims=(2, 1))
 
 
 def qr(x: Any, *, pivoting: bool, full_matrices: bool, **_: Any) -> Any:
@@ -208,7 +208,7 @@ def eigh(x: Any, *, lower: bool = True, sort_eigenvalues: bool = True, **_: Any)
             a = _turn_columns(_turn_columns(a, p, q, cosine, sine).T, p, q, cosine, sine).T
             return a, _turn_columns(v, p, q, cosine, sine)
 
-        sweep = lambda _, state: _for(len(pairs), rotate, state, n)
+        sweep = lambda _, state: _repeat(len(pairs), rotate, state, n)
         state = (a, jnp.eye(n, dtype=a.dtype))
         a, v = lax.fori_loop(0, _SWEEPS, sweep, state) if n > 1 else state
         w = jnp.diagonal(a)
@@ -217,7 +217,7 @@ def eigh(x: Any, *, lower: bool = True, sort_eigenvalues: bool = True, **_: Any)
             v, w = v[:, order], w[order]
         return v, w
 
-    return _stacked(decompose, x, ndims=(2,))
+    return _map_leading_axes(decompose, x, ndims=(2,))
 
 
 def _rotation(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
@@ -254,7 +254,7 @@ def svd(x: Any, *, full_matrices: bool, compute_uv: bool, **_: Any) -> Any:
             cosine, sine = _rotation(x @ x, y @ y, x @ y)
             return _turn_columns(a, p, q, cosine, sine), _turn_columns(v, p, q, cosine, sine)
 
-        sweep = lambda _, state: _for(len(pairs), rotate, state, n)
+        sweep = lambda _, state: _repeat(len(pairs), rotate, state, n)
         state = (a, jnp.eye(n, dtype=a.dtype))
         a, v = lax.fori_loop(0, _SWEEPS, sweep, state) if n > 1 else state
         s = jnp.sqrt(jnp.sum(a * a, 0))
@@ -270,7 +270,7 @@ def svd(x: Any, *, full_matrices: bool, compute_uv: bool, **_: Any) -> Any:
         u = jnp.where(own[None, :], jnp.concatenate([u, jnp.zeros((rows, rows - n), a.dtype)], 1), full)
         return s, (u if full_matrices else u[:, :n]), v.T
 
-    return _stacked(decompose, x, ndims=(2,))
+    return _map_leading_axes(decompose, x, ndims=(2,))
 
 
 def sort(*operands: Any, dimension: int, num_keys: int, **_: Any) -> Any:
@@ -278,15 +278,15 @@ def sort(*operands: Any, dimension: int, num_keys: int, **_: Any) -> Any:
     arrays = [jnp.moveaxis(x, dimension, 0) for x in operands]
     n, rest = arrays[0].shape[0], arrays[0].shape[1:]
     if n <= _WRITTEN_OUT:
-        out = _sorted_by_exchanges(arrays, num_keys)
+        out = _sort_by_exchanges(arrays, num_keys)
     else:
         flat = [x.reshape(n, -1) for x in arrays]
-        out = jax.vmap(lambda *x: _sorted_by_rank(x, num_keys), 1, 1)(*flat)
+        out = jax.vmap(lambda *x: _sort_by_rank(x, num_keys), 1, 1)(*flat)
         out = [x.reshape(n, *rest) for x in out]
     return [jnp.moveaxis(x, 0, dimension) for x in out]
 
 
-def _sorted_by_rank(arrays: tuple[Any, ...], num_keys: int) -> list[Any]:
+def _sort_by_rank(arrays: tuple[Any, ...], num_keys: int) -> list[Any]:
     """Each entry goes to as many places after the first as there are entries before it."""
     places = jnp.arange(len(arrays[0]))
 
@@ -302,7 +302,7 @@ def _sorted_by_rank(arrays: tuple[Any, ...], num_keys: int) -> list[Any]:
     return lax.fori_loop(0, len(places), place, list(map(jnp.zeros_like, arrays)))
 
 
-def _sorted_by_exchanges(arrays: list[Any], num_keys: int) -> list[Any]:
+def _sort_by_exchanges(arrays: list[Any], num_keys: int) -> list[Any]:
     """By odd-even transpositions."""
     n = len(arrays[0])
     columns = [list(x) for x in arrays] if n else []

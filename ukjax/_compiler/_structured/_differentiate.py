@@ -28,7 +28,7 @@ from ._ir import (
     is_number,
     zero,
 )
-from ._moves import filled
+from ._moves import fill_array
 from ._trace import Interpreter
 
 _WITHOUT = frozenset(
@@ -64,16 +64,16 @@ def find_varied(needed: Needed, seeds: set[Node]) -> set[Node]:
                     visit(needed.of(region_))
                     varied.update(x for x in needed.outputs.get(node, ()) if results[x.data] in varied)
             elif node.op == "call":
-                moving = _varied_results(node.data, varied_parameters(node, varied))
+                moving = _find_varied_results(node.data, find_varied_parameters(node, varied))
                 varied.update(x for x in needed.outputs.get(node, ()) if x.data in moving)
-            elif any(x in varied for x in _differentiated_operands(node)):
+            elif any(x in varied for x in _find_differentiable_operands(node)):
                 varied.add(node)
 
     visit(needed.outermost)
     return varied
 
 
-def _differentiated_operands(node: Node) -> Sequence[Any]:
+def _find_differentiable_operands(node: Node) -> Sequence[Any]:
     """The operands that a node which does not control may have a derivative by."""
     if not is_float(node.type) or node.op in _WITHOUT:
         return ()
@@ -96,7 +96,7 @@ def find_active(needed: Needed, seeds: set[Node], results: Iterable[Any]) -> set
                 stack.append(owner.args[1 + x.data])
             continue
         if x.op != "output":
-            stack += _differentiated_operands(x)
+            stack += _find_differentiable_operands(x)
             continue
         (control,) = x.args
         if control.op == "loop":
@@ -108,12 +108,12 @@ def find_active(needed: Needed, seeds: set[Node], results: Iterable[Any]) -> set
     return reached
 
 
-def varied_parameters(call: Node, varied: set[Node]) -> tuple[int, ...]:
+def find_varied_parameters(call: Node, varied: set[Node]) -> tuple[int, ...]:
     """Which parameters of a sub-program vary where it is called."""
     return tuple(i for i, x in enumerate(call.args) if x in varied)
 
 
-def _varied_results(callee: Subprogram, parameters: tuple[int, ...]) -> list[int]:
+def _find_varied_results(callee: Subprogram, parameters: tuple[int, ...]) -> list[int]:
     """Which results of a sub-program vary with some parameters, in order."""
     key = "varied", parameters
     if key not in callee.derivatives:
@@ -299,11 +299,11 @@ def _changes_by_rule(
     arrays, tangents, varied, start = [], [], [], 0
     for i, aval in enumerate(rule.inputs):
         end = start + aval.size
-        arrays.append(filled(aval.shape, list(inputs[start:end])))
+        arrays.append(fill_array(aval.shape, list(inputs[start:end])))
         changes = moved[start:end]
         if is_float(str(aval.dtype)) and any(x is not None for x in changes):
             varied.append(i)
-            tangents.append(filled(aval.shape, [0.0 if x is None else x for x in changes]))
+            tangents.append(fill_array(aval.shape, [0.0 if x is None else x for x in changes]))
         start = end
     interpreter = Interpreter(b)
     closed, real = _rule_changes(rule, tuple(varied))
@@ -388,8 +388,8 @@ class _Forward(Rebuilder):
                 self.tangents[out] = outputs[out.data]
 
     def call(self, node: Node) -> None:
-        varied = varied_parameters(node, self.varied)
-        moving = _varied_results(node.data, varied)
+        varied = find_varied_parameters(node, self.varied)
+        moving = _find_varied_results(node.data, varied)
         if not moving:
             return super().call(node)
         callee = _push_callee_forward(node.data, varied)
@@ -429,7 +429,7 @@ def _push_callee_forward(callee: Subprogram, varied: tuple[int, ...]) -> Subprog
         maker = _Forward(build, needed, values, find_varied(needed, set(seeds)))
         maker.tangents.update({p: build.parameter(build.top, p.type) for p in seeds})
         maker.nodes(needed.outermost)
-        changes = [maker.tangent(callee.results[k]) for k in _varied_results(callee, varied)]
+        changes = [maker.tangent(callee.results[k]) for k in _find_varied_results(callee, varied)]
         callee.derivatives[key] = Subprogram(build.top, [*map(maker.get, callee.results), *changes])
     return callee.derivatives[key]
 
@@ -775,12 +775,12 @@ class _Reverse(Rebuilder):
         arrays, varied, start = [], [], 0
         for i, aval in enumerate(rule.inputs):
             entries = inputs[start : start + aval.size]
-            arrays.append(filled(aval.shape, [self.get(x) for x in entries]))
+            arrays.append(fill_array(aval.shape, [self.get(x) for x in entries]))
             if any(x.__class__ is Node and x in self.varied for x in entries):
                 varied.append(i)
             start += aval.size
         closed, real = _rule_pullback(rule, tuple(varied))
-        given = [filled(v.shape, [changes.get((k, i), 0.0) for i in range(v.size)]) for k, v in real]
+        given = [fill_array(v.shape, [changes.get((k, i), 0.0) for i in range(v.size)]) for k, v in real]
         interpreter = Interpreter(self.b)
         found = iter(interpreter.closed(closed, [*arrays, *given]))
         start = 0
@@ -880,7 +880,7 @@ class _Reverse(Rebuilder):
         if not outs:
             return
         outs.sort(key=lambda x: x.data)
-        varied = varied_parameters(node, self.varied)
+        varied = find_varied_parameters(node, self.varied)
         callee = _pull_callee_back(node.data, varied, tuple(x.data for x in outs))
         given = [*map(self.get, node.args), *(self.cotangents.pop(x) for x in outs)]
         for i, change in zip(varied, self.b.call(callee, given), strict=True):

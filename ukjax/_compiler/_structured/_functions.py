@@ -15,8 +15,8 @@ from jaxtyping import Array
 from .._gpu._primitive_functions import OPERANDS, primitive
 from ._ir import Builder
 from ._llvm import write_scalar_function
-from ._moves import filled
-from ._thread import Thread
+from ._moves import fill_array
+from ._thread import GpuThread
 from ._trace import Interpreter
 
 # As fdlibm has it (s_atan.c): of four intervals the middle and its arc tangent, in two parts, and a series.
@@ -58,7 +58,7 @@ def _is_negative(x: Array) -> Array:
     return (x < 0) | ((x == 0) & (1 / x < 0))
 
 
-def _signed(size: Array, like: Array) -> Array:
+def _copy_sign(size: Array, like: Array) -> Array:
     return jnp.where(_is_negative(like), -size, size)
 
 
@@ -76,7 +76,7 @@ def _atan(x: Array) -> Array:
     z, series = r * r, jnp.zeros_like(x)
     for c in reversed(_ATAN):
         series = c + z * series
-    return _signed(part - ((r * z * series - rest) - r), x)
+    return _copy_sign(part - ((r * z * series - rest) - r), x)
 
 
 def _atan2(y: Array, x: Array) -> Array:
@@ -84,19 +84,19 @@ def _atan2(y: Array, x: Array) -> Array:
     ratio = jnp.where(a == b, jnp.where(a == 0, 0.0, 1.0), a / b)
     angle = lax.atan(ratio)
     angle = jnp.where(_is_negative(x), math.pi - (angle - 2 * _BELOW[3]), angle)
-    return _signed(jnp.where(jnp.isnan(x) | jnp.isnan(y), jnp.nan, angle), y)
+    return _copy_sign(jnp.where(jnp.isnan(x) | jnp.isnan(y), jnp.nan, angle), y)
 
 
 def _tanh(x: Array) -> Array:
     a = abs(x)
     e = lax.expm1(jnp.where(a < 1, -2 * a, 2 * a))
-    return _signed(jnp.where(a < 1, -e / (e + 2), 1 - 2 / (e + 2)), x)
+    return _copy_sign(jnp.where(a < 1, -e / (e + 2), 1 - 2 / (e + 2)), x)
 
 
 def _sinh(x: Array) -> Array:
     a = abs(x)
     e, root = lax.expm1(a), lax.exp(0.5 * a)
-    return _signed(jnp.where(a < _LARGE, 0.5 * (e + e / (e + 1)), 0.5 * root * root), x)
+    return _copy_sign(jnp.where(a < _LARGE, 0.5 * (e + e / (e + 1)), 0.5 * root * root), x)
 
 
 def _cosh(x: Array) -> Array:
@@ -113,7 +113,7 @@ def _log1p(x: Array) -> Array:
 def _asinh(x: Array) -> Array:
     a = abs(x)
     usual = lax.log1p(a + a * a / (1 + lax.sqrt(a * a + 1)))
-    return _signed(jnp.where(a < 2.0**28, usual, lax.log(a) + math.log(2)), x)
+    return _copy_sign(jnp.where(a < 2.0**28, usual, lax.log(a) + math.log(2)), x)
 
 
 def _acosh(x: Array) -> Array:
@@ -124,14 +124,14 @@ def _acosh(x: Array) -> Array:
 
 def _atanh(x: Array) -> Array:
     a = abs(x)
-    return _signed(0.5 * lax.log1p(2 * a / (1 - a)), x)
+    return _copy_sign(0.5 * lax.log1p(2 * a / (1 - a)), x)
 
 
 def _cbrt(x: Array) -> Array:
     a = abs(x)
     y = lax.pow(a, jnp.asarray(1 / 3, a.dtype))
     y = y - (y * y * y - a) / (3 * y * y)  # a step of Newton's: a third is not exact
-    return jnp.where((x == 0) | (a == jnp.inf), x, _signed(y, x))
+    return jnp.where((x == 0) | (a == jnp.inf), x, _copy_sign(y, x))
 
 
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
@@ -155,7 +155,7 @@ def _near_erf(x: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    return jnp.where(abs(x) < 1, _near_erf(x), _signed(1 - _far_erfc(abs(x)), x))
+    return jnp.where(abs(x) < 1, _near_erf(x), _copy_sign(1 - _far_erfc(abs(x)), x))
 
 
 def _erfc(x: Array) -> Array:
@@ -163,14 +163,14 @@ def _erfc(x: Array) -> Array:
     return jnp.where(abs(x) < 0.5, 1 - _near_erf(x), jnp.where(x < 0, 2 - far, far))
 
 
-def _of_sides(x: Array) -> Array:
+def _compute_other_leg(x: Array) -> Array:
     return lax.sqrt((1 - x) * (1 + x))
 
 
 _COMPOSED: dict[str, Callable[..., Array]] = {
     "atan": _atan, "atan2": _atan2, "tanh": _tanh, "sinh": _sinh, "cosh": _cosh, "log1p": _log1p, "asinh": _asinh,
     "acosh": _acosh, "atanh": _atanh, "cbrt": _cbrt, "tan": lambda x: lax.sin(x) / lax.cos(x),
-    "asin": lambda x: lax.atan2(x, _of_sides(x)), "acos": lambda x: lax.atan2(_of_sides(x), x),
+    "asin": lambda x: lax.atan2(x, _compute_other_leg(x)), "acos": lambda x: lax.atan2(_compute_other_leg(x), x),
     "erf": _erf, "erfc": _erfc,
 }  # fmt: skip
 
@@ -181,16 +181,16 @@ def is_known(name: str) -> bool:
 
 
 @functools.cache
-def _composed(name: str) -> tuple[str, frozenset[str]]:
+def _write_definition(name: str) -> tuple[str, frozenset[str]]:
     """The text of a function, and those that it calls."""
     count = 2 if name == "atan2" else 1
     build = Builder()
     params = [build.parameter(build.top, "float64") for _ in range(count)]
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(_COMPOSED[name])(*[jax.ShapeDtypeStruct((), jnp.float64)] * count)
-        inputs = [filled((), [x]) for x in params]
+        inputs = [fill_array((), [x]) for x in params]
         (output,) = Interpreter(build).run(closed.jaxpr, closed.consts, inputs)
-    return write_scalar_function(name, params, output.item(), Thread())  # pyright: ignore[reportAttributeAccessIssue]
+    return write_scalar_function(name, params, output.item(), GpuThread())  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def definitions(names: Iterable[str]) -> str:
@@ -203,15 +203,15 @@ def definitions(names: Iterable[str]) -> str:
         if name in OPERANDS:
             texts[name] = primitive(name)
         elif name in _COMPOSED:
-            texts[name], needed = _composed(name)
+            texts[name], needed = _write_definition(name)
             waiting += needed
         else:
-            texts[name] = _in_float32(name)
+            texts[name] = _write_float32_wrapper(name)
             waiting.append(name[:-1])
     return "\n".join(texts.values())
 
 
-def _in_float32(name: str) -> str:
+def _write_float32_wrapper(name: str) -> str:
     """A function of float32, by that of float64."""
     count = 2 if name[:-1] in ("atan2", "pow", "fmod") else 1
     wide = [f"  %w{i} = fpext float %x{i} to double" for i in range(count)]

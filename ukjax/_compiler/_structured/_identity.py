@@ -72,7 +72,7 @@ def _digest(order: int, write: Callable[["_Writer"], None]) -> str | None:
     return writer.digest()
 
 
-def derived(way: str, of: str | None, varied: Sequence[int]) -> str | None:
+def derive_identity(way: str, of: str | None, varied: Sequence[int]) -> str | None:
     """The digest of a derivative of a program with this digest."""
     return of and hashlib.sha256(f"{way} {of} {tuple(varied)}".encode()).hexdigest()
 
@@ -91,18 +91,18 @@ def _versions() -> str:
 @functools.cache
 def _is_ours(primitive: Any) -> bool:
     """Whether what an operation does is told by its name and those versions."""
-    return _of_packages(primitive.impl, 4)
+    return _is_in_packages(primitive.impl, 4)
 
 
-def _of_packages(function: Any, depth: int) -> bool:
+def _is_in_packages(function: Any, depth: int) -> bool:
     if isinstance(function, functools.partial):
-        return all(_of_packages(x, depth) for x in (function.func, *function.args) if callable(x))
+        return all(_is_in_packages(x, depth) for x in (function.func, *function.args) if callable(x))
     if not isinstance(function, types.FunctionType):
         return True
     if not f"{function.__module__}.".startswith(_NAMES):
         return False
     inner = [x for cell in function.__closure__ or () for x in [_contents(cell)] if callable(x)]
-    return depth == 0 or all(_of_packages(x, depth - 1) for x in inner)
+    return depth == 0 or all(_is_in_packages(x, depth - 1) for x in inner)
 
 
 def _contents(cell: Any) -> Any:

@@ -11,7 +11,7 @@ from ..._misc._errors import InputError
 from ._arrays import LONG, Stored, Value, is_known, tabulate, to_memory, to_scalars
 from ._ir import Builder, Operand, is_float, is_integer, is_number
 from ._jaxprs import type_of
-from ._moves import Scalars, filled, gather_entries, read_window
+from ._moves import Scalars, fill_array, gather_entries, read_window
 
 SELECTED = 8
 """Entries up to which a place that is not known is found by comparing, not in memory."""
@@ -162,7 +162,7 @@ def _slice(b: Builder, e: Any, inputs: list[Value]) -> Value:
         place = _place_in(b, offsets)
         read = lambda i: b.load(x.node, b.add(start, place(i), "int64"))
         return tabulate(b, tuple(sizes), t, read)
-    return filled(sizes, _read(b, x, t, start, offsets))
+    return fill_array(sizes, _read(b, x, t, start, offsets))
 
 
 def _gather(b: Builder, e: Any, inputs: list[Value]) -> Value:
@@ -187,7 +187,7 @@ def _gather(b: Builder, e: Any, inputs: list[Value]) -> Value:
         else:
             flat = x.reshape(-1)
             read = lambda i: fill if i < 0 else flat[int(i)]
-        return filled(found.shape, [read(i) for i in found.reshape(-1)])
+        return fill_array(found.shape, [read(i) for i in found.reshape(-1)])
     dims, sizes = p["dimension_numbers"], p["slice_sizes"]
     index_type, batch = type_of(e.invars[1].aval), places.shape[:-1]
     offsets = _offsets(x.shape, sizes)
@@ -207,7 +207,7 @@ def _gather(b: Builder, e: Any, inputs: list[Value]) -> Value:
         if drops:
             inside = _inside(b, starts, x.shape, sizes, index_type)
             read = [b.select(inside, y, fill, t) for y in read]
-        out[at] = filled((len(read),), read)
+        out[at] = fill_array((len(read),), read)
     dropped = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
     found = out.reshape(*batch, *sizes).squeeze(tuple(len(batch) + i for i in dropped))
     return np.moveaxis(found, range(len(batch), found.ndim), dims.offset_dims)

@@ -24,7 +24,7 @@ class SplitText(NamedTuple):
     functions: str
 
 
-def _of_types(lines: list[str]) -> dict[str, str]:
+def _find_types(lines: list[str]) -> dict[str, str]:
     """The type of each name in some instructions: the one that precedes it."""
     types: dict[str, str] = {}
     for line in lines:
@@ -79,7 +79,7 @@ def _outline(lines: list[str], start: int, uses: Counter) -> _Outlined | None:
     if any(uses[x] != own[x] for x in defined):
         return None
     inner = {f"%{x[:-1]}" for x in (*inside, lines[end]) if x.endswith(":")} | {f"%{entered[1]}"}
-    given = {x: t for x, t in _of_types(inside).items() if x not in defined and x not in inner}
+    given = {x: t for x, t in _find_types(inside).items() if x not in defined and x not in inner}
     # No two arrays in memory overlap.
     head = ", ".join(f"{t}{' noalias' if t == 'ptr' else ''} {x}" for x, t in given.items())
     body = text.replace(f"%{entered[1]}]", "%entry]")

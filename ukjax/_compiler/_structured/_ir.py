@@ -201,7 +201,7 @@ def _power(b: "Builder", t: str, x: Operand, y: Operand, z: Operand) -> tuple:
     return by_x if known else b.select(b.compare("eq", y, 0.0, t), 0.0, by_x, t), by_y
 
 
-def _vectorized(function: Callable[..., float]) -> Callable[..., Any]:
+def _vectorize(function: Callable[..., float]) -> Callable[..., Any]:
     return np.vectorize(function, otypes=[float])
 
 
@@ -313,10 +313,10 @@ OPERATIONS: dict[str, Operation] = {
         np.arctanh, _unary(lambda b, t, x, y: b.div(1.0, _one_less(b, t, x), t)), "atanh()", cost=30
     ),
     "erf": Operation(
-        _vectorized(math.erf), _unary(lambda b, t, x, y: _erf_slope(b, t, x, 1.0)), "erf()", cost=40
+        _vectorize(math.erf), _unary(lambda b, t, x, y: _erf_slope(b, t, x, 1.0)), "erf()", cost=40
     ),
     "erfc": Operation(
-        _vectorized(math.erfc), _unary(lambda b, t, x, y: _erf_slope(b, t, x, -1.0)), "erfc()", cost=40
+        _vectorize(math.erfc), _unary(lambda b, t, x, y: _erf_slope(b, t, x, -1.0)), "erfc()", cost=40
     ),
     "lt": Operation(np.less, llvm="olt slt ult"),
     "le": Operation(np.less_equal, llvm="ole sle ule"),
@@ -883,16 +883,21 @@ def as_text(outputs: Sequence[Operand]) -> str:
     """A program as a person reads it, one operation a line, regions indented; what it calls comes after it."""
     callees: dict[Subprogram, str] = {}
     lines = _text_of(Needed(outputs), callees)
-    lines.append(f"gives {_listed(outputs)}")
+    lines.append(f"gives {_format_operands(outputs)}")
     written = 0
     while written < len(callees):
         callee, name = list(callees.items())[written]
         written += 1
-        lines += ["", f"{name}:", *_text_of(callee.needed(), callees), f"gives {_listed(callee.results)}"]
+        lines += [
+            "",
+            f"{name}:",
+            *_text_of(callee.needed(), callees),
+            f"gives {_format_operands(callee.results)}",
+        ]
     return "\n".join(lines)
 
 
-def _listed(operands: Iterable[Operand]) -> str:
+def _format_operands(operands: Iterable[Operand]) -> str:
     return ", ".join(map(repr, operands))
 
 
@@ -906,11 +911,11 @@ def _text_of(needed: Needed, callees: dict[Subprogram, str]) -> list[str]:
             if node.op == "loop":
                 body, live = node.data, needed.carried(node)
                 outs = {x.data: x for x in needed.outputs.get(node, ())}
-                lines.append(f"{indent}{node!r}: loop from {_listed(node.args[k] for k in live)}")
-                lines.append(f"{indent}  {_listed(body.region.params[k] for k in live)}:")
+                lines.append(f"{indent}{node!r}: loop from {_format_operands(node.args[k] for k in live)}")
+                lines.append(f"{indent}  {_format_operands(body.region.params[k] for k in live)}:")
                 block(needed.of(body.region), indent + "    ")
                 lines.append(
-                    f"{indent}  while {body.condition!r} next {_listed(body.results[k] for k in live)}"
+                    f"{indent}  while {body.condition!r} next {_format_operands(body.results[k] for k in live)}"
                 )
                 lines.append(
                     f"{indent}  gives {', '.join(f'{x!r} = {body.region.params[k]!r}' for k, x in outs.items())}"
@@ -918,18 +923,18 @@ def _text_of(needed: Needed, callees: dict[Subprogram, str]) -> list[str]:
             elif node.op == "branch":
                 given, outs = needed.given(node), needed.outputs.get(node, ())
                 lines.append(
-                    f"{indent}{node!r}: branch {node.args[0]!r} of {_listed(node.args[1 + k] for k in given)}"
+                    f"{indent}{node!r}: branch {node.args[0]!r} of {_format_operands(node.args[1 + k] for k in given)}"
                 )
                 for word, region_, results in zip(
                     ("if so", "else"), node.data.regions, node.data.results, strict=True
                 ):
-                    lines.append(f"{indent}  {word} {_listed(region_.params[k] for k in given)}:")
+                    lines.append(f"{indent}  {word} {_format_operands(region_.params[k] for k in given)}:")
                     block(needed.of(region_), indent + "    ")
-                    lines.append(f"{indent}    gives {_listed(results[x.data] for x in outs)}")
-                lines.append(f"{indent}  gives {_listed(outs)}")
+                    lines.append(f"{indent}    gives {_format_operands(results[x.data] for x in outs)}")
+                lines.append(f"{indent}  gives {_format_operands(outs)}")
             elif node.op == "call":
                 name = callees.setdefault(node.data, f"callee {len(callees) + 1}")
-                given = _listed(node.args[i] for i in node.data.given())
+                given = _format_operands(node.args[i] for i in node.data.given())
                 outs = {x.data: x for x in needed.outputs.get(node, ())}
                 taken = (f"{x!r} = {node.data.results[k]!r}" for k, x in sorted(outs.items()))
                 lines.append(f"{indent}{node!r}: call {name} of {given}")
@@ -937,7 +942,7 @@ def _text_of(needed: Needed, callees: dict[Subprogram, str]) -> list[str]:
             else:
                 about = f" [{node.data}]" if node.op in ("convert", "parameter") or node.op in TRUTHS else ""
                 lines.append(
-                    f"{indent}{node!r}: {node.type}{size} = {node.op}{about} {_listed(node.args)}".rstrip()
+                    f"{indent}{node!r}: {node.type}{size} = {node.op}{about} {_format_operands(node.args)}".rstrip()
                 )
 
     params = [x for x in needed.nodes if x.op == "parameter" and x.region.depth == 0]

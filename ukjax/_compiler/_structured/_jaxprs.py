@@ -56,7 +56,7 @@ def live_equations(jaxpr: Any, of: Sequence[Any]) -> list[Any]:
     return kept[::-1]
 
 
-def _remembered(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _weakly_cached(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A function of jaxprs, which knows those it has seen as long as they live."""
     known = weakref.WeakKeyDictionary[Any, Any]()
 
@@ -68,7 +68,7 @@ def _remembered(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return remembering
 
 
-@_remembered
+@_weakly_cached
 def weight(jaxpr: Any) -> int:
     """About how many operations a jaxpr becomes, loops counted once."""
     total = 0
@@ -88,8 +88,8 @@ def weight(jaxpr: Any) -> int:
     return total
 
 
-@_remembered
-def indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
+@_weakly_cached
+def find_indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
     """The shapes of arrays that a jaxpr indexes at places it does not know."""
     shapes: set[tuple[int, ...]] = set()
     for e in jaxpr.eqns:
@@ -108,7 +108,7 @@ def indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
         if name == "maybe_set":
             shapes.add(e.invars[1].aval.shape)
         for inner in jaxprs_in(e.params):
-            shapes |= indexed_shapes(core_jaxpr(inner))
+            shapes |= find_indexed_shapes(core_jaxpr(inner))
     return shapes
 
 

@@ -16,7 +16,7 @@ from .._gpu._ptx import ptx, writes_ptx
 from ._functions import definitions, is_known
 from ._ir import Node
 from ._llvm import ArrayOperand, write_function
-from ._thread import WORD, Thread
+from ._thread import WORD, GpuThread
 
 # With 255 registers a thread, as many as the largest card holds at a time. Where each has memory, more would wait for it.
 _MOST_THREADS = 1 << 15
@@ -38,7 +38,7 @@ class Kernel:
         results: Sequence[ArrayOperand],
         params: Sequence[Node],
     ):
-        self._thread = Thread()
+        self._thread = GpuThread()
         self._operands, self._results = operands, results
         self._compute, self._called = write_function(outputs, operands, results, params, self._thread)
 

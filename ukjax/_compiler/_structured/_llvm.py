@@ -189,7 +189,7 @@ class Module:
         self.declared: dict[str, str] = {}
         self.globals: list[str] = []
         self.tapes = list[int]()
-        self._callees: dict[Subprogram, tuple[str, int, "Function"]] = {}
+        self._callees: dict[Subprogram, tuple[str, int, Function]] = {}
         self.results = dict[Subprogram, tuple[int, ...]]()  # of each sub-program, those that any call needs
         self._functions: list[str] = []
         self._count = 0

@@ -13,10 +13,10 @@ Scalars = np.ndarray
 def scalars(values: Any) -> Scalars:
     """Numbers as an array of constant expressions."""
     array = np.asarray(values)
-    return filled(array.shape, array.reshape(-1).tolist())
+    return fill_array(array.shape, array.reshape(-1).tolist())
 
 
-def filled(shape: tuple[int, ...], flat: Any) -> Scalars:
+def fill_array(shape: tuple[int, ...], flat: Any) -> Scalars:
     """An array of that shape with the expressions of a flat list."""
     out = np.empty(len(flat), object)
     out[:] = flat

@@ -10,7 +10,7 @@ from ..._misc._errors import Untranslatable
 from ._arrays import constants, map_entries
 from ._ir import OPERATIONS, Builder, Operand, is_float, is_integer, is_number
 from ._jaxprs import type_of
-from ._moves import Scalars, filled, pad_entries
+from ._moves import Scalars, fill_array, pad_entries
 from ._reductions import CUMULATIVE, REDUCTIONS, accumulate, find_extreme, reduce_axes
 
 _NAMES = {"add_any": "add"}
@@ -107,10 +107,10 @@ def _pad(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
     x, fill = inputs
     places = pad_entries([np.arange(x.size).reshape(x.shape), np.asarray(x.size)], [], e.params)
     flat = [*x.reshape(-1), fill[()]]
-    return filled(places.shape, [flat[int(i)] for i in places.reshape(-1)])
+    return fill_array(places.shape, [flat[int(i)] for i in places.reshape(-1)])
 
 
-def _composed(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
+def _apply_composed(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
     t = type_of(e.outvars[0].aval)
     return map_entries(lambda *x: COMPOSED[e.primitive.name](b, t, *x), *inputs)
 
@@ -144,7 +144,7 @@ _RULES: dict[str, Callable[[Builder, Any, list[Scalars]], Scalars]] = {
     "bitcast_convert_type": _bitcast,
     "platform_index": _platform,
     **dict.fromkeys(("empty", "empty2"), _empty),
-    **dict.fromkeys(COMPOSED, _composed),
+    **dict.fromkeys(COMPOSED, _apply_composed),
     **dict.fromkeys(("argmax", "argmin"), find_extreme),
     **dict.fromkeys(("lt_to", "le_to"), _total_order),
     **dict.fromkeys(REDUCTIONS, reduce_axes),

@@ -62,7 +62,7 @@ def _now(*operands: Array, program: Program) -> Any:
     return (_separately if looks_for_nans() else _run)(*operands, program=program)
 
 
-def _shared(operands: Sequence[Any]) -> tuple[bool, ...]:
+def _find_shared(operands: Sequence[Any]) -> tuple[bool, ...]:
     return tuple(x.ndim == 1 for x in operands)
 
 
@@ -78,11 +78,11 @@ def _call(by: Callable[..., Sequence[Array]], *operands: Array, program: Program
 
 def _foreign_function(program: Program, operands: Sequence[Array], count: int) -> Sequence[Array]:
     shapes = [jax.ShapeDtypeStruct((n, count), np.dtype(t)) for t, n in program.results]
-    return jax.ffi.ffi_call(program.target(_shared(operands), count), shapes)(*operands)
+    return jax.ffi.ffi_call(program.target(_find_shared(operands), count), shapes)(*operands)
 
 
 def _kernel(program: Program, operands: Sequence[Array], count: int) -> Sequence[Array]:
-    return program.kernel(_shared(operands))(operands, count)
+    return program.kernel(_find_shared(operands))(operands, count)
 
 
 def _separately(*operands: Array, program: Program) -> Any:
@@ -93,7 +93,7 @@ def _separately(*operands: Array, program: Program) -> Any:
     return [x.reshape(x.shape[0], *members) for x in found]
 
 
-def _over_devices(*operands: Array, program: Program) -> Any:
+def _run_over_devices(*operands: Array, program: Program) -> Any:
     """The same where XLA shares arrays between devices: each computes its own members."""
     members = _members(operands)
 
@@ -131,7 +131,7 @@ _by_jax, _by_foreign_function, _by_kernel, _split = (
         _separately,
         functools.partial(_call, _foreign_function),
         functools.partial(_call, _kernel),
-        _over_devices,
+        _run_over_devices,
     )
 )
 
@@ -146,26 +146,26 @@ def _stays_here(ctx: Any) -> bool:
     return not ctx.module_context.lowering_parameters.for_export
 
 
-def _on_cpu(ctx: Any, *operands: Any, program: Program) -> Any:
+def _lower_for_cpu(ctx: Any, *operands: Any, program: Program) -> Any:
     here = _stays_here(ctx) and compiler_is_here()
     if here and not _is_alone(ctx):
         return _split(ctx, *operands, program=program)
     return (_by_foreign_function if here else _by_jax)(ctx, *operands, program=program)
 
 
-def _on_gpu(ctx: Any, *operands: Any, program: Program) -> Any:
-    here = _stays_here(ctx) and kernels_run() and program.kernel(_shared(ctx.avals_in)).exists
+def _lower_for_gpu(ctx: Any, *operands: Any, program: Program) -> Any:
+    here = _stays_here(ctx) and kernels_run() and program.kernel(_find_shared(ctx.avals_in)).exists
     if here and not _is_alone(ctx):
         return _split(ctx, *operands, program=program)
     return (_by_kernel if here else _by_jax)(ctx, *operands, program=program)
 
 
 mlir.register_lowering(scalars_p, _by_jax)
-mlir.register_lowering(scalars_p, _on_cpu, platform="cpu")
-mlir.register_lowering(scalars_p, _on_gpu, platform="cuda")
+mlir.register_lowering(scalars_p, _lower_for_cpu, platform="cpu")
+mlir.register_lowering(scalars_p, _lower_for_gpu, platform="cuda")
 
 
-def _batched(primitive: Any, operands: Sequence[Array], axes: Sequence[Any], **params: Any) -> Any:
+def _batch_members(primitive: Any, operands: Sequence[Array], axes: Sequence[Any], **params: Any) -> Any:
     """The members of a new axis along a last one."""
     rank = max(x.ndim - (a is not None) for x, a in zip(operands, axes, strict=True))
 
@@ -200,7 +200,7 @@ def _with_zeros(program: Program, values: Sequence[Any], changes: Sequence[Any])
 
 
 ad.primitive_jvps[scalars_p] = _jvp
-batching.primitive_batchers[scalars_p] = functools.partial(_batched, scalars_p)
+batching.primitive_batchers[scalars_p] = functools.partial(_batch_members, scalars_p)
 
 
 @change_p.def_abstract_eval
@@ -218,7 +218,7 @@ def _as_program(*operands: Array, program: Program, varied: tuple[int, ...]) -> 
 
 change_p.def_impl(_as_program)
 mlir.register_lowering(change_p, mlir.lower_fun(_as_program, multiple_results=True))
-batching.primitive_batchers[change_p] = functools.partial(_batched, change_p)
+batching.primitive_batchers[change_p] = functools.partial(_batch_members, change_p)
 
 
 def _change_jvp(

@@ -13,19 +13,19 @@ import numpy as np
 
 from ..._misc import _cache as cache
 from ..._misc._garbage import collector_paused
-from .._foreign import address_of, compiled, registered
+from .._foreign import address_of, compiled, register_foreign_function
 from .._machine_code import Code, vector_bytes, width_for
 from .._tiers import WATCH
 from ._arrays import LONG, Stored, Value, to_memory, to_scalars
 from ._differentiate import Rebuilder, pull_back, push_forward
-from ._identity import Given, derived, identity
+from ._identity import Given, derive_identity, identity
 from ._inner_loops import split_inner_loops
 from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float, is_number
 from ._jaxprs import type_of
 from ._kernel import Kernel
 from ._lanes import Lanes
 from ._llvm import ArrayOperand, write_function
-from ._moves import filled
+from ._moves import fill_array
 from ._trace import Interpreter
 
 MOST = 200_000
@@ -138,7 +138,7 @@ class Program:
     def _derived(
         self, way: Callable[..., Any], varied: tuple[int, ...], operands: Any, results: Any
     ) -> "Program":
-        identity = lambda order: derived(way.__name__, self.identity(order + 1), varied)
+        identity = lambda order: derive_identity(way.__name__, self.identity(order + 1), varied)
         return Program(lambda: way(self, varied)[:2], operands, results, identity).ready()
 
     def _part(self, wanted: tuple[int, ...]) -> "Program":
@@ -146,7 +146,7 @@ class Program:
         if len(wanted) == len(self.results):
             return self
         made = lambda: (self._made[0], [self.outputs[k] for k in wanted])
-        identity = lambda order: derived("part", self.identity(order), wanted)
+        identity = lambda order: derive_identity("part", self.identity(order), wanted)
         return Program(made, self.operands, [self.results[k] for k in wanted], identity)
 
     def write_out(self, interpreter: Interpreter, inputs: Sequence[Value]) -> list[Value]:
@@ -165,7 +165,7 @@ class Program:
             return [
                 Stored(rebuilt.get(x), (n,))
                 if isinstance(x, Node)
-                else filled((n,), list(map(rebuilt.get, x)))
+                else fill_array((n,), list(map(rebuilt.get, x)))
                 for x, (_, n) in zip(self.outputs, self.results, strict=True)
             ]
 
@@ -199,7 +199,7 @@ class Program:
   %members = load i64, ptr %members.place"""
             call = f"{count}\n  call void @call(i64 %members, {', '.join(arrays)})"
             known = self.identity(0)
-            name = registered(
+            name = register_foreign_function(
                 lambda: self._code(shared, width),
                 call,
                 len(self.operands),
@@ -279,7 +279,7 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
     operands = [*closed.in_avals, *(x for x in consts if isinstance(x, Given))]
     results = [(type_of(v), v.size) for v in closed.out_avals if v.size]
     program = Program(
-        lambda: _traced(closed.jaxpr, consts),
+        lambda: _translate_jaxpr(closed.jaxpr, consts),
         [(type_of(v), v.size) for v in operands if v.size],
         results,
         lambda order: identity(closed.jaxpr, consts, order),
@@ -288,17 +288,17 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
 
 
 @collector_paused()
-def _traced(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[Any]]:
+def _translate_jaxpr(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[Any]]:
     build = Builder(MOST)
     interpreter = Interpreter(build)
 
     def given(aval: Any) -> Value:
         if aval.size == 0:
-            return filled(aval.shape, [])
+            return fill_array(aval.shape, [])
         node = build.parameter(build.top, type_of(aval), aval.size)
         if aval.size > LONG:
             return Stored(node, aval.shape)
-        return filled(aval.shape, [build.load(node, i) for i in range(aval.size)])
+        return fill_array(aval.shape, [build.load(node, i) for i in range(aval.size)])
 
     inputs = [given(v.aval) for v in jaxpr.invars]
     known = [given(x) if isinstance(x, Given) else x for x in consts]

@@ -25,7 +25,7 @@ from ._arrays import (
 )
 from ._ir import Builder, Node, Operand, convert_number, is_float, zero
 from ._jaxprs import type_of
-from ._moves import Scalars, filled
+from ._moves import Scalars, fill_array
 
 REDUCTIONS = {
     "reduce_sum": "add",
@@ -50,7 +50,7 @@ class LargeProductError(Untranslatable):
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
-def _of_none(op: str, t: str) -> Operand:
+def _find_neutral_element(op: str, t: str) -> Operand:
     """What a reduction gives of no numbers."""
     if op in ("and", "or"):
         return (op == "and") if t == "bool" else convert_number(-1 if op == "and" else 0, t)
@@ -67,7 +67,7 @@ def _fold(b: Builder, op: str, row: list[Operand], t: str) -> Operand:
     if op == "add":
         return b.total(row, t)
     if not row:
-        return _of_none(op, t)
+        return _find_neutral_element(op, t)
     return functools.reduce(lambda x, y: b.apply(op, t, x, y), row)
 
 
@@ -75,7 +75,7 @@ def _reduce(b: Builder, fold: Callable[[list[Operand]], Operand], x: Scalars, ax
     kept = [i for i in range(x.ndim) if i not in axes]
     shape, count = tuple(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)
     rows = np.transpose(x, [*kept, *axes]).reshape(math.prod(shape), count)
-    return filled(shape, [fold(list(row)) for row in rows])
+    return fill_array(shape, [fold(list(row)) for row in rows])
 
 
 def reduce_axes(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
@@ -133,8 +133,8 @@ def reduce_in_memory(b: Builder, op: str, x: Value, t: str, axes: Sequence[int])
             more = lambda: [b.add(i, 1, "int64"), b.apply(op, t, so_far, b.load(node, i))]
             return b.compare("lt", i, count, "int64"), more
 
-        first = zero(t) if op == "add" else _of_none(op, t)
-        return filled(shape, [b.loop([0, first], [("int64", None), (t, None)], step)[1]])
+        first = zero(t) if op == "add" else _find_neutral_element(op, t)
+        return fill_array(shape, [b.loop([0, first], [("int64", None), (t, None)], step)[1]])
     if count > LONG:
         x = settle(b, x)
         return _reduce(b, lambda row: _fold(b, op, row, t), to_scalars(b, x), axes)
@@ -192,7 +192,7 @@ def multiply(b: Builder, e: Any, inputs: list[Scalars], parameters: int) -> Scal
         _require_small(b, xs, parameters)
         _require_small(b, ys, parameters)
         flat += itertools.chain.from_iterable(_multiply_rows(b, xs, ys, t))
-    return filled((*(inputs[0].shape[i] for i in batch_x), *free_x, *free_y), flat)
+    return fill_array((*(inputs[0].shape[i] for i in batch_x), *free_x, *free_y), flat)
 
 
 def _multiply_matrices(
@@ -257,4 +257,4 @@ def multiply_in_memory(b: Builder, e: Any, inputs: list[Value]) -> Value | None:
         return b.compare("lt", k, inputs[0].shape[contract_x[0]], "int64"), add
 
     sums = b.loop([0, *[zero(t)] * out.size], [("int64", None), *[(t, None)] * out.size], step)[1:]
-    return filled(out.shape, list(sums))
+    return fill_array(out.shape, list(sums))

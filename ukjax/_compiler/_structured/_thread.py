@@ -75,7 +75,7 @@ done:
 
 
 @final
-class Thread:
+class GpuThread:
     """A `Machine`. Once a function is written, `bytes` is the memory of a thread without what grows, and `grows` whether
     there is such.
 

@@ -25,13 +25,13 @@ from ._arrays import (
     Lazy,
     Stored,
     Value,
+    as_object_array,
     compute_entries,
     constants,
     is_known,
     map_entries,
     move_in_memory,
     settle,
-    shaped,
     tabulate,
     to_memory,
     to_scalars,
@@ -44,14 +44,14 @@ from ._jaxprs import (
     SHORT,
     calls_back,
     core_jaxpr,
-    indexed_shapes,
+    find_indexed_shapes,
     jaxprs_in,
     live_equations,
     raises,
     type_of,
     weight,
 )
-from ._moves import MOVES, Scalars, filled
+from ._moves import MOVES, Scalars, fill_array
 from ._operations import apply_operation, is_of_entries, is_of_scalars
 from ._reductions import REDUCTIONS, multiply, multiply_in_memory, reduce_in_memory
 
@@ -278,7 +278,7 @@ class Interpreter:
             return [map_entries(refuse, to_scalars(self.b, inputs[0]))]
         if name in MOVES:
             outputs = MOVES[name]([to_scalars(self.b, x) for x in inputs], params)
-            return [shaped(x, aval.shape) for x, aval in zip(outputs, avals, strict=True)]
+            return [as_object_array(x, aval.shape) for x, aval in zip(outputs, avals, strict=True)]
         if name in REPLACED:
             function = functools.partial(REPLACED[name], **params)
             outputs = self.function(function, [v.aval for v in e.invars], inputs)
@@ -410,7 +410,7 @@ class Interpreter:
         def marked(k: int, array: Any) -> Scalars:
             if not is_float(type_of(e.outvars[k].aval)):
                 return array
-            return filled(
+            return fill_array(
                 array.shape, [self.b.rule(x, rule, k, i, flat) for i, x in enumerate(array.reshape(-1))]
             )
 
@@ -462,7 +462,7 @@ class Interpreter:
         within: set,
     ) -> list[Value]:
         """A loop as it is: large arrays and those indexed in it stay arrays, all else is carried as scalars."""
-        indexed = set().union(*map(indexed_shapes, within))
+        indexed = set().union(*map(find_indexed_shapes, within))
         flat: list[Operand] = []
         types: list[tuple[str, int | None]] = []
         plan: list[tuple[int, str, tuple[int, ...], bool] | None] = []
@@ -492,7 +492,7 @@ class Interpreter:
                 if as_array:
                     packed.append(Stored(values[start], shape))  # pyright: ignore[reportArgumentType]
                 else:
-                    packed.append(filled(shape, list(values[start : start + math.prod(shape)])))
+                    packed.append(fill_array(shape, list(values[start : start + math.prod(shape)])))
             return packed
 
         def unpack(values: Sequence[Value]) -> list[Operand]:
@@ -524,7 +524,7 @@ class Interpreter:
             collected: dict[int, list[Scalars]] = {}
             self._passes += 1
             for i in range(length)[:: -1 if p["reverse"] else 1]:
-                rows = [shaped(x[i], x.shape[1:]) for x in rows_of]
+                rows = [as_object_array(x[i], x.shape[1:]) for x in rows_of]
                 outputs = self.closed(p["jaxpr"], [*consts, *carry, *rows])
                 carry, collected[i] = outputs[:kept], [to_scalars(self.b, x) for x in outputs[kept:]]
             self._passes -= 1
@@ -547,7 +547,7 @@ class Interpreter:
                 size = math.prod(x.shape[1:])
                 start = self.b.mul(index(i), size, "int64")
                 rows.append(
-                    filled(
+                    fill_array(
                         x.shape[1:], [self.b.load(x.node, self.b.add(start, k, "int64")) for k in range(size)]
                     )
                 )
@@ -559,11 +559,11 @@ class Interpreter:
                 for k, y in enumerate(to_scalars(self.b, row).reshape(-1)):
                     node = self.b.store(node, self.b.add(start, k, "int64"), y)
                 written.append(Stored(node, buffer.shape))
-            return [filled((), [self.b.add(i, 1, "int64")]), *outputs[:kept], *written]
+            return [fill_array((), [self.b.add(i, 1, "int64")]), *outputs[:kept], *written]
 
         same = [body.outvars[k] is v for k, v in enumerate(body.invars[fixed : fixed + kept])]
         goes_on = lambda state: self.b.compare("lt", to_scalars(self.b, state[0])[()], length, "int64")
-        first = [filled((), [0]), *carry, *saved]
+        first = [fill_array((), [0]), *carry, *saved]
         avals = [counter, *outs]
         return self._loop(first, avals, [False, *same, *[False] * len(saved)], goes_on, advance, {body})[1:]
 
@@ -623,7 +623,7 @@ class Interpreter:
             return [
                 Stored(params[place], v.shape)  # pyright: ignore[reportArgumentType]
                 if isinstance(place, int)
-                else filled(
+                else fill_array(
                     v.shape,
                     [y if i is None else params[i] for y, i in zip(x.reshape(-1), place, strict=True)],
                 )  # pyright: ignore[reportAttributeAccessIssue]
@@ -653,7 +653,7 @@ class Interpreter:
         return [
             Stored(next(results), shape)
             if as_array
-            else filled(shape, [next(results) for _ in range(math.prod(shape))])
+            else fill_array(shape, [next(results) for _ in range(math.prod(shape))])
             for _, shape, as_array in outs
         ]
 

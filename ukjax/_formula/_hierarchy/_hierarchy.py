@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._misc._arguments import all_of, number_array, whole_number
-from ..._misc._errors import InputError, shown
+from ..._misc._errors import InputError, format_value
 from ..._misc._types import is_traced
 from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
 from ..._pseudoinverse import pinv as pseudoinverse
@@ -86,9 +86,9 @@ def _kernel_basis(restricted: Restricted, dimension: int) -> Float[Array, "k d"]
     return gram_schmidt(projector, 0.0).Q[:dimension].T
 
 
-def _checked(levels: Sequence[Float[Array, "m n"]]) -> list[Array]:
+def _check_levels(levels: Sequence[Float[Array, "m n"]]) -> list[Array]:
     if isinstance(levels, str) or not (isinstance(levels, Sequence) or getattr(levels, "ndim", 0)):
-        raise InputError(f"levels must be a list of matrices, one a level, got {shown(levels)}.")
+        raise InputError(f"levels must be a list of matrices, one a level, got {format_value(levels)}.")
     rows = [number_array("each level", A) for A in levels]
     if not rows:
         raise InputError("levels is empty; give one matrix of rows a level, the lowest level first.")
@@ -119,7 +119,7 @@ def orthogonal_projectors(
 
     **Raises:** `InputError` for levels that are not matrices of as many columns.
     """
-    rows, method = _checked(levels), as_pseudoinverse(pinv)
+    rows, method = _check_levels(levels), as_pseudoinverse(pinv)
     S, result = jnp.eye(rows[0].shape[1], dtype=rows[0].dtype), []
     for A in rows:
         S = project_further(S, restrict(A, S, method))
@@ -149,7 +149,7 @@ def oblique_projectors(
 
     **Raises:** `InputError` as `orthogonal_projectors`, and for a `root` of another shape.
     """
-    rows, T = _checked(levels), number_array("root", root)
+    rows, T = _check_levels(levels), number_array("root", root)
     n = rows[0].shape[1]
     if T.shape != (n, n):
         raise InputError(
@@ -180,7 +180,7 @@ def one_four_inverses(
 
     **Raises:** as `orthogonal_projectors`.
     """
-    rows, method = _checked(levels), as_pseudoinverse(pinv)
+    rows, method = _check_levels(levels), as_pseudoinverse(pinv)
     n, dtype = rows[0].shape[1], rows[0].dtype
     S, inverse, result = jnp.eye(n, dtype=dtype), jnp.zeros((n, 0), dtype), []
     for A in rows:
@@ -214,7 +214,7 @@ def null_space_bases(
 
     **Raises:** `InputError` as `orthogonal_projectors`, and under `jit` without `ranks`.
     """
-    rows, method = _checked(levels), as_pseudoinverse(pinv)
+    rows, method = _check_levels(levels), as_pseudoinverse(pinv)
     if ranks is not None:
         ranks = [whole_number("each of the ranks", x, 0) for x in all_of("ranks", ranks, object, "2")]
         if len(ranks) != len(rows):
@@ -253,7 +253,7 @@ def orthonormal_rows(
 
     **Raises:** as `orthogonal_projectors`.
     """
-    rows = _checked(levels)
+    rows = _check_levels(levels)
     n, dtype = rows[0].shape[1], rows[0].dtype
     Q, result = jnp.zeros((0, n), dtype), []
     for A in rows:

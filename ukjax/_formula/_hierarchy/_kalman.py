@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._misc._arguments import all_of, fails, is_list, real_array, require_finite, require_not_negative
-from ..._misc._errors import InputError, shown
+from ..._misc._errors import InputError, format_value
 from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
 from ..._pseudoinverse._kernels import dot
 from ._hierarchy import project_further, restrict
@@ -58,7 +58,7 @@ def recursion(
 ) -> list[Enforced]:
     """The exact recursion (4.14)-(4.15), over the rows of each level; the lowest levels block by block, if given."""
     last = Enforced(x, jnp.eye(x.size, dtype=x.dtype), jnp.zeros((), jnp.int32))
-    result = _by_blocks(H, b, last, blocks, method) if blocks else []
+    result = _recurse_by_blocks(H, b, last, blocks, method) if blocks else []
     for level in levels[len(result) :]:
         index = np.asarray(level, int)
         x, P, rank = (result[-1].x, result[-1].P, result[-1].rank) if result else (last.x, last.P, last.rank)
@@ -69,7 +69,7 @@ def recursion(
     return result
 
 
-def _by_blocks(
+def _recurse_by_blocks(
     H: Float[Array, "m n"],
     b: Float[Array, " m"],
     start: Enforced,
@@ -140,7 +140,7 @@ def enforce_levels(
         raise InputError("each of the levels must be a pair (H, b).")
     pairs = [(real_array("H", H), real_array("b", b)) for H, b in levels]
     if clearances is not None and not is_list(clearances):
-        raise InputError(f"clearances must be a list, one for each level, got {shown(clearances)}.")
+        raise InputError(f"clearances must be a list, one for each level, got {format_value(clearances)}.")
     clearances = None if clearances is None else list(clearances)
     for H, b in pairs:
         if x0.ndim != 1 or H.ndim != 2 or H.shape[1] != x0.size or b.shape != H.shape[:1]:
@@ -177,7 +177,9 @@ def as_clearance(value: Array | float, of: str) -> Array:
         return array
     require_finite(name, array)
     if array.ndim > 2 or array.shape[0] != array.shape[1] or fails(_is_covariance, array):
-        raise InputError(f"{name} must be a symmetric, positive semidefinite matrix, got {shown(value)}.")
+        raise InputError(
+            f"{name} must be a symmetric, positive semidefinite matrix, got {format_value(value)}."
+        )
     return array
 
 

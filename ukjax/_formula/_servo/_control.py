@@ -18,7 +18,7 @@ from ..._misc._errors import InputError
 from ..._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_traced
 from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt
 from ..._system._constraint import require_bilateral
-from ..._system._labels import numbered, own_labels
+from ..._system._labels import make_indexed_names, own_labels
 from ..._system._problem import Problem, resolve_state
 from ..._system._rows import Rows
 from ..._system._stabilize import AbstractStabilizer, NoStabilizer
@@ -119,7 +119,7 @@ class Servoed(AbstractForwardingSystem):
 
 
 @eqx.filter_jit
-def followed(servoed: Servoed, t: Array, q: Array, v: Array) -> ServoRun:
+def compute_servo_run(servoed: Servoed, t: Array, q: Array, v: Array) -> ServoRun:
     """How a run followed its servo rows."""
     law, system = servoed.law, servoed.system
 
@@ -137,7 +137,7 @@ def followed(servoed: Servoed, t: Array, q: Array, v: Array) -> ServoRun:
         realizable=control.realizable,
         row_names=rows.names,
         row_kinds=rows.kinds,
-        input_names=own_labels(law.input_matrix, "labels", p) or numbered("u", p),
+        input_names=own_labels(law.input_matrix, "labels", p) or make_indexed_names("u", p),
     )
 
 

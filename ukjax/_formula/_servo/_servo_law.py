@@ -24,11 +24,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._misc._arguments import all_of, one_of, real_array, require_function, require_instance
-from ..._misc._called import called
 from ..._misc._errors import InputError
 from ..._misc._precision import in_full_precision
 from ..._misc._tolerances import ROW_NOISE
 from ..._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
+from ..._misc._user_function import call_user_function
 from ..._pseudoinverse import AbstractPseudoinverse, as_pseudoinverse, inverse_cholesky, pinv
 from ..._system._constraint import AbstractConstraint
 from ..._system._rows import Rows, constraint_rows
@@ -153,7 +153,7 @@ class Law(eqx.Module):
     ) -> tuple[Float[Array, "n p"], Float[Array, " p"]]:
         """B_u and s, their shapes checked."""
         B = self.input_matrix
-        B = called("input_matrix", B, t, q) if callable(B) else B
+        B = call_user_function("input_matrix", B, t, q) if callable(B) else B
         B = real_array("input_matrix", B).astype(q.dtype)
         if B.ndim != 2 or B.shape[0] != v.size or not B.size:
             raise InputError(
@@ -161,7 +161,7 @@ class Law(eqx.Module):
                 "a column for each of p inputs."
             )
         p = B.shape[1]
-        s = called("free", self.free, t, q, v) if callable(self.free) else self.free
+        s = call_user_function("free", self.free, t, q, v) if callable(self.free) else self.free
         s = jnp.zeros(p, q.dtype) if s is None else real_array("free", s).astype(q.dtype)
         if s.shape != (p,):
             raise InputError(f"the free vector s has shape {s.shape}; with {p} inputs it must be ({p},).")

@@ -13,10 +13,10 @@ AHEAD = 2
 """Tasks given out for each worker: while one is made, the next is on its way."""
 TRIES = 3
 """How often a chunk may fail: what happens by chance, such as memory that others took, will not happen so often."""
-LOSSES = 10
+MAX_LOSSES = 10
 """How often a worker may die with a chunk given to it: that is seldom the chunk's fault, as all chunks of a pool are
 lost at once."""
-BARREN = 4
+MAX_BARREN_POOLS = 4
 """How many pools may break one after the other, none of which made a chunk."""
 
 
@@ -43,7 +43,7 @@ class Ledger:
     def failed(self, number: int, failure: Failure) -> bool:
         """Notes a failure; returns whether to try again."""
         self._counts[number, failure.lost] += 1
-        if self._counts[number, failure.lost] < (LOSSES if failure.lost else TRIES):
+        if self._counts[number, failure.lost] < (MAX_LOSSES if failure.lost else TRIES):
             self.again += 1
             return True
         self.given_up[number] = failure.reason
@@ -90,7 +90,7 @@ def give_out(
                     flying[task(waiting[0])] = waiting[0]
                 except BrokenExecutor as error:
                     barren += 1
-                    if barren > BARREN:
+                    if barren > MAX_BARREN_POOLS:
                         raise SweepError(_BARREN.format(barren, error), ledger.given_up) from error
                     workers.renew(error)
                 else:

@@ -11,7 +11,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExec
 from typing import Any, final
 
 from ..._misc._arguments import whole_number
-from ..._misc._errors import InputError, SweepError, shown
+from ..._misc._errors import InputError, SweepError, format_value
 from ..._misc._worker import end_with
 
 _ASKED = 2.0  # how often a cluster is asked for its workers [s]: that is a message there and back
@@ -36,7 +36,7 @@ class Workers:
         if not isinstance(self._executor, Executor):
             raise InputError(
                 "executor must be a number of processes, a concurrent.futures.Executor, a function that makes one, or "
-                f"the address of a cluster, got {shown(self._executor)}."
+                f"the address of a cluster, got {format_value(self._executor)}."
             )
         _require_spawned(self._executor)
         self._count, self._asked = 1, -_ASKED
@@ -84,7 +84,7 @@ class Workers:
 def _maker(given: Any) -> Callable[[], Any] | None:
     """What makes the executor that a user means; None of one that is there."""
     if isinstance(given, str):
-        return functools.partial(_at, given)
+        return functools.partial(_connect_executor, given)
     if isinstance(given, numbers.Number):
         return functools.partial(_processes, whole_number("executor", given))
     return given if callable(given) and not isinstance(given, Executor) else None
@@ -98,7 +98,7 @@ def _existing(given: Any) -> Any:
     return DaskExecutor(given)
 
 
-def _at(address: str) -> Executor:
+def _connect_executor(address: str) -> Executor:
     if address.startswith(_DASK):
         from ._dask import DaskExecutor as AtAddress
     else:

@@ -10,22 +10,22 @@ import numpy as np
 
 from ..._misc._compilation_cache import cache_folder
 from ..._misc._errors import InputError, SweepError
-from ..._misc._precision import in_float64
+from ..._misc._precision import is_float64_enabled
 from ..._misc._worker import call_in_worker, here
 from .._progress import Update
 from .._samples import AbstractSamples
 from . import _task
 from ._driver import Ledger, give_out
 from ._executors import Workers
-from ._travel import pickled
+from ._travel import pickle_definition
 
 
 @contextlib.contextmanager
-def on_workers(
+def open_cluster(
     executor: Any, model: Any, samples: AbstractSamples, definition: tuple[Any, ...]
 ) -> Iterator["Cluster"]:
     """Workers that know a sweep, until they are left."""
-    sent = pickled(_task.Definition(model, samples.at(np.array([0])), *definition))
+    sent = pickle_definition(_task.Definition(model, samples.at(np.array([0])), *definition))
     with contextlib.closing(Workers(executor)) as workers:
         yield Cluster(workers, sent)
 
@@ -41,7 +41,7 @@ class Cluster:
 
     def __init__(self, workers: Workers, definition: bytes):
         self.workers, self._definition = workers, definition
-        self._settings = {"driver": here(), "x64": in_float64(), "cache": cache_folder()}
+        self._settings = {"driver": here(), "x64": is_float64_enabled(), "cache": cache_folder()}
 
     def _submit(self, task: Callable[..., Any], *arguments: Any) -> Future:
         called = (self._settings, _task.__name__, task.__name__, self._definition, *arguments)

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from ..._misc._errors import InputError, MissingExtraError
-from ..._misc._precision import in_float64
-from .._chunk import Maker, fitted, make_chunks, maker_for
+from ..._misc._precision import is_float64_enabled
+from .._chunk import Maker, fit_chunk_shape, make_chunks, maker_for
 from .._place import place_of
 from .._prepare import SweepPlan, prepare
 from .._samples import Table
@@ -57,7 +57,7 @@ class PreparedSweep(NamedTuple):
     attributes: dict[str, Any]
 
 
-def _told(task: Any) -> Any:
+def _with_status(task: Any) -> Any:
     """The task with a status for an exception: not every one can travel."""
 
     @functools.wraps(task)
@@ -76,7 +76,7 @@ def _told(task: Any) -> Any:
 
 
 @functools.lru_cache(_REMEMBERED)
-def _prepared(pickled: bytes, x64: bool) -> PreparedSweep:
+def _prepare_sweep(pickled: bytes, x64: bool) -> PreparedSweep:
     import cloudpickle
 
     try:
@@ -96,7 +96,7 @@ def _prepared(pickled: bytes, x64: bool) -> PreparedSweep:
 
 @functools.lru_cache(_REMEMBERED)
 def _maker(pickled: bytes, shape: tuple[int, ...], x64: bool) -> Maker:
-    return maker_for(_prepared(pickled, x64).plan, shape, jax.local_devices()[:1])
+    return maker_for(_prepare_sweep(pickled, x64).plan, shape, jax.local_devices()[:1])
 
 
 @functools.lru_cache(_REMEMBERED)
@@ -104,26 +104,26 @@ def _store(name: str, attributes: str) -> Store:
     return Store(place_of(name), json.loads(attributes))
 
 
-@_told
+@_with_status
 def examine(
     pickled: bytes, sizes: tuple[int, ...], memory: float | None, fit: bool
 ) -> tuple[dict[str, Any], tuple[int, ...]]:
     """What a worker decides of a sweep: attributes, and the shape of chunks if it is to."""
     with _lock:
-        plan, attributes = _prepared(pickled, in_float64())
+        plan, attributes = _prepare_sweep(pickled, is_float64_enabled())
         devices = jax.local_devices()[:1]
-        return attributes, fitted(plan, sizes, memory, devices, _PARTS) if fit else ()
+        return attributes, fit_chunk_shape(plan, sizes, memory, devices, _PARTS) if fit else ()
 
 
-@_told
+@_with_status
 def chunk(pickled: bytes, store: str, attributes: str, number: int) -> tuple[int, int]:
     """Makes a chunk, unless it is there; returns its number of runs, and how many of them failed."""
     with _lock:
         target = _store(store, attributes)
         known = json.loads(attributes)
-        if differs := differences(known, _prepared(pickled, in_float64()).attributes):
+        if differs := differences(known, _prepare_sweep(pickled, is_float64_enabled()).attributes):
             raise InputError(f"a worker on {socket.gethostname()} would make another sweep: {differs}.")
-        maker = _maker(pickled, target.chunks.shape, in_float64())
+        maker = _maker(pickled, target.chunks.shape, is_float64_enabled())
     region = target.chunks.region(number)
     results = target.results(region)
     if np.all(results != NOT_RUN):

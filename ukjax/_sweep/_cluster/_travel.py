@@ -4,12 +4,12 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..._misc._errors import InputError, missing_extra, shown
+from ..._misc._errors import InputError, format_value, missing_extra
 
 _DEPTH = 6  # how deep to look for what cannot be sent
 
 
-def pickled(definition: Any) -> bytes:
+def pickle_definition(definition: Any) -> bytes:
     """The bytes of a definition of a sweep.
 
     **Raises:** `InputError` that names what cannot be sent.
@@ -32,7 +32,7 @@ def pickled(definition: Any) -> bytes:
         for name, x in zip(definition._fields, definition, strict=True):
             if fails(x):
                 path, culprit = _culprit(name, x, fails)
-                told = f"{path} is {shown(culprit)} of type {type(culprit).__name__}"
+                told = f"{path} is {format_value(culprit)} of type {type(culprit).__name__}"
                 raise InputError(f"the sweep cannot be sent to workers: {told}: {error}.") from error
         raise InputError(f"the sweep cannot be sent to workers: {error}.") from error
 

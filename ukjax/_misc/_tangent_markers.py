@@ -14,21 +14,21 @@ mlir.register_lowering(attached_p, lambda ctx, x, carrier: [x])
 ad.primitive_jvps[attached_p] = lambda primals, tangents: (primals[0], tangents[1])
 
 
-def _batched(operands, axes):
+def _batch(operands, axes):
     size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
     return attached_p.bind(
         *(batching.bdim_at_front(x, a, size) for x, a in zip(operands, axes, strict=True))
     ), 0
 
 
-batching.primitive_batchers[attached_p] = _batched
+batching.primitive_batchers[attached_p] = _batch
 
 
-def attached(x: Array, carrier: Array) -> Array:
+def with_tangent_of(x: Array, carrier: Array) -> Array:
     """x, with the derivative of the carrier, an array of its shape and type."""
     return attached_p.bind(x, carrier)
 
 
-def frozen(x: Array) -> Array:
+def freeze(x: Array) -> Array:
     """x as a constant to the first differentiation, but not to the next."""
     return attached_p.bind(x, jnp.zeros_like(x))

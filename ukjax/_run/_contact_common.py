@@ -13,10 +13,10 @@ from jaxtyping import Array
 
 from .._compiler import AtStates
 from .._compiler._structured._scalarize import scalarize
+from .._contact._contact_dynamics import ContactDynamics
 from .._contact._history import AT_TIMES, ContactHistory
-from .._contact._parts import of_model
-from .._contact._rows import kinematics, pushed_by
-from .._contact._touching import Touching
+from .._contact._parts import evaluate_model_part
+from .._contact._rows import kinematics, with_push
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import one_of
 from .._misc._errors import InputError
@@ -29,8 +29,8 @@ from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
 from ._doctor_contacts import rounding_of_gaps
 from ._end import end_of
-from ._observe import by_equations, split_and_judged, states_first
-from ._start import checked_start
+from ._observe import observe_by_equations, split_and_judged, states_first
+from ._start import find_start
 from ._start_moved import require_near, start_moved
 from ._trajectory import Trajectory
 
@@ -64,7 +64,7 @@ class ContactRun(NamedTuple):
     - `computed_by`: in words.
     """
 
-    touching: Touching
+    touching: ContactDynamics
     formula: AbstractFormula
     solver: dfx.AbstractSolver
     settings: dict[str, Any]
@@ -138,7 +138,7 @@ class Prepared:
         is not linear in v.
         """
         touching, (t, q, v) = self.run.touching, asked.start
-        y = checked_start(touching.model, t, q, v, self._automatic)
+        y = find_start(touching.model, t, q, v, self._automatic)
         require_near(touching.model, t, (q, v), y, asked.start_tolerance, stacklevel=4)
         gap, bend = self._gaps.one(t, *y)
         names = touching.layout.names
@@ -162,14 +162,14 @@ def _energy_of(model: Model, *state: Array) -> Any:
 
 
 def _energy(model: Model, *state: Array) -> Any:
-    return of_model(_energy_of, model, *state)
+    return evaluate_model_part(_energy_of, model, *state)
 
 
 @in_full_precision
-def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:
+def observe_state(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:
     """All a `Trajectory` holds of a state but its contacts."""
-    model = pushed_by(run.touching.model, push)
-    told = lazily_differentiated(by_equations)(model, t, q, v)
+    model = with_push(run.touching.model, push)
+    told = lazily_differentiated(observe_by_equations)(model, t, q, v)
     has_energy = eqx.filter_eval_shape(model.system.energy, t, q, v) is not None
     energy = lazily_differentiated(_energy)(model, t, q, v) if has_energy else None
     force = told["constraint_force"] + push

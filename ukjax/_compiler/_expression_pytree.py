@@ -15,7 +15,7 @@ from ._scalars import Builder
 
 
 @final
-class Written:
+class ExpressionPytree:
     """A pytree of arrays of expressions of a builder.
 
     - `arrays`: the pytree.

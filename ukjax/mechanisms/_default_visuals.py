@@ -39,12 +39,12 @@ def looks(system: Any) -> tuple[Visual, ...]:
     for body in mechanism.bodies:
         joints = [j for j in mechanism.joints if body.name in j.bodies and j.point is not None]
         if body.name not in given:
-            found += _of_body(body, joints, width, depths[body.name])
+            found += _draw_body(body, joints, width, depths[body.name])
         elif getattr(body, "shape", "") == "joints":
             found += _reaching(body, joints, given[body.name], width)
     for joint in mechanism.joints:
         if given.keys().isdisjoint(joint.bodies) and joint.point is not None:
-            found += _of_joint(joint, width, *(depths[name] for name in joint.bodies[:2]))
+            found += _draw_joint(joint, width, *(depths[name] for name in joint.bodies[:2]))
     return tuple(found)
 
 
@@ -68,7 +68,7 @@ def _depths(mechanism: Mechanism, gap: float) -> dict[str, float]:
     return {name: gap * layer if mechanism.dimension == 2 else 0.0 for name, layer in layers.items()}
 
 
-def _in_space(x: Any, depth: float) -> np.ndarray:
+def _lift_to_space(x: Any, depth: float) -> np.ndarray:
     x = np.asarray(x, float)
     return np.append(x, depth) if x.size == 2 else x
 
@@ -98,7 +98,7 @@ def facing(axis: Any) -> np.ndarray:
     return np.stack([np.cross(y, z), y, z], axis=-1)
 
 
-def _between(body: str, a: np.ndarray, b: np.ndarray, radius: float) -> Visual:
+def _make_capsule(body: str, a: np.ndarray, b: np.ndarray, radius: float) -> Visual:
     size = (radius, float(np.linalg.norm(b - a)))
     return Visual(body, "capsule", size, (a + b) / 2, facing(b - a))
 
@@ -113,9 +113,11 @@ def _spoke(body: str, radius: float, width: float, centre: np.ndarray, axes: np.
     return Visual(body, "box", size, centre + 0.4 * radius * axes[:, 0], axes, _DARK)
 
 
-def _of_body(body: AbstractBody, joints: Sequence[AbstractJoint], width: float, depth: float) -> list[Visual]:
+def _draw_body(
+    body: AbstractBody, joints: Sequence[AbstractJoint], width: float, depth: float
+) -> list[Visual]:
     """The shape it has; else lines through its points, or through its joints."""
-    name, centre, shape = body.name, _in_space(body.centre, depth), getattr(body, "shape", "")
+    name, centre, shape = body.name, _lift_to_space(body.centre, depth), getattr(body, "shape", "")
     spread, axes = _spread(body)
     if isinstance(body, PointMass):
         return [Visual(name, "sphere", 2.5 * width, centre)]
@@ -123,7 +125,7 @@ def _of_body(body: AbstractBody, joints: Sequence[AbstractJoint], width: float, 
         return [Visual(name, "sphere", np.sqrt(5.0) * spread.mean(), centre)]
     if shape == "box":
         edges = getattr(body, "edges", None)
-        size = np.sqrt(12.0) * spread if edges is None else _in_space(edges, 2.0 * width)
+        size = np.sqrt(12.0) * spread if edges is None else _lift_to_space(edges, 2.0 * width)
         return [Visual(name, "box", np.maximum(size, 0.3 * width), centre, axes)]
     if shape == "disk":
         radius = 2.0 * spread[:2].mean()
@@ -133,17 +135,17 @@ def _of_body(body: AbstractBody, joints: Sequence[AbstractJoint], width: float, 
         ]
     if shape == "rod":
         radius = 2.0 * spread[1:].mean() if body.dimension == 3 else 0.0
-        start, end = (_in_space(body.points[x], depth) for x in ("start", "end"))
-        return [_between(name, start, end, max(radius, width))]
+        start, end = (_lift_to_space(body.points[x], depth) for x in ("start", "end"))
+        return [_make_capsule(name, start, end, max(radius, width))]
     return _bare(body, joints, width, depth)
 
 
 def _bare(body: AbstractBody, joints: Sequence[AbstractJoint], width: float, depth: float) -> list[Visual]:
     """Lines through points, or through joints, more than two as a plate; with less to go by the ellipsoid of inertia."""
-    name, (spread, axes), centre = body.name, _spread(body), _in_space(body.centre, depth)
-    ends = {tuple(_in_space(x, depth)) for x in (_end(joint, name) for joint in joints)}
+    name, (spread, axes), centre = body.name, _spread(body), _lift_to_space(body.centre, depth)
+    ends = {tuple(_lift_to_space(x, depth)) for x in (_end(joint, name) for joint in joints)}
     of_joints = getattr(body, "shape", "") == "joints"
-    named = [] if of_joints else [_in_space(x, depth) for x in body.points.values()]
+    named = [] if of_joints else [_lift_to_space(x, depth) for x in body.points.values()]
     through = named or _around([np.array(x) for x in sorted(ends)])
     found = []
     if len(through) < 2:
@@ -203,12 +205,12 @@ def _plate(body: str, points: list[np.ndarray]) -> Visual:
     return Visual(body, "mesh", vertices=vertices, faces=np.concatenate([fan, fan[:, ::-1]]))
 
 
-def _of_joint(joint: AbstractJoint, width: float, before: float, behind: float) -> list[Visual]:
+def _draw_joint(joint: AbstractJoint, width: float, before: float, behind: float) -> list[Visual]:
     """A pin along the axis of a hinge, a ball where all directions are free; larger on the ground."""
     size = width * (1.7 if GROUND in joint.bodies else 1.3)
     colour = _GROUND if GROUND in joint.bodies else _DARK
     body = joint.child if joint.child != GROUND else joint.parent
-    point = _in_space(_end(joint, body), (before + behind) / 2)
+    point = _lift_to_space(_end(joint, body), (before + behind) / 2)
     if isinstance(joint, Spherical | Universal):
         return [Visual(body, "sphere", 1.3 * size, point, colour=colour)]
     if isinstance(joint, Revolute | Cylindrical):

@@ -12,7 +12,7 @@ from ._rows import Row
 _WORDS = ("limits", "friction", "ground", "self")
 
 
-class Chosen(NamedTuple):
+class ContactSelection(NamedTuple):
     """A choice, as given to `load`.
 
     - `words`: of `"limits"`, `"friction"`, `"ground"`, `"self"`.
@@ -42,21 +42,21 @@ class Chosen(NamedTuple):
         return {frozenset((a, b)) for a in first for b in second} & self.pairs
 
 
-def chosen(contact: Any, restitution: Any, friction: Any) -> Chosen:
+def read_contact_selection(contact: Any, restitution: Any, friction: Any) -> ContactSelection:
     """The choice that a user made, as given to `load`.
 
     **Raises:** `InputError` for anything else.
     """
-    found = _chosen_parts(contact)
+    found = _read_contact_parts(contact)
     return found._replace(
         restitution=coefficients("restitution", restitution, 1.0),
         friction=coefficients("friction", friction, math.inf),
     )
 
 
-def _chosen_parts(contact: Any) -> Chosen:
+def _read_contact_parts(contact: Any) -> ContactSelection:
     if contact is None or isinstance(contact, bool):
-        return Chosen(frozenset(_WORDS if contact else ()), frozenset(), contact is not None)
+        return ContactSelection(frozenset(_WORDS if contact else ()), frozenset(), contact is not None)
     such = f"True, False, or a list of {', '.join(map(repr, _WORDS))} and pairs of geoms or bodies ('foot', 'floor')"
     if not is_list(contact):
         raise InputError(f"contact must be {such}, got {contact!r}.")
@@ -68,4 +68,4 @@ def _chosen_parts(contact: Any) -> Chosen:
             pairs.add(frozenset(x))
         else:
             raise InputError(f"contact must be {such}, got {x!r} in it.")
-    return Chosen(frozenset(words), frozenset(pairs), True)
+    return ContactSelection(frozenset(words), frozenset(pairs), True)

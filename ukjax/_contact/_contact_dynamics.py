@@ -17,18 +17,18 @@ from ._modes import (
     Margins,
     Mode,
     approach,
+    compute_stopping_impulses,
     contact_forces,
     margins,
-    of_rows,
     open_mode,
     slip_directions,
+    spread_to_tangents,
     still,
-    stopped,
 )
-from ._parts import Means, of_contacts, of_model
-from ._resets import Reset, after, leaving, values
-from ._rows import Coefficients, ContactLayout, ContactState, Kinematics, Pushed, contact_at, kinematics
-from ._settle import SettledContacts, settled
+from ._parts import ContactContext, evaluate_contact_part, evaluate_model_part
+from ._resets import Reset, apply_reset, leaving, values
+from ._rows import Coefficients, ContactLayout, ContactState, Kinematics, PushedSystem, contact_at, kinematics
+from ._settle import SettledContacts, settle_contacts
 from ._uniqueness import ambiguous
 
 State = tuple[Array, Array, Mode]
@@ -45,42 +45,42 @@ class RanOut(NamedTuple):
     spent: Array
 
 
-def _rates(means: Means, contact: ContactState, mode: Mode) -> tuple[Array, Array]:
+def _rates(means: ContactContext, contact: ContactState, mode: Mode) -> tuple[Array, Array]:
     return contact.q_rate, contact.a + contact.response @ contact_forces(means, contact, mode)
 
 
-def _looked_at(
-    means: Means, contact: ContactState, mode: Mode, t: Array, q: Array
+def _observe_margins(
+    means: ContactContext, contact: ContactState, mode: Mode, t: Array, q: Array
 ) -> tuple[Margins, Approach]:
     return margins(means, contact, mode, t, q), approach(means, contact, mode)
 
 
 def _kinematics(model: Model, t: Array, q: Array, v: Array) -> Kinematics:
-    assert isinstance(model.system, Pushed)
+    assert isinstance(model.system, PushedSystem)
     return kinematics(model.system.system, t, q, v)
 
 
-def _closer(means: Means, contact: ContactState, mode: Mode) -> Array:
+def _closer(means: ContactContext, contact: ContactState, mode: Mode) -> Array:
     """What closes the gaps of closed contacts, but for the square of what they were."""
     gap = (contact.gap * mode.closed) @ rows_of(means.layout.contacts, contact.gap.dtype).normal
     gaps_only = mode._replace(stick=jnp.zeros_like(mode.stick))
-    return contact.moved @ stopped(means, contact, gaps_only, gap)
+    return contact.moved @ compute_stopping_impulses(means, contact, gaps_only, gap)
 
 
-def _kept(means: Means, contact: ContactState, mode: Mode) -> tuple[Array, Array]:
+def _correct_velocities(means: ContactContext, contact: ContactState, mode: Mode) -> tuple[Array, Array]:
     """The change of velocities to those on the rows held, and the direction of slip brought up to date."""
     rows, dtype = rows_of(means.layout.contacts, contact.u.dtype), contact.u.dtype
     unit = slip_directions(rows, mode, contact.u)
     forward = ((rows.tangent @ (unit * contact.u)) > still(dtype)).astype(dtype)
-    direction = jnp.where(of_rows(rows, forward) > 0, unit, mode.direction)
-    return contact.response @ stopped(means, contact, mode, contact.u), direction
+    direction = jnp.where(spread_to_tangents(rows, forward) > 0, unit, mode.direction)
+    return contact.response @ compute_stopping_impulses(means, contact, mode, contact.u), direction
 
 
 @final
-class Touching(eqx.Module):
+class ContactDynamics(eqx.Module):
     """What the flow and the solver compute with.
 
-    - `model`: of the `Pushed` system.
+    - `model`: of the `PushedSystem`.
     - `coefficients`: of the contacts.
     - `layout`: of their rows.
     - `resets`: events of the user's own after which the motion goes on.
@@ -92,11 +92,11 @@ class Touching(eqx.Module):
     resets: tuple[Reset, ...] = ()
 
     def _of(self, part: Callable[..., Any], contact: ContactState, *more: Any) -> Any:
-        return of_contacts(part, self.layout, self.coefficients, contact, *more)
+        return evaluate_contact_part(part, self.layout, self.coefficients, contact, *more)
 
     def at(self, t: Array, q: Array, v: Array) -> ContactState:
         """The contacts at a state."""
-        return of_model(contact_at, self.model, t, q, v)
+        return evaluate_model_part(contact_at, self.model, t, q, v)
 
     def margins(self, t: Array, y: State) -> Margins:
         """The margins of the mode of a state."""
@@ -109,12 +109,12 @@ class Touching(eqx.Module):
     def looked_at(self, t: Array, y: State) -> tuple[Margins, Approach]:
         """The margins of the mode of a state, and how open contacts near each other."""
         q, v, mode = y
-        of_mode, near = self._of(_looked_at, self.at(t, q, v), mode, t, q)
+        of_mode, near = self._of(_observe_margins, self.at(t, q, v), mode, t, q)
         return self._with_own(of_mode, t, y), near
 
     def kinematics(self, t: Array, q: Array, v: Array) -> Kinematics:
         """Gaps and contact velocities."""
-        return of_model(_kinematics, self.model, t, q, v)
+        return evaluate_model_part(_kinematics, self.model, t, q, v)
 
     def apart(self, t: Array, y: State) -> tuple[Array, Array]:
         """Of the margins, which are events of the user's own, and which of these are about to become negative."""
@@ -133,12 +133,12 @@ class Touching(eqx.Module):
         q, v, _ = y
         moved = jnp.zeros_like(t)
         if self.resets:
-            given = after(self.resets, self.reset_of(ran_out.which), t, q, v)
+            given = apply_reset(self.resets, self.reset_of(ran_out.which), t, q, v)
             q, v = self.model.project(t, given)
             off = jnp.max(jnp.abs(jnp.concatenate([q - given[0], v - given[1]])))
             moved = jax.lax.stop_gradient(jnp.where(self.reset_of(ran_out.which) >= 0, off, 0))
         at = lambda v: self.at(t, q, v)
-        return q, settled(at, self.layout, self.coefficients, (t, q, v), ran_out.spent), moved
+        return q, settle_contacts(at, self.layout, self.coefficients, (t, q, v), ran_out.spent), moved
 
     def reset_of(self, which: Array) -> Array:
         """Which of the user's own events a margin is, -1 for none."""
@@ -166,7 +166,7 @@ class Touching(eqx.Module):
         if self.model.stabilizer.projection_method is not None:
             (q, v), _, near = end_of_step(self.model, t, (q, v), None)
             off = near == jnp.inf
-        change, direction = self._of(_kept, self.at(t, q, v), mode)
+        change, direction = self._of(_correct_velocities, self.at(t, q, v), mode)
         return (q, v + change, mode._replace(direction=jax.lax.stop_gradient(direction))), off
 
     def begun(self, t: Array, q: Array, v: Array) -> tuple[State, SettledContacts]:
@@ -181,6 +181,6 @@ class Touching(eqx.Module):
 
 
 @in_full_precision
-def flow(t: Array, y: State, args: Touching) -> State:
+def flow(t: Array, y: State, args: ContactDynamics) -> State:
     """(q', v', 0) of the state (q, v, mode), for Diffrax."""
     return *args.rates(t, y), jax.tree.map(jnp.zeros_like, y[2])

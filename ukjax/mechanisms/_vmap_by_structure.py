@@ -32,14 +32,14 @@ def _form(x: Any) -> Hashable:
     return type(x), x if isinstance(x, Hashable) else id(x)
 
 
-def unstacked(stacked: Any, count: int) -> list[Any]:
+def unstack_tree(stacked: Any, count: int) -> list[Any]:
     """The pytrees that are stacked in one, along the first axis of each array."""
     leaves, tree = jax.tree.flatten(stacked)
     each = [[lax.squeeze(x, (0,)) for x in lax.split(leaf, (1,) * count)] for leaf in leaves]
     return [jax.tree.unflatten(tree, [x[i] for x in each]) for i in range(count)]
 
 
-def _at_once(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list[Any]:
+def _vmap_alike(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list[Any]:
     """A function of items that are alike; what all of them share is not stacked."""
     arrays, rest = eqx.partition(items[0], eqx.is_array)
     tree = jax.tree.structure(arrays)
@@ -54,10 +54,10 @@ def _at_once(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> 
     def one(leaves: list[Array]) -> Any:
         return function(*eqx.combine(jax.tree.unflatten(tree, leaves), rest))
 
-    return unstacked(jax.vmap(one, in_axes=(axes,))(given), len(items))
+    return unstack_tree(jax.vmap(one, in_axes=(axes,))(given), len(items))
 
 
-def each(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list[Any]:
+def vmap_by_structure(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list[Any]:
     """What a function returns for each item, a pytree of arrays; it is called once for all items that are alike."""
     groups: dict[Hashable, list[int]] = {}
     for i, item in enumerate(items):
@@ -65,6 +65,8 @@ def each(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list
     results: dict[int, Any] = {}
     for places in groups.values():
         alone = len(places) == 1
-        several = [function(*items[places[0]])] if alone else _at_once(function, [items[i] for i in places])
+        several = (
+            [function(*items[places[0]])] if alone else _vmap_alike(function, [items[i] for i in places])
+        )
         results |= zip(places, several, strict=True)
     return [results[i] for i in range(len(items))]

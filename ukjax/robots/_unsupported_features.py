@@ -10,17 +10,17 @@ from ._reference import Reference
 from ._report import Feature
 
 
-def _named(at: Reference, kind: str, numbers: Sequence[int] | np.ndarray) -> tuple[str, ...]:
+def _name_objects(at: Reference, kind: str, numbers: Sequence[int] | np.ndarray) -> tuple[str, ...]:
     """The names of some of a kind of object, of those that have one, else "<kind> <number>"."""
     number = getattr(mujoco().mjtObj, f"mjOBJ_{kind.upper()}")
     return tuple(mujoco().mj_id2name(at.model, number, int(i)) or f"{kind} {i}" for i in numbers)
 
 
 def _all(at: Reference, kind: str, count: str) -> tuple[str, ...]:
-    return _named(at, kind, range(getattr(at.model, count, 0)))
+    return _name_objects(at, kind, range(getattr(at.model, count, 0)))
 
 
-def _of_surroundings(at: Reference) -> list[Feature]:
+def _list_surroundings(at: Reference) -> list[Feature]:
     """Fluids, mocap bodies, what bends, and plugins."""
     model, option = at.model, at.model.opt
     fluid = {"density": option.density, "viscosity": option.viscosity}
@@ -75,11 +75,11 @@ def _settings(at: Reference) -> list[Feature]:
     ]
 
 
-def unused(at: Reference, keyframe: int | None) -> list[Feature]:
+def list_unmodelled(at: Reference, keyframe: int | None) -> list[Feature]:
     """What is not modelled, but for limits, contacts, equalities, tendons and actuators, which tell of themselves."""
     others: Any = tuple(name for i, name in enumerate(at.names.keyframes) if i != keyframe)
     return [
-        *_of_surroundings(at),
+        *_list_surroundings(at),
         *_settings(at),
         *_besides(at),
         Feature("keyframe", () if keyframe is None else (at.names.keyframes[keyframe],), why="the start"),

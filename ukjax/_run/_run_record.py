@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._keyed import by_identity
+from .._misc._keyed import key_by_identity
 from .._misc._types import is_traced
 
 _SMALL = 64  # numbers of an array that is compared by value
@@ -29,7 +29,7 @@ def key(x: Any) -> Hashable:
         leaves, tree = jax.tree.flatten(x)
         with contextlib.suppress(TypeError):  # of fields that have no hash
             return hash(tree), tree, *map(key, leaves)
-    return by_identity(x)
+    return key_by_identity(x)
 
 
 @final
@@ -61,7 +61,7 @@ class RunOptions:
         return self is other or (isinstance(other, RunOptions) and self._key == other._key)
 
 
-class Made(NamedTuple):
+class RunRecord(NamedTuple):
     """A run's start as it was given, its end, and its options.
 
     - `q0`, `v0`, `t0`, `t1`: as for `ukjax.simulate`.

@@ -9,7 +9,7 @@ from ._errors import InputError, MissingExtraError, SimulationError
 _LONGEST = 200  # characters of a message that come from an exception
 
 
-def called(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+def call_user_function(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """What a user's function returns.
 
     **Raises:** `InputError` for what the function raises, which is kept as its cause, with the mend where it asks for

@@ -43,7 +43,9 @@ def _turning(placement: AnyPlacement, against: AnyPlacement) -> Array:
     return unit_quaternion(against.R.T @ placement.R)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _of_joint(joint: AbstractJoint, child: AbstractBody | None, ends: tuple[AnyPlacement, ...]) -> Array:
+def _compute_joint_position(
+    joint: AbstractJoint, child: AbstractBody | None, ends: tuple[AnyPlacement, ...]
+) -> Array:
     """The position of a joint whose bodies are somewhere."""
     if isinstance(joint, AbstractAxisJoint):
         return joint.position(*ends)
@@ -78,7 +80,7 @@ def now(system: MechanismSystem, names: tuple[str, ...], t: Time, q: Coordinates
             found[name] = q[system.labels.index(name)]
         elif name in joints:
             ends = tuple(placements[x] for x in joints[name].bodies)
-            found[name] = _of_joint(joints[name], bodies.get(joints[name].child), ends)
+            found[name] = _compute_joint_position(joints[name], bodies.get(joints[name].child), ends)
         elif name in bodies and not isinstance(bodies[name], PointMass):
             found[name] = _turning(placements[name], placements[GROUND])
         elif name in points:
