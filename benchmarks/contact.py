@@ -18,7 +18,7 @@ from ukjax._contact._rows import contact_model, layout_of
 from ukjax._contact._stepping import run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
 from ukjax._motion._project import Projection
-from ukjax._system._unilateral import Unilateral
+from ukjax._system._constraint import Unilateral
 
 jax.config.update("jax_enable_x64", True)
 MEMBERS, STEPS, STEP, GRAVITY, MASS = 256, 500, 0.002, 9.81, 2.0

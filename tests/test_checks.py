@@ -9,8 +9,7 @@ import pytest
 from jax.extend.core import jaxpr_as_fun
 
 import ukjax as uk
-from ukjax._misc._checks import nan_for_errors
-from ukjax._misc._diffrax_called import diffrax_called
+from ukjax._misc._traced import diffrax_called, nan_for_errors
 
 
 def positive(x):

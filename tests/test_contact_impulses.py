@@ -6,8 +6,7 @@ import numpy as np
 
 from ukjax._contact._impulses import ImpulseRows, solve_impulses
 from ukjax._contact._newton_list import solve_by_list
-from ukjax._formula._contact_newton import solve_on_arrays
-from ukjax._formula._contact_problem import ContactData, flatten_problem
+from ukjax._formula._contact_newton import ContactData, flatten_problem, solve_on_arrays
 
 LAYOUT = ((True, 2), (True, 0), (False, 1), (True, 2), (True, 1), (True, 2))
 STARTS, FREEDOMS, MEMBERS = np.array([0, 3, 4, 5, 8, 10]), 7, 21

@@ -15,7 +15,7 @@ from ukjax._contact._stepping import run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
 from ukjax._misc._types import is_traced
 from ukjax._motion._project import Projection
-from ukjax._system._unilateral import DryFriction, Unilateral
+from ukjax._system._constraint import DryFriction, Unilateral
 
 G = 9.81
 

@@ -13,7 +13,7 @@ from helpers import central, rows_of
 import ukjax as uk
 from ukjax._misc._tolerances import nearly_dependent
 from ukjax._motion._model import Model, translate_model
-from ukjax._motion._projected_solver import end_of_step
+from ukjax._motion._solvers import end_of_step
 from ukjax._system._rows import position_rows
 
 AXIS = jax.tree_util.GetAttrKey("axis")

@@ -43,12 +43,12 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._formula._hierarchy._recursive import Recursive as Recursive
     from ._formula._hierarchy._recursive import at_level as at_level
     from ._formula._hierarchy._recursive import recursive_levels as recursive_levels
-    from ._formula._kkt import KKT as KKT
+    from ._formula._servo._control import ServoControl as ServoControl
     from ._formula._servo._control import Servoed as Servoed
+    from ._formula._servo._control import ServoRun as ServoRun
     from ._formula._servo._control import servo_control as servo_control
     from ._formula._servo._control import with_servo as with_servo
-    from ._formula._servo._servo_report import ServoControl as ServoControl
-    from ._formula._servo._servo_report import ServoRun as ServoRun
+    from ._formula._singular_mass import KKT as KKT
     from ._formula._singular_mass import NullSpace as NullSpace
     from ._formula._singular_mass import RangeForm as RangeForm
     from ._formula._singular_mass import StackedForm as StackedForm
@@ -68,9 +68,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._misc._errors import Untranslatable as Untranslatable
     from ._misc._lie import zyz_angles as zyz_angles
     from ._misc._lie import zyz_rotation as zyz_rotation
-    from ._motion._energy_projection import EnergyProjection as EnergyProjection
     from ._motion._project import Projection as Projection
     from ._motion._project import project as project
+    from ._motion._solvers import EnergyProjection as EnergyProjection
     from ._pseudoinverse import AbstractPseudoinverse as AbstractPseudoinverse
     from ._pseudoinverse import Lineax as Lineax
     from ._pseudoinverse import RankedInverse as RankedInverse
@@ -83,7 +83,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._pseudoinverse._methods import HouseholderQR as HouseholderQR
     from ._run._as_diffrax import DiffraxProblem as DiffraxProblem
     from ._run._as_diffrax import as_diffrax as as_diffrax
-    from ._run._caches import clear_caches as clear_caches
     from ._run._certificate import Certificate as Certificate
     from ._run._compiled import compiled as compiled
     from ._run._doctor import Report as Report
@@ -91,6 +90,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._run._events import Event as Event
     from ._run._passages import Passage as Passage
     from ._run._passages import passages as passages
+    from ._run._planned import clear_caches as clear_caches
     from ._run._results import RESULTS as RESULTS
     from ._run._simulate import simulate as simulate
     from ._run._step import step as step
@@ -107,8 +107,10 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._system._any_order import OfOrder as OfOrder
     from ._system._constraint import AbstractConstraint as AbstractConstraint
     from ._system._constraint import AccelerationConstraint as AccelerationConstraint
+    from ._system._constraint import DryFriction as DryFriction
     from ._system._constraint import Holonomic as Holonomic
     from ._system._constraint import Nonholonomic as Nonholonomic
+    from ._system._constraint import Unilateral as Unilateral
     from ._system._lagrangian import LagrangianSystem as LagrangianSystem
     from ._system._lagrangian import lagrangian_system as lagrangian_system
     from ._system._problem import Problem as Problem
@@ -120,8 +122,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._system._system import AbstractSystem as AbstractSystem
     from ._system._system import System as System
     from ._system._tabulated import Tabulated as Tabulated
-    from ._system._unilateral import DryFriction as DryFriction
-    from ._system._unilateral import Unilateral as Unilateral
     from ._tune import TuneResult as TuneResult
     from ._tune import ViolationLoss as ViolationLoss
     from ._tune import tune as tune
@@ -162,15 +162,13 @@ else:
         "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",
         "_contact._poisson": "Impact poisson_impact",
         "_contact._solve": "Contacts solve_contacts",
-        "_formula._kkt": "KKT",
-        "_formula._singular_mass": "NullSpace RangeForm StackedForm",
+        "_formula._singular_mass": "KKT NullSpace RangeForm StackedForm",
         "_formula._hierarchy._hierarchy": "null_space_bases oblique_projectors one_four_inverses "
         "orthogonal_projectors orthonormal_rows",
         "_formula._hierarchy._kalman": "Enforced enforce_levels",
         "_formula._hierarchy._levels": "Module find_modules",
         "_formula._hierarchy._recursive": "Recursive at_level recursive_levels",
-        "_formula._servo._control": "Servoed servo_control with_servo",
-        "_formula._servo._servo_report": "ServoControl ServoRun",
+        "_formula._servo._control": "ServoControl ServoRun Servoed servo_control with_servo",
         "_interop._environment": "Environment",
         "_interop._environment_state": "EnvironmentState",
         "_interop._export": "export load_exported",
@@ -178,7 +176,7 @@ else:
         "_misc._errors": "CacheWarning ConstraintWarning ContactWarning InputError MissingExtraError SimulationError "
         "StartMovedWarning SweepError Untranslatable",
         "_misc._lie": "zyz_angles zyz_rotation",
-        "_motion._energy_projection": "EnergyProjection",
+        "_motion._solvers": "EnergyProjection",
         "_motion._project": "Projection project",
         "_pseudoinverse": "AbstractPseudoinverse Lineax RankedInverse pinv",
         "_pseudoinverse._methods": "SVD CompleteOrthogonal Greville HouseholderQR GramSchmidt Cholesky",
@@ -190,20 +188,19 @@ else:
         "_run._passages": "Passage passages",
         "_run._results": "RESULTS",
         "_run._simulate": "simulate",
-        "_run._caches": "clear_caches",
+        "_run._planned": "clear_caches",
         "_run._step": "step",
         "_run._trajectory": "Trajectory",
         "_run._view": "view",
         "_sweep": "AbstractSamples Grid LatinHypercube Sobol Table sweep",
         "_system._any_order": "AnyOrderSystem OfOrder",
-        "_system._constraint": "AbstractConstraint AccelerationConstraint Holonomic Nonholonomic",
+        "_system._constraint": "AbstractConstraint AccelerationConstraint DryFriction Holonomic Nonholonomic Unilateral",
         "_system._problem": "Problem",
         "_system._rows": "Rows constraint_rows",
         "_system._stabilize": "AbstractStabilizer Baumgarte NoStabilizer",
         "_system._lagrangian": "LagrangianSystem lagrangian_system",
         "_system._system": "AbstractSystem System",
         "_system._tabulated": "Tabulated",
-        "_system._unilateral": "DryFriction Unilateral",
         "_tune": "TuneResult ViolationLoss tune",
         "robots": "load",
     }

@@ -13,7 +13,7 @@ from rich.table import Table
 import ukjax as uk
 
 from .._misc._errors import InputError, missing_extra
-from .._misc._paths import replacing
+from .._misc._files import replacing
 from ._options import Json, problem_of
 from ._own_models import is_own
 from ._robot_files import is_robot

@@ -97,7 +97,7 @@ def choose(kind: str, name: str, known: dict[str, _T]) -> _T:
     for k, x in known.items():
         if _key(name) in (_key(k), _key(x if isinstance(x, str) else getattr(x, "__name__", k))):
             return x
-    from .._misc._names import unknown_name
+    from .._misc._arguments import unknown_name
 
     raise unknown_name(kind, name.lower(), list(known))
 
@@ -152,7 +152,7 @@ _WORDS = {float: "a number", int: "an integer", bool: "true or false"}
 
 def _value(key: str, text: str, parameter: inspect.Parameter | None) -> Any:
     """A value as JSON where it is, of the kind that the model's parameter says it has."""
-    from .._misc._names import kind_of
+    from .._misc._arguments import kind_of
 
     kind = None if parameter is None else kind_of(parameter)
     if kind is str:

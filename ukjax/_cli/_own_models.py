@@ -85,7 +85,7 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _no_function(place: str, name: str, module: ModuleType) -> InputError:
-    from .._misc._names import unknown_name
+    from .._misc._arguments import unknown_name
 
     own = [x.__name__ for x in vars(module).values() if getattr(x, "__module__", None) == module.__name__]
     return unknown_name(f"function of {place}", name, own)

@@ -28,8 +28,7 @@ from .._misc._tolerances import CLEARLY
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem
-from .._system._tree_inertia import TreeInertia
+from .._system._system import AbstractSystem, TreeInertia
 from ._availability import machine_code_runs
 from ._common import common, trace_motion
 from ._expression_pytree import ExpressionPytree, run

@@ -9,8 +9,8 @@ import numpy as np
 from jax.extend import core
 
 from .._formula._equations import equations_of_motion, inertia
+from .._misc._arguments import call_user_function
 from .._misc._closures import require_seen
-from .._misc._user_function import call_user_function
 from .._system._rows import constraint_rows
 from ._parameters import Structure, convert_reals, rebuild_system
 from ._refusals import cached_or_untranslatable

@@ -11,9 +11,8 @@ from jaxtyping import Array, Float
 from .._formula._acceleration import AbstractFormula
 from .._formula._equations import with_dense_mass
 from .._misc._arguments import real_array, require_instance
-from .._misc._closures import hoist_tracers
+from .._misc._closures import Static, combine_static, hoist_tracers, partition_static
 from .._misc._errors import InputError
-from .._misc._keyed import Static, combine_static, partition_static
 from .._misc._types import Coordinates, Time, Velocities
 from .._pseudoinverse import GramSchmidt
 from .._system._constraint import require_bilateral

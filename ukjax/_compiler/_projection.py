@@ -23,7 +23,7 @@ import numpy as np
 
 from .._misc._tolerances import ON_CONSTRAINTS, nearly_dependent
 from .._system._rows import most_off
-from .._system._tree_inertia import TreeInertia
+from .._system._system import TreeInertia
 from ._factors import factor, solve_by_factors
 from ._noise import without_noise
 from ._scalars import Builder, Expression, is_zero

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE
-from .._system._tree_inertia import TreeInertia
+from .._system._system import TreeInertia
 from ._factors import Taken, factor, order_of, solve_by_factors
 from ._noise import without_noise
 from ._scalars import Builder, Expression, entries, is_zero

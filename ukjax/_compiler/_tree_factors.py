@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._system._tree_inertia import TreeInertia
+from .._system._system import TreeInertia
 from ._factors import Factors, factor
 from ._scalars import Builder, Expression, is_zero
 from ._vectors import Vector, dot, plus, scale_vector, times

@@ -5,8 +5,19 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_list import ContactList, DelassusRows, ImpulseSolution, Room, subtract_solution
-from .._formula._loops import add_scaled, blank, entry, fill_entries, loop, put
+from .._formula._contact_list import (
+    ContactList,
+    DelassusRows,
+    ImpulseSolution,
+    Room,
+    add_scaled,
+    blank,
+    entry,
+    fill_entries,
+    loop,
+    put,
+    subtract_solution,
+)
 from .._misc._types import choose_by_precision
 from ._modes import still
 from ._parts import PASSES, PULL

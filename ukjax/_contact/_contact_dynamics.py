@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_problem import rows_of
-from .._misc._precision import in_full_precision
+from .._formula._contact_newton import rows_of
+from .._misc._types import in_full_precision
 from .._motion._model import Model
-from .._motion._projected_solver import end_of_step
+from .._motion._solvers import end_of_step
 from ._modes import (
     Approach,
     Margins,

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._precision import in_full_precision
+from .._misc._types import in_full_precision
 from .._motion._model import Model
 from ._rows import PushedSystem, kinematics
 

@@ -21,9 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._precision import in_full_precision
-from .._motion._projected_solver import Stop, inflate_error_if_off
-from .._motion._wrapped_solver import AbstractForwardingSolver
+from .._misc._types import in_full_precision
+from .._motion._solvers import AbstractForwardingSolver, Stop, inflate_error_if_off
 from ._contact_dynamics import ContactDynamics, State
 from ._log import Log, append_event, empty_log
 from ._modes import Mode

@@ -7,8 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import ContactSolution, differentiate_solution
-from .._formula._contact_problem import ContactData, Layout, apart, flatten_problem
+from .._formula._contact_newton import (
+    ContactData,
+    ContactSolution,
+    Layout,
+    apart,
+    differentiate_solution,
+    flatten_problem,
+)
 from .._pseudoinverse._kernels import dot
 from ._newton_list import solve_by_list
 from ._solve import tolerance_of

@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._loops import entry, loop, put
-from .._system._constraint import unilateral
+from .._formula._contact_list import entry, loop, put
+from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral, slips, unilateral
 from .._system._system import AbstractSystem
-from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral, slips
 
 
 @final

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._formula._contact_problem import ContactRows, rows_of
+from .._formula._contact_newton import ContactRows, rows_of
 from .._misc._types import choose_by_precision
 from ._parts import ContactContext
 from ._rows import Coefficients, ContactLayout, ContactState

@@ -18,11 +18,17 @@ from .._formula._contact_list import (
     DelassusRows,
     ImpulseSolution,
     Room,
+    add_scaled,
+    blank,
+    copy_entries,
     delassus,
     empty_list,
+    entry,
+    fill_entries,
+    loop,
+    put,
     solve,
 )
-from .._formula._loops import add_scaled, blank, copy_entries, entry, fill_entries, loop, put
 from .._misc._types import choose_by_precision
 from ._ambiguity import ListedImpulses, ambiguous
 from ._kinds import ContactKind, Instant, Motion

@@ -10,10 +10,8 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler._structured._scalarize import scalarize
-from .._formula._contact_list import Room, empty_list, solve_delassus
-from .._formula._contact_newton import ContactSolution
-from .._formula._contact_problem import Layout, rows_in
-from .._formula._loops import blank, entry, loop, put
+from .._formula._contact_list import Room, blank, empty_list, entry, loop, put, solve_delassus
+from .._formula._contact_newton import ContactSolution, Layout, rows_in
 
 
 def solve_by_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:

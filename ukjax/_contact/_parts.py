@@ -14,9 +14,8 @@ from jaxtyping import Array, Float
 
 from .._compiler import AccelerationProgram, TranslationError, array_function, system_function
 from .._formula._acceleration import UdwadiaKalaba
-from .._formula._contact_problem import invert_matrix, solve_by_elimination
-from .._misc._precision import in_full_precision
-from .._misc._types import choose_by_precision
+from .._formula._contact_newton import invert_matrix, solve_by_elimination
+from .._misc._types import choose_by_precision, in_full_precision
 from .._motion._model import Model
 from .._pseudoinverse._kernels import dot
 from .._system._stabilize import AbstractStabilizer

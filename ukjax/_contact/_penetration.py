@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._contact_problem import rows_of
+from .._formula._contact_newton import rows_of
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
 from .._pseudoinverse import GramSchmidt, pinv

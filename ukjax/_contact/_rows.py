@@ -18,14 +18,20 @@ from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._errors import InputError
-from .._misc._precision import in_full_precision
+from .._misc._types import in_full_precision
 from .._motion._model import Model, translate_model
-from .._system._constraint import AbstractConstraint, bilateral, unilateral
+from .._system._constraint import (
+    AbstractConstraint,
+    AbstractUnilateral,
+    DryFriction,
+    Unilateral,
+    bilateral,
+    slips,
+    unilateral,
+)
 from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractForwardingSystem, AbstractSystem
-from .._system._tree_inertia import TreeInertia
-from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral, slips
+from .._system._system import AbstractForwardingSystem, AbstractSystem, TreeInertia
 
 
 @final

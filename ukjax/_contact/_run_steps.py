@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._loops import blank, entry, fill_entries, loop, put
+from .._formula._contact_list import blank, entry, fill_entries, loop, put
 from ._moreau import ContactStep, StepState
 from ._rows import Coefficients
 

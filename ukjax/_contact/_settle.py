@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._contact_newton import ContactSolution
-from .._formula._contact_problem import ContactData, ContactRows, flatten_problem, rows_of
+from .._formula._contact_newton import ContactData, ContactRows, ContactSolution, flatten_problem, rows_of
 from .._misc._types import choose_by_precision
 from ._history import UNSOLVED
 from ._modes import Mode, compute_stopping_impulses, contact_forces, gap_tolerance, spread_to_tangents, still

@@ -9,8 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._formula._contact_newton import ContactSolution, find_border_contacts, solution
-from .._formula._contact_problem import ContactData, Layout, flatten_problem, rows_in
+from .._formula._contact_newton import (
+    ContactData,
+    ContactSolution,
+    Layout,
+    find_border_contacts,
+    flatten_problem,
+    rows_in,
+    solution,
+)
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
 from .._misc._types import is_traced

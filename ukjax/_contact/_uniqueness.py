@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._contact_newton import ContactSolution
-from .._formula._contact_problem import ContactData, ContactRows, rows_of
+from .._formula._contact_newton import ContactData, ContactRows, ContactSolution, rows_of
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
 from ._contact_kinematics import passing

@@ -8,7 +8,7 @@ import numpy as np
 from .._compiler import evaluate_at_states
 from .._misc._arguments import require_between, require_instance
 from .._misc._errors import InputError, missing_extra
-from .._misc._paths import as_path, replacing
+from .._misc._files import as_path, replacing
 from .._system._problem import Problem
 from ._moving import compute_drawing, interpolate_frames
 from ._plot import STYLE

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._misc._checksum import AT_END, ATTRIBUTE, add_checksum, digest_of_folder, intact, require_intact_folder
 from .._misc._errors import InputError, MissingExtraError, missing_extra
-from .._misc._npz import read_npz, write_npz
-from .._misc._paths import as_path, replacing, require_there
+from .._misc._files import (
+    AT_END,
+    ATTRIBUTE,
+    add_checksum,
+    as_path,
+    digest_of_folder,
+    intact,
+    read_npz,
+    replacing,
+    require_intact_folder,
+    require_there,
+    write_npz,
+)
 from ._frames import write_csv
 from ._table import Column, RunTable
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._compiler import evaluate_at_states
+from .._misc._arguments import call_user_function
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time
-from .._misc._user_function import call_user_function
 from .._system._problem import Problem
 from .._system._system import innermost
 from ..mechanisms import SpringDamper, Visual

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._misc._errors import InputError, missing_extra
-from .._misc._paths import as_path, writing
-from .._system._constraint_names import OF_POSITIONS, OF_VELOCITIES
+from .._misc._files import as_path, writing
+from .._system._constraint import OF_POSITIONS, OF_VELOCITIES
 from ._table import RunTable
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, final
 
 from .._misc._errors import InputError
-from .._misc._paths import as_path, replacing
+from .._misc._files import as_path, replacing
 
 
 def write_page(text: str, path: str | Path) -> Path:

@@ -23,9 +23,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._misc._arguments import require_instance
+from .._misc._derivatives import freeze, with_tangent_of
 from .._misc._errors import InputError
-from .._misc._precision import in_full_precision
-from .._misc._tangent_markers import freeze, with_tangent_of
 from .._misc._tolerances import OF_PROJECTED_MASS
 from .._misc._types import (
     Coordinates,
@@ -34,6 +33,7 @@ from .._misc._types import (
     Velocities,
     as_jax,
     choose_by_precision,
+    in_full_precision,
     is_traced,
     module_for,
 )

@@ -7,17 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import number_array
+from .._misc._arguments import call_user_function, number_array
 from .._misc._errors import InputError
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
-from .._misc._user_function import call_user_function
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, in_full_precision
 from .._pseudoinverse import GramSchmidt, inverse_cholesky, pinv
 from .._system._constraint import unilateral
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
-from .._system._system import AbstractSystem
-from .._system._tree_inertia import TreeInertia
+from .._system._system import AbstractSystem, TreeInertia
 
 
 @final

@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import (
+    call_user_function,
     flag,
     number_array,
     positive_time,
@@ -21,7 +22,6 @@ from .._misc._arguments import (
 )
 from .._misc._errors import InputError, format_value, missing_extra
 from .._misc._types import Coordinates, Forces, Time, Velocities
-from .._misc._user_function import call_user_function
 from .._motion._project import Projection, project
 from .._run._step import step
 from .._system._driven import DrivenSystem

@@ -10,12 +10,10 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from .._compiler import to_leave_process
-from .._misc._arguments import all_of, number_array, one_of, whole_number
-from .._misc._checks import nan_for_errors
-from .._misc._checksum import AT_END, add_checksum, intact
+from .._misc._arguments import all_of, call_user_function, number_array, one_of, whole_number
 from .._misc._errors import InputError, format_value, missing_extra
-from .._misc._paths import as_path, replacing, require_there
-from .._misc._user_function import call_user_function
+from .._misc._files import AT_END, add_checksum, as_path, intact, replacing, require_there
+from .._misc._traced import nan_for_errors
 from .._run._results import RESULTS
 from .._run._tables import COLUMNS
 from .._run._trajectory import Trajectory

@@ -1,8 +1,10 @@
 """Checks of what a user hands in: each raises `InputError` with one line that names the argument."""
 
 import contextlib
+import difflib
 import inspect
 import numbers
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,9 +14,129 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._errors import InputError, format_value
-from ._process import require_own_process
+from ._errors import InputError, MissingExtraError, SimulationError, format_value
 from ._types import as_jax, is_traced
+
+# --- Processes forked from one in which JAX had started: they lack its threads, and it waits for them forever
+
+_computing: int | None = None
+
+
+def require_own_process() -> None:
+    """Raises `InputError` in a process forked from one in which ukjax had computed; in others notes that it does.
+
+    A fork keeps memory, this note as well as JAX's, and of all threads only the one that forked.
+    """
+    global _computing
+    if _computing is None:
+        _computing = os.getpid()
+    elif _computing != os.getpid():
+        raise InputError(
+            "this process was forked from one in which JAX had started, so JAX would wait here forever: "
+            "start processes by 'spawn', as multiprocessing.get_context('spawn') does."
+        )
+
+
+# --- Names a user gives, and what the parameters of a user's function are by their names
+
+_MOST_LISTED, _ALIKE = (
+    50,
+    12,
+)  # names in a message: a robot has hundreds, and the one that is meant is near the given one
+_KINDS = {kind.__name__: kind for kind in (float, int, bool, str)}
+
+
+def kind_of(parameter: inspect.Parameter) -> type | None:
+    """What a function's parameter is, float, int, bool or str, by its annotation, else its default; None if it is open.
+
+    An integer for a default leaves it open: `length=1` may as well be 1.5.
+    """
+    annotation = parameter.annotation
+    annotation = getattr(
+        annotation, "__name__", annotation
+    )  # a string, under `from __future__ import annotations`
+    if isinstance(annotation, str) and annotation in _KINDS:
+        return _KINDS[annotation]
+    default = type(parameter.default)
+    return default if default in (float, bool, str) else None
+
+
+def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
+    """The error for a name that is not known, with the closest one that is, and all there are; of many those most alike.
+
+    **Arguments:**
+
+    - `kind`: what is named, such as `"model"`.
+    - `name`: what was given.
+    - `known`: the names there are.
+    """
+    known = list(known)
+    close = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else "."
+    if len(known) <= _MOST_LISTED:
+        return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}.")
+    alike = difflib.get_close_matches(str(name), known, n=_ALIKE, cutoff=0)
+    rest = len(known) - len(alike)
+    return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(alike)} and {rest} more.")
+
+
+# --- What to write in place of Python and NumPy where JAX traces a value, as it does all that a user's function is
+# given
+
+_MENDS = {
+    jax.errors.TracerBoolConversionError: "decides by a value that is only known in the run (`if`, `and`, `max`): write "
+    "jnp.where(condition, x, y), jnp.logical_and or jnp.maximum",
+    jax.errors.TracerArrayConversionError: "hands a value that is only known in the run to NumPy or SciPy: write jnp in "
+    "place of np, such as jnp.interp for np.interp, and ukjax.Tabulated or jnp.interp for splines of SciPy",
+    jax.errors.TracerIntegerConversionError: "uses a value that is only known in the run as a place in a list, or a "
+    "count: make the list an array of jnp",
+    jax.errors.NonConcreteBooleanIndexError: "picks entries by conditions that are only known in the run: write "
+    "jnp.where(condition, x, 0.0)",
+    jax.errors.ConcretizationTypeError: "makes a Python number of a value that is only known in the run (`float`, `int`, "
+    "`math`, `range`): leave the conversion out, and write jnp in place of math",
+}
+"""By errors of JAX for a traced value that Python or NumPy would have to know; the last is the base of some others."""
+
+_OF_BUFFERS = (
+    "writes into an array, entry by entry, what is only known in the run: write jnp.stack([x, y]), or "
+    "f = f.at[0].set(x) in place of f[0] = x, with an array f of jnp"
+)
+
+
+def mend(error: Exception) -> str | None:
+    """What a function did wrong with a traced value, and what it should do: a sentence's end. None for other errors."""
+    of_numpy = isinstance(error, ValueError) and isinstance(
+        error.__cause__, jax.errors.ConcretizationTypeError
+    )
+    of_jax = isinstance(error, TypeError) and "JAX arrays are immutable" in str(error)
+    if of_numpy or of_jax:
+        return f"{_OF_BUFFERS}."
+    return next((f"{text}." for kind, text in _MENDS.items() if isinstance(error, kind)), None)
+
+
+# --- Functions of users, called so that what they raise says whose they are
+
+_LONGEST = 200  # characters of a message that come from an exception
+
+
+def call_user_function(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """What a user's function returns.
+
+    **Raises:** `InputError` for what the function raises, which is kept as its cause, with the mend where it asks for
+    values that JAX traces; errors of ukjax as they are.
+    """
+    try:
+        return fn(*arguments, **keywords)
+    except (InputError, MissingExtraError, SimulationError):
+        raise
+    except Exception as error:
+        what = mend(error) or f"raised {type(error).__name__}: {_first_line(error)}"
+        raise InputError(f"{whose} {what}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["(no message)"])[0][:_LONGEST]
+
 
 # Counts become 32-bit integers of JAX.
 _LARGEST = 2**31 - 1

@@ -9,19 +9,77 @@ import functools
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar, final
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar, final
 
 import equinox as eqx
 import jax
 import numpy as np
 from jax.core import Tracer
+from jax.extend.core import jaxpr_as_fun
 
 from ._errors import InputError
-from ._keyed import HashableByKey, key_by_identity
 from ._types import is_traced
 
+# --- What is compared by a key, so that what was compiled for one serves its equals
+
 T = TypeVar("T")
+
+
+@final
+class HashableByKey(Generic[T]):
+    """Something that equals all of the same key, which is hashed once; a function can be called as it is.
+
+    **Arguments:**
+
+    - `value`: the thing, which lives as long.
+    - `key`: what tells it from others.
+    """
+
+    def __init__(self, value: T, key: Hashable):
+        self.value, self._key, self._hash = value, key, hash(key)
+
+    def __call__(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self.value(*arguments, **keywords)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, HashableByKey):
+            return self is other
+        return self._hash == other._hash and self._key == other._key
+
+
+def key_by_identity(x: T) -> HashableByKey[T]:
+    """Something that is equal to itself alone."""
+    return HashableByKey(x, id(x))
+
+
+Static = HashableByKey[Any]
+"""What something is compiled for: pytrees without arrays."""
+
+
+def partition_static(parts: Any) -> tuple[Static, Any]:
+    """Pytrees as what something is compiled for, and the arrays it is compiled of."""
+    arrays, rest = eqx.partition(parts, eqx.is_array)
+    leaves, tree = jax.tree.flatten(rest)
+    return HashableByKey(rest, (tuple(leaves), tree)), arrays
+
+
+def combine_static(static: Static, arrays: Any) -> Any:
+    """The pytrees that were parted."""
+    return eqx.combine(arrays, static.value)
+
+
+# --- Functions that are called once, and evaluated and differentiated as what JAX traced then
+
+
+def trace_once(fn: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """The function, from its operations: to trace it again, as each derivative does, takes several times as long."""
+    closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*arguments)
+    run, structure = jaxpr_as_fun(closed), jax.tree.structure(shapes)
+    return lambda *arguments: jax.tree.unflatten(structure, run(*jax.tree.leaves(arguments)))
 
 
 def _as_hashable(x: Any) -> HashableByKey[Any]:

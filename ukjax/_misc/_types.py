@@ -1,9 +1,9 @@
 """Names for the arrays of one state, so that signatures read like the theory; and whether they have values."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -81,3 +81,27 @@ def as_jax(x: Any) -> Array:
         return x
     known = isinstance(x, np.ndarray | np.generic)
     return jax.device_put(np.array(x, jax.dtypes.canonicalize_dtype(x.dtype)) if known else x)
+
+
+# --- Which precision is computed in: of all numbers, and of matrix products, which a GPU would round to ten bits
+
+P = ParamSpec("P")
+
+
+def is_float64_enabled() -> bool:
+    """Whether JAX computes in float64 here."""
+    return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+
+
+def in_full_precision(function: Callable[P, T]) -> Callable[P, T]:
+    """The same function, with all matrix products that it traces in full precision, those of users' code too.
+
+    Rules of derivatives need it for themselves: JAX may trace them long after the function they are of.
+    """
+
+    @functools.wraps(function)
+    def precise(*args: P.args, **kwargs: P.kwargs) -> T:
+        with jax.default_matmul_precision("highest"):
+            return function(*args, **kwargs)
+
+    return precise

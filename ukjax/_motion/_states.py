@@ -13,7 +13,7 @@ from .._compiler._structured._scalarize import scalarize
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import with_dense_mass
 from .._formula._on_host import accelerations
-from .._misc._keyed import Static, combine_static, partition_static
+from .._misc._closures import Static, combine_static, partition_static
 from .._misc._types import as_jax
 from .._system._system import AbstractSystem
 from ._model import Model

@@ -12,15 +12,78 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Complex, Float, Inexact, Int
+import numpy as np
+from jaxtyping import Array, Bool, Complex, Float, Inexact, Int
 
 from .._misc._arguments import number_array
 from .._misc._errors import InputError
 from .._misc._tolerances import DEFAULT_RCOND as DEFAULT_RCOND
 from .._misc._tolerances import IN_SINGLE_PRECISION
+from .._misc._tolerances import ROW_NOISE as ROW_NOISE
 from .._misc._types import choose_by_precision
-from ._kernels import dot
-from ._scaling import left_null_space, unit_rows
+from ._kernels import dot, one_hot_largest
+
+# --- Rows of unit norm, and the way back
+#
+# With B = C Bs, C diagonal, let P solve Bs x = z with least norm for every z in the range of Bs. Then P C^-1
+# does the same for B. Other right-hand sides must first be projected onto the range of B, by I - V V^T with V
+# an orthonormal basis of B's left null space.
+
+
+def unit_rows(
+    B: Float[Array, "m n"],
+) -> tuple[Float[Array, "m n"], Float[Array, " m"], Bool[Array, " m"], Float[Array, ""]]:
+    """B = size * diag(scales) * rows, with rows of norm 1; noise becomes zero rows, of scale 1.
+
+    **Returns:** (rows, scales, nonzero, size); `size` is the largest entry of B, so that no square overflows.
+    """
+    size = jnp.max(jnp.abs(B))
+    size = jnp.where(size == 0, jnp.ones_like(size), size)
+    B = B / size
+    norms = jnp.sqrt(jnp.sum(B * B, axis=1))
+    nonzero = norms > ROW_NOISE * jnp.finfo(B.dtype).eps * jnp.max(norms)
+    scales = jnp.where(nonzero, norms, jnp.ones_like(norms))
+    return jnp.where(nonzero[:, None], B / scales[:, None], 0), scales, nonzero, size
+
+
+def left_null_space(
+    P: Float[Array, "n m"],
+    B: Float[Array, "m n"],
+    nonzero: Bool[Array, " m"],
+    rank: Int[Array, ""],
+) -> Float[Array, "m m"]:
+    """Orthonormal rows V that span B's left null space, from P, which solves B x = r with least norm where that
+    has a solution; rows beyond its dimension are zero.
+
+    It is spanned by the rows of I - B P and has dimension m - rank, zero rows aside, so there are none for independent
+    rows. They are refined once, for V B = 0 to rounding and not to rounding times the condition number.
+    """
+    complement = jnp.diag(nonzero.astype(P.dtype)) - dot(B, P)
+    V = _leading_rows(complement, jnp.sum(nonzero).astype(rank.dtype) - rank)
+    return V - dot(dot(V, B), P)
+
+
+def _leading_rows(Y: Float[Array, "m m"], count: Int[Array, ""]) -> Float[Array, "m m"]:
+    """`count` orthonormal rows spanning the rows of Y, largest first; the rest are zero.
+
+    The number of steps is that of the rows, for scalar code has no loops of unknown length; without any to find, none is
+    made.
+    """
+    indices = jnp.arange(Y.shape[0], dtype=count.dtype)
+
+    def step(carry, i):
+        Y, V = carry
+        squares = jnp.sum(Y * Y, axis=1)
+        one_hot = one_hot_largest(squares)
+        v = dot(one_hot, Y)
+        v = v - dot(dot(V, v), V)
+        square = jnp.sum(v * v)
+        v = jnp.where(square > 0, v / jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+        Y = (Y - jnp.outer(dot(Y, v), v)) * (1 - one_hot)[:, None]
+        return (Y, jnp.where(((indices == i) & (i < count))[:, None], v[None, :], V)), None
+
+    none = jnp.zeros_like(Y)
+    return jax.lax.cond(count > 0, lambda: jax.lax.scan(step, (Y, none), indices)[0][1], lambda: none)
 
 
 class RankedInverse(eqx.Module):
@@ -174,3 +237,31 @@ def _pinv_jvp(primals, tangents, *, method):
     range_part = dot(dot(P, dot(P.T, dBT)), jnp.eye(B.shape[0], dtype=B.dtype) - dot(B, P))
     kernel_part = dot(dot(jnp.eye(B.shape[1], dtype=B.dtype) - dot(P, B), dot(dBT, P.T)), P)
     return (P, rank), (range_part + kernel_part - dot(P, dot(dB, P)), None)
+
+
+# --- The rank rule by NumPy, for matrices that have values: nothing is compiled
+
+
+def unit_rows_on_host(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows brought to unit norm, and their norms: infinite for those that vanish."""
+    size = np.abs(A).max(axis=(-2, -1), initial=0, keepdims=True)
+    size = np.where(size == 0, 1, size)  # so that no square overflows
+    A = A / size
+    norms = np.linalg.norm(A, axis=-1)
+    noise = ROW_NOISE * np.finfo(A.dtype).eps * norms.max(axis=-1, initial=0, keepdims=True)
+    norms = np.where(norms > noise, norms, np.inf)
+    return A / norms[..., None], norms * size[..., 0]
+
+
+def solve_on_host(A: np.ndarray, b: np.ndarray, rcond: float) -> np.ndarray:
+    """x of least norm that solves A x = b, best for rows of unit norm where nothing does."""
+    unit, norms = unit_rows_on_host(A)
+    return np.linalg.pinv(unit, rcond=rcond) @ (b / norms)
+
+
+def rank_on_host(A: np.ndarray, rcond: float) -> int:
+    """The rank of rows of unit norm: how many singular values are above `rcond` of the largest."""
+    if not A.size:
+        return 0
+    sizes = np.linalg.svd(unit_rows_on_host(A)[0], compute_uv=False)
+    return int(np.sum(sizes > rcond * sizes[0]))

@@ -8,15 +8,15 @@ from jaxtyping import Array
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import require_instance, require_solver
 from .._misc._types import Numbers, Time, is_traced
-from .._motion._energy_projection import with_projection
 from .._motion._model import Model, translate_model
 from .._motion._project import Projection
+from .._motion._solvers import with_projection
 from .._system._constraint import require_bilateral
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._integrate import vector_field
+from ._integrated import vector_field
 from ._start import find_start
 
 

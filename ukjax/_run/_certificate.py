@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from .._misc._errors import InputError
-from .._misc._paths import as_path, replacing
+from .._misc._files import as_path, replacing
 
 _SHOWN = 12  # of a list, in a line of a table; JSON has all
 _LABELS = {

@@ -19,9 +19,9 @@ from . import _options, _parts
 from ._certificate import Certificate, require_suffix
 from ._contact_common import BY_STEPS
 from ._derivative_check import derivatives
-from ._end import trim_to_end
+from ._doctor import rows_that_do_not_fit
 from ._passages import passages
-from ._rows_fit import rows_that_do_not_fit
+from ._results import trim_to_end
 from ._run_record import RunRecord
 from ._trajectory import Trajectory
 

@@ -19,19 +19,17 @@ from .._contact._parts import evaluate_model_part
 from .._contact._rows import kinematics, with_push
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import one_of
+from .._misc._derivatives import lazily_differentiated
 from .._misc._errors import InputError
-from .._misc._linear import lazily_differentiated
-from .._misc._precision import in_full_precision
-from .._misc._types import is_traced
+from .._misc._types import in_full_precision, is_traced
 from .._motion._model import Model
 from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
-from ._doctor_contacts import rounding_of_gaps
-from ._end import end_of
+from ._doctor import rounding_of_gaps
 from ._observe import observe_by_equations, split_and_judged, states_first
-from ._start import find_start
-from ._start_moved import require_near, start_moved
+from ._results import end_of
+from ._start import find_start, require_near, start_moved
 from ._trajectory import Trajectory
 
 Tier = Literal["events", "steps", "differentiated steps"]

@@ -15,8 +15,8 @@ from .._contact._history import AT_TIMES
 from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import TimeSteppingRun, run_time_stepping, steps_within
 from .._misc._arguments import require_instance, require_solver, whole_number
+from .._misc._derivatives import not_differentiable
 from .._misc._errors import InputError
-from .._misc._reverse_only import not_differentiable
 from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem

@@ -17,29 +17,24 @@ from .._contact._log import Log, empty_log, events_of, prepend_event
 from .._contact._modes import Mode, open_mode
 from .._contact._rows import contact_model, layout_of
 from .._misc._arguments import require_instance, require_solver, whole_number
-from .._misc._diffrax_called import diffrax_called
-from .._misc._errors import InputError
-from .._misc._keyed import combine_static
-from .._misc._keyed import partition_static as divided
-from .._misc._left_to_xla import LeftToXLA
-from .._misc._precision import in_full_precision
-from .._misc._reverse_only import reverse_only
-from .._misc._types import is_traced, is_tracing
-from .._motion._projected_solver import Stop, shortest_step
+from .._misc._closures import combine_static
+from .._misc._closures import partition_static as divided
+from .._misc._derivatives import reverse_only
+from .._misc._errors import InputError, LeftToXLA
+from .._misc._traced import diffrax_called
+from .._misc._types import in_full_precision, is_traced, is_tracing
+from .._motion._solvers import Stop, shortest_step
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
-from ._end import fill_unreached
-from ._event_resets import split_events, warn_of_resets
-from ._event_separation import separate_events
-from ._events import as_diffrax, departing, event_names, which
+from ._events import as_diffrax, departing, event_names, separate_events, split_events, warn_of_resets, which
 from ._integrated import pad_times, run_as_program
 from ._interned import intern_system
 from ._knots import with_knots
 from ._observe import find_reached
 from ._plan import Options, is_judged, stop_code
-from ._results import RESULTS, result_of, step_counts, to_diffrax_result
+from ._results import RESULTS, fill_unreached, result_of, step_counts, to_diffrax_result
 from ._trajectory import Trajectory
 
 

@@ -1,28 +1,245 @@
 """Says in plain words what a set of constraints does at a state: which rows depend on others, and whether it
-can be satisfied, and whether the motion and the multipliers are unique."""
+can be satisfied, and whether the motion and the multipliers are unique.
+"""
 
-import dataclasses
-from typing import Any, final
+from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array
+
+from .._compiler import evaluate_at_state, evaluate_at_states
+from .._contact._rows import kinematics, layout_of
+from .._formula._servo._control import Servoed
+from .._misc._errors import InputError
+from .._misc._tolerances import IN_SINGLE_PRECISION, nearly_dependent
+from .._misc._types import Coordinates, Time, Velocities, choose_by_precision
+from .._motion._project import project
+from .._pseudoinverse import unit_rows_on_host
+from .._system._constraint import AbstractConstraint, bilateral, unilateral
+from .._system._rows import Level, collect_levels, constraint_rows
+from .._system._system import AbstractSystem
+from ._results import append_end
+
+if TYPE_CHECKING:
+    from ._trajectory import Trajectory
+import dataclasses
+from typing import final
+
+import equinox as eqx
 
 from .._compiler import equations_at
 from .._formula._acceleration import Equations
 from .._misc._arguments import require_between, require_instance
-from .._misc._errors import InputError
-from .._misc._tolerances import nearly_dependent
-from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
-from .._motion._project import project
-from .._pseudoinverse import DEFAULT_RCOND, unit_rows_on_host
+from .._misc._types import Numbers, is_traced
+from .._pseudoinverse import DEFAULT_RCOND
 from .._system._labels import Labels, make_indexed_names
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
-from .._system._system import AbstractSystem, names_of
-from ._doctor_contacts import find_closed_contacts, groups
-from ._nearness import least_sine, rank_nearby
-from ._rows_fit import rows_that_do_not_fit
+from .._system._system import names_of
+
+# --- Which contacts are closed at a state, and which of their rows depend on each other and on the constraints
+
+
+def rounding_of_gaps(q: Array) -> float:
+    """How far from zero a gap may be by rounding of what the user computed q from: so far below, a run may start."""
+    return choose_by_precision(q.dtype, 1e-9, 1e-4) * (1 + np.max(np.abs(np.asarray(q)), initial=0))
+
+
+def groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
+    """Rows that a dependency connects: I - A A^+ is block diagonal over them (zero rows stand alone)."""
+    complement = np.eye(len(names)) - projector
+    left = [i for i in range(len(names)) if complement[i, i] > tolerance]
+    found = []
+    while left:
+        group, frontier = set(), {left[0]}
+        while frontier:
+            group |= frontier
+            frontier = {j for i in frontier for j in left if abs(complement[i, j]) > tolerance} - group
+        found.append(tuple(names[i] for i in sorted(group)))
+        left = [i for i in left if i not in group]
+    return tuple(found)
+
+
+def _rows(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
+    """Gaps (n,), and the rows of contact velocities (m, n_v)."""
+    rates = lambda v: kinematics(system, t, q, v).u
+    return kinematics(system, t, q, v).gap, jax.jacfwd(rates)(v)
+
+
+def find_closed_contacts(
+    system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, rows: np.ndarray, rcond: float
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, float]]:
+    """The contacts that are closed, dry friction among them, sets of their rows that depend on each other, and by how
+    much contacts penetrate.
+    """
+    if not unilateral(system.constraints):
+        return (), (), {}
+    gap, J = evaluate_at_state(_rows, system, t, q, v)
+    layout = layout_of(system, t, q, v)[0]
+    zero = rounding_of_gaps(q)
+    closed, deep = gap <= zero, {name: -g for name, g in zip(layout.names, gap, strict=True) if g < -zero}
+    words = [
+        name + word
+        for name, (normal, tangents) in zip(layout.names, layout.contacts, strict=True)
+        for word in ([" normal"] * normal + [f" tangent {i + 1}" for i in range(tangents)])
+    ]
+    own = np.flatnonzero(closed[layout.owner])
+    unit = np.concatenate([rows, unit_rows_on_host(J[own])[0]])
+    names = tuple(f"row {i}" for i in range(len(rows))) + tuple(words[i] for i in own)
+    found = groups(unit @ np.linalg.pinv(unit, rcond=rcond), names, (10 * rcond) ** 2)
+    of_contacts = (tuple(name for name in group if name in words) for group in found)
+    which = tuple(name for name, on in zip(layout.names, closed, strict=True) if on)
+    return which, tuple(group for group in of_contacts if group), deep
+
+
+# --- Whether what a constraint says of velocities and accelerations is the rate of what it says of positions
+#
+# A kind of the user's own may write its velocity error and its rows out. Rows that are not the rates of the errors move
+# a mechanism otherwise than its constraints: projection brings it back at each step, at the cost of the wrong motion.
+
+_METHODS = (
+    ("position_error", "position_errors"),
+    ("position_jacobians",),
+    ("velocity_error", "velocity_errors"),
+    ("acceleration_rows", "all_acceleration_rows"),
+)
+_WORDS = {
+    "jacobian": "its Jacobian is not the derivative of its position error",
+    "velocity": "its velocity error is not the rate of its position error",
+    "A": "its A is not the derivative of its velocity error by v",
+    "b": "its b is not minus the rest of the rate of its velocity error",
+}
+
+
+def _levels(
+    parameters: tuple[AbstractSystem, tuple[AbstractConstraint, ...]], t: Array, q: Array, v: Array
+) -> list[dict[str, Level]]:
+    system, constraints = parameters
+    return [collect_levels(system, c, t, q, v) for c in constraints]
+
+
+def _constraints(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
+    """Those that write out more than one level; of a closed loop also the servo constraints."""
+    servo = system.law.servo_constraints if isinstance(system, Servoed) else ()
+    every = (*bilateral(getattr(system, "constraints", None)), *servo)
+    return tuple(
+        c
+        for c in every
+        if c.kind != "position" and sum(any(_has(c, x) for x in level) for level in _METHODS) > 1
+    )
+
+
+def _has(c: AbstractConstraint, method: str) -> bool:
+    own, inherited = (
+        getattr(getattr(x, method), "__func__", getattr(x, method)) for x in (type(c), AbstractConstraint)
+    )
+    return own is not inherited
+
+
+def rows_that_do_not_fit(system: AbstractSystem, t: Any, q: Any, v: Any) -> dict[str, str]:
+    """By constraint, what is not the derivative of what, and by how much, at a state that has values."""
+    if not (constraints := _constraints(system)):
+        return {}
+    t, q, v = map(np.asarray, (t, q, v))
+    parameters = system, constraints
+    A = np.concatenate(
+        [level["A"].derived for level in evaluate_at_state(_levels, parameters, t, q, v) if "A" in level]
+    )
+    further = np.random.default_rng(0).normal(size=v.size).astype(v.dtype)
+    v = v + (further - np.linalg.pinv(A) @ (A @ further) if len(A) else further)
+    tolerance = float(np.finfo(q.dtype).eps) ** 0.4
+    unfit = {}
+    for c, levels in zip(constraints, evaluate_at_state(_levels, parameters, t, q, v), strict=True):
+        for what in (x for x in _WORDS if x in levels):
+            written, derived, size = levels[what]
+            off = np.abs(written - derived)
+            if not np.all(off <= tolerance * size):
+                unfit[c.name] = f"{_WORDS[what]}: off by {off.max():.1e}"
+                break
+    return unfit
+
+
+# --- Which rows are on the verge of dependence, and how near: there motions may branch, and steps are refused
+
+_INVOLVED = 0.1  # of the row that takes part most
+# Of the rank rule's threshold: a motion that would take rows beyond it, and is held, has steps refused there.
+_HELD_BACK = 0.1
+_AWAY = 1e-2  # of the size of the coordinates, by which a state near by is moved: far above the rank rule's threshold
+
+
+def _jacobian(system: AbstractSystem, t: Array, q: Array, v: Array) -> Array:
+    return constraint_rows(system, t, q, v).A
+
+
+def _unit_rows(system: AbstractSystem, *states: Any) -> np.ndarray:
+    """The rows of A at states, of unit norm (k, m, n)."""
+    return np.stack([unit_rows_on_host(A)[0] for A in evaluate_at_states(_jacobian, system, *states)])
+
+
+def least_sine(unit: np.ndarray, rank: int) -> tuple[float, np.ndarray]:
+    """The least singular value of rows of a rank, beside the largest: the sine by which they are independent; and which
+    rows take part in it. If others count as dependent, but by far not to rounding, the sine by which these are not.
+    """
+    U, s, _ = np.linalg.svd(unit, full_matrices=False)
+    which = int(_nearest(s[None], rank)[1][0])
+    part = np.abs(U[:, which])
+    return float(_nearest(s[None], rank)[0][0]), np.flatnonzero(part >= _INVOLVED * part.max())
+
+
+def _nearest(s: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of singular values (k, m) those nearest to the border between rows that count and rows that depend, and which."""
+    s = np.abs(s) / np.maximum(s[:, :1], np.finfo(s.dtype).tiny)
+    which = np.full(len(s), rank - 1)
+    if rank < s.shape[1]:
+        which += s[:, rank] > _HELD_BACK * choose_by_precision(s.dtype, DEFAULT_RCOND, IN_SINGLE_PRECISION)
+    return s[np.arange(len(s)), which], which
+
+
+def rank_nearby(system: AbstractSystem, t: Array, q: Array, v: Array, kernel: np.ndarray) -> int | None:
+    """The rank of the rows a little further along some motion they allow: None where there is no such state.
+
+    Rows that depend on each other everywhere, as those of an overconstrained mechanism, do so there as well.
+    """
+    if not len(kernel):
+        return None
+    along = np.random.default_rng(0).normal(size=len(kernel)) @ kernel
+    rate = np.asarray(system.kinematics(t, q, np.asarray(along, q.dtype)))  # pyright: ignore[reportArgumentType]
+    largest = np.abs(rate).max(initial=0)
+    if not largest > 0:
+        return None
+    by = _AWAY * max(1.0, float(np.abs(q).max())) / largest
+    try:
+        there, _ = project(system, t, np.asarray(q + by * rate, q.dtype), 0 * v)
+    except InputError:
+        return None
+    (unit,) = _unit_rows(system, *(np.asarray(x)[None] for x in (t, there, v)))
+    s = np.linalg.svd(unit, compute_uv=False)
+    return int(np.sum(s > DEFAULT_RCOND * s.max(initial=0)))
+
+
+def find_nearly_dependent_rows(run: "Trajectory") -> tuple[float | None, tuple[str, ...]]:
+    """The least sine of the rows at the saved times of a run, and their names; None where there is nothing to explain:
+    the rank stayed and few steps were refused, or no rows are nearly dependent.
+    """
+    rejected, accepted = (int(run.stats.get(f"num_{kind}_steps", 0)) for kind in ("rejected", "accepted"))
+    refused = 2 * rejected > accepted
+    if run.problem is None or not run.row_names or not (refused or bool(run.rank_changed)):
+        return None, ()
+    columns = [np.asarray(x) for x in append_end(run, "t", "q", "v")]
+    finite = np.all([np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in columns], axis=0)
+    rank = int(run.rank_max)
+    if not rank or not finite.any():
+        return None, ()
+    unit = _unit_rows(run.problem.system, *(x[finite] for x in columns))
+    s = np.linalg.svd(unit, compute_uv=False)
+    if unit.shape[1] != len(run.row_names) or rank > s.shape[1]:
+        return None, ()
+    least, _ = _nearest(s, rank)
+    sine, involved = least_sine(unit[int(np.argmin(least))], rank)
+    if not sine < nearly_dependent(run.q.dtype):
+        return None, ()
+    return sine, tuple(run.row_names[i] for i in involved)
 
 
 @final

@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._keyed import partition_static
+from .._misc._closures import partition_static
 from .._motion._model import Model
-from ._integrate import Span, State
-from ._integrated import integrate_run
+from ._integrated import Span, State, integrate_run
 from ._observe import errors_at
 from ._results import RESULTS
 

@@ -1,24 +1,167 @@
 """What stops a run before its end, or lets it go on from another state: functions of (t, q, v), where they cross zero."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix as optx
 from jax.extend.core import Var
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from .._misc._arguments import number_array, require_function
+from .._contact._resets import Reset
+from .._misc._arguments import call_user_function, number_array, require_function
 from .._misc._closures import hoist_tracers
-from .._misc._errors import InputError
+from .._misc._errors import InputError, StartMovedWarning
 from .._misc._types import Coordinates, Time, Velocities, as_jax, is_traced, module_for
-from .._misc._user_function import call_user_function
-from ._event_location import Bracketing
 from ._interned import intern_function
+from ._tolerances import with_tolerances_of
+
+# --- When an event occurred within the step that it ended: by halving that step
+
+
+class _Bracket(NamedTuple):
+    """The crossing lies between `lower` and the iterate, where the function has the `sign` it has after it."""
+
+    lower: Float[Array, ""]
+    sign: Float[Array, ""]
+
+
+@final
+class Bracketing(optx.AbstractRootFinder):
+    """Bisection on the interval Diffrax gives, whose end is returned exactly where the function is zero there.
+
+    Newton's method may leave the step, or find a crossing the event is not about. Of Diffrax's functions, one for each
+    event, all but that of the event that occurred are zero. The derivative is Optimistix's, of the implicit function.
+
+    **Arguments:**
+
+    - `rtol`, `atol`: the width at which to stop, relative to the time, and in seconds.
+    - `norm`: Optimistix asks for it; of no use to bisection.
+    """
+
+    rtol: float
+    atol: float
+    norm: Callable = eqx.field(static=True, default=optx.max_norm)
+
+    def _sign(self, fn: Any, t: Array, args: Any) -> tuple[Array, Any]:
+        values, aux = fn(t, args)
+        return jnp.sign(sum(jax.tree.leaves(values))).astype(t.dtype), aux
+
+    def init(
+        self, fn: Any, y: Array, args: Any, options: dict[str, Any], f_struct: Any, aux_struct: Any, tags: Any
+    ) -> _Bracket:
+        lower = jnp.asarray(options["lower"], y.dtype)
+        at_start = self._sign(fn, lower, args)[0] == 0
+        # Of equal ends, the first iteration makes the start the result.
+        return _Bracket(lower, jnp.where(at_start, jnp.nan, self._sign(fn, y, args)[0]))
+
+    def step(
+        self, fn: Any, y: Array, args: Any, options: dict[str, Any], state: _Bracket, tags: Any
+    ) -> tuple[Array, _Bracket, Any]:
+        found_at_start = jnp.isnan(state.sign)
+        middle = 0.5 * (state.lower + y)
+        sign, aux = self._sign(fn, middle, args)
+        passed = sign == state.sign
+        upper = jnp.where(found_at_start, state.lower, jnp.where(passed, middle, y))
+        lower = jnp.where(found_at_start | passed, state.lower, middle)
+        return upper, _Bracket(lower, state.sign), aux
+
+    def terminate(
+        self, fn: Any, y: Array, args: Any, options: dict[str, Any], state: _Bracket, tags: Any
+    ) -> tuple[Bool[Array, ""], optx.RESULTS]:
+        return y - state.lower <= self.rtol * (1 + jnp.abs(y)), optx.RESULTS.successful
+
+    def postprocess(
+        self,
+        fn: Any,
+        y: Array,
+        aux: Any,
+        args: Any,
+        options: dict[str, Any],
+        state: _Bracket,
+        tags: Any,
+        result: optx.RESULTS,
+    ) -> tuple[Array, Any, dict[str, Any]]:
+        return y, aux, {}
+
+
+# --- Several events in one step, of which Diffrax would take the first of the list, not the first in time
+#
+# A step in which more than one occurs is taken again at half its size, until one is left, or until they are
+# simultaneous.
+
+_SIMULTANEOUS = 1e3
+"""Times nearer than this, in units of their rounding, are one: that of an event is not known better."""
+
+
+def _occurs(before: Array, after: Array, direction: bool | None) -> Bool[Array, ""]:
+    """Whether Diffrax sees an event in a step."""
+    before, after = jnp.sign(before), jnp.sign(after)
+    if direction is None:
+        return before != after
+    return (before <= 0) & (after > 0) if direction else (before > 0) & (after <= 0)
+
+
+@final
+class _Separated(dfx.AbstractStepSizeController):
+    """A controller that takes a step with several events again, at half its size.
+
+    - `controller`: for all other steps.
+    - `event`: with more than one condition.
+    """
+
+    controller: dfx.AbstractStepSizeController
+    event: dfx.Event
+
+    def wrap(self, direction: Any) -> "_Separated":
+        return _Separated(self.controller.wrap(direction), self.event)
+
+    def init(self, *given: Any, **named: Any) -> tuple[Any, Any]:
+        return self.controller.init(*given, **named)
+
+    def adapt_step_size(
+        self,
+        t0: Any,
+        t1: Any,
+        y0: Any,
+        y1_candidate: Any,
+        args: Any,
+        y_error: Any,
+        error_order: Any,
+        controller_state: Any,
+    ) -> Any:
+        directions = jax.tree.leaves(self.event.direction, is_leaf=lambda x: x is None)
+        conditions = jax.tree.leaves(self.event.cond_fn, is_leaf=callable)
+        occurred = [
+            _occurs(condition(t0, y0, args), condition(t1, y1_candidate, args), direction)
+            for condition, direction in zip(conditions, directions, strict=True)
+        ]
+        shortest = _SIMULTANEOUS * jnp.finfo(t1.dtype).eps * (1 + jnp.abs(t1))
+        several = (jnp.sum(jnp.stack(occurred)) > 1) & (t1 - t0 > shortest)
+        usual = self.controller.adapt_step_size(
+            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
+        )
+        again = (False, t0, t0 + 0.5 * (t1 - t0), False, controller_state, dfx.RESULTS.successful)
+        chosen = jax.tree.map(lambda x, y: jnp.where(several, x, y), again[:-1], usual[:-1])
+        return *chosen, dfx.RESULTS.where(several, again[-1], usual[-1])
+
+
+def separate_events(
+    controller: dfx.AbstractStepSizeController, event: dfx.Event | None
+) -> dfx.AbstractStepSizeController:
+    """The controller, so that no step ends with more than one event."""
+    if event is None or not isinstance(event.root_finder, Bracketing):  # Diffrax's own events are as it says
+        return controller
+    if len(jax.tree.leaves(event.cond_fn, is_leaf=callable)) < 2:
+        return controller
+    return with_tolerances_of(_Separated(controller, event))
+
 
 Direction = Literal["up", "down", 1, -1] | None
 DIRECTIONS = {None: None, "up": True, 1: True, "down": False, -1: False}
@@ -230,3 +373,91 @@ def which(event_mask: Any) -> Int[Array, ""]:
     xp = module_for(mask)
     mask = xp.stack(mask)
     return as_jax(xp.where(xp.any(mask), xp.argmax(mask), -1))
+
+
+# --- Events after which a run goes on: what users give, as crossings from above and the states that follow
+
+
+def _has_reset(x: Any) -> bool:
+    return isinstance(x, Event) and x.reset is not None
+
+
+def has_resets(given: Events | None) -> bool:
+    """Whether a run goes on after some of its events."""
+    return any(map(_has_reset, given)) if isinstance(given, list | tuple) else _has_reset(given)
+
+
+def split_events(
+    given: Events | None, state: tuple[Array, Array, Array]
+) -> tuple[Events | None, tuple[Reset, ...]]:
+    """The events that stop a run, and the crossings after which it goes on: two for an event of both directions."""
+    if not has_resets(given):
+        return given, ()
+    several: list[Any] = list(given) if isinstance(given, list | tuple) else [given]  # pyright: ignore
+    stops = [x for x in several if not _has_reset(x)]
+    resets = []
+    for i, x in enumerate(several):
+        if _has_reset(x):
+            name = x.name or name_of(x.fn, i, len(several))
+            value = Condition(intern_event_function(x.fn, name, state), name, False)
+            reset = _Followed(intern_event_function(x.reset, name, state), name)
+            below = Reset(_Signed(value, 1.0), reset, name)
+            above = Reset(_Signed(value, -1.0), reset, name)
+            chosen = {None: (below, above), True: (above,), False: (below,)}
+            resets += chosen[DIRECTIONS[x.direction]]
+    return stops or None, tuple(resets)
+
+
+_NEGLIGIBLE = (
+    1e-6  # of the state: far above what integration leaves of the constraints, and what projection takes away
+)
+
+
+def warn_of_resets(resets: tuple[Reset, ...], events: dict[str, Array], q: Array, v: Array) -> None:
+    """Warns where the state after a reset was off the constraints; for a run that has values."""
+    moved = np.asarray(events["reset_moved"])
+    most = _NEGLIGIBLE * (1 + max(np.max(np.abs(np.asarray(x)), initial=0) for x in (q, v)))
+    off = np.flatnonzero(moved > most)
+    if off.size:
+        first = off[0]
+        name, t = resets[int(events["reset"][first])].name, float(events["event_time"][first])
+        more = f" (and {off.size - 1} more)" if off.size > 1 else ""
+        warnings.warn(
+            f"the state after {describe_event(name)} at {t:.6g} s{more} "
+            f"is off the constraints. Projecting it changes it by up to {moved.max():.3g}. The run goes on from there; "
+            "contacts.reset_moved has all. Return a state that is on the constraints.",
+            StartMovedWarning,
+            stacklevel=4,
+        )
+
+
+@final
+class _Signed(eqx.Module):
+    """A condition of (t, q, v), or its negative."""
+
+    condition: Condition
+    sign: float = eqx.field(static=True)
+
+    def __call__(self, t: Array, q: Array, v: Array) -> Array:
+        return self.sign * self.condition(t, (q, v), None)
+
+
+@final
+class _Followed(eqx.Module):
+    """The state after an event, of the shape and type of states."""
+
+    reset: Callable
+    name: str = eqx.field(static=True)
+
+    def __call__(self, t: Array, q: Array, v: Array) -> State:
+        what = f"the reset of {describe_event(self.name)}"
+        found = call_user_function(what, self.reset, t, q, v)
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise InputError(f"{what} must return the pair (q, v), got {type(found).__name__}.")
+        pair = tuple(number_array(f"what {what} returns", x) for x in found)
+        shapes = [x.shape for x in pair]
+        if shapes != [q.shape, v.shape]:
+            raise InputError(
+                f"{what} returned shapes {shapes}; they must be those of q and v, {q.shape} and {v.shape}."
+            )
+        return pair[0].astype(q.dtype), pair[1].astype(v.dtype)

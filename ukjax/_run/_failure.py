@@ -11,9 +11,7 @@ from .._motion._model import Model
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._doctor import check
-from ._end import append_end
-from ._results import RESULTS, code
-from ._rows_kept import first_broken, join_names
+from ._results import RESULTS, append_end, code, first_broken, join_names
 from ._trajectory import Trajectory
 
 # How far ahead to look for what the solver met: an adaptive one stops just short of it.

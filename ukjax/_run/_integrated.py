@@ -1,32 +1,357 @@
 """The steps of a run, compiled once, and how they are differentiated: one program of scalars.
 
-Explicit Runge-Kutta methods have a loop of our own (`_explicit`), every other solver that of Diffrax. What has no scalar
-code is Diffrax's loop by XLA.
+Explicit Runge-Kutta methods have a loop of our own (`explicit_run`), every other solver that of Diffrax. What has no
+scalar code is Diffrax's loop by XLA.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, final
+from typing import Any, NoReturn, TypeVar, final
 
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array
 
 from .._compiler import cached_or_untranslatable, compiler_is_here, looks_for_nans
 from .._compiler._structured._scalarize import Scalarized, scalarize
-from .._misc._errors import Untranslatable
-from .._misc._keyed import Static, combine_static, partition_static
-from .._misc._left_to_xla import LeftToXLA, because
-from .._misc._linear import lazily_differentiated
-from .._misc._reverse_only import once_through_events
-from .._misc._types import as_jax
+from .._misc._closures import Static, combine_static, partition_static
+from .._misc._derivatives import lazily_differentiated, once_through_events, reverse_only
+from .._misc._errors import LeftToXLA, Untranslatable, because
+from .._misc._traced import diffrax_called
+from .._misc._types import as_jax, in_full_precision, is_traced
 from .._motion._model import Model
-from ._explicit import UnfitError, explicit_run, fits
-from ._integrate import Span, State, integrate
+from .._motion._solvers import Stop, end_of_step, inflate_error, shortest_step, with_projection, with_scan
+from . import _options
+from ._events import departing, separate_events
 from ._observe import Solved
-from ._results import result_of
+from ._results import result_of, step_counts, to_diffrax_result
+
+# --- The one door to Diffrax: integrates v' = a and q' = N v
+
+State = tuple[Array, Array]
+Span = tuple[Array, Array, Array | None]
+"""Start, end and first step [s]."""
+
+
+@in_full_precision
+def vector_field(t: Array, y: State, model: Model) -> State:
+    """(q', v') of the state (q, v)."""
+    q, v = y
+    return model.system.kinematics(t, q, v), model.acceleration(t, q, v)
+
+
+@in_full_precision
+def _diffeqsolve(
+    model: Model,
+    y0: State,
+    span: Span,
+    ts: Array | None,
+    settings: dict[str, Any],
+    solver: dfx.AbstractSolver,
+    dense: bool,
+) -> dfx.Solution:
+    """The Diffrax solve: saves the state at `ts` (None: at every step), and the final state."""
+    if isinstance(settings["adjoint"], _options.REVERSE_ONLY):
+        model, y0, span, ts = reverse_only((model, y0, span, ts))
+    settings = dict(settings)
+    number = settings.pop("stop", None)
+    backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
+
+    def run(
+        times: tuple[Span, Array | None], y0: State, model: Model, settings: dict[str, Any]
+    ) -> dfx.Solution:
+        (t0, t1, dt0), ts = times
+        wrapped = with_scan(solver, settings["adjoint"])
+        if model.stabilizer.projection_method is not None:
+            shortest = lax.stop_gradient(shortest_step(t0, t1))
+            wrapped = with_projection(
+                wrapped, None if number is None else Stop(shortest, to_diffrax_result(number))
+            )
+        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
+        subs = (kept, dfx.SubSaveAt(t1=True))
+        saveat = dfx.SaveAt(subs=subs, dense=dense)
+        if backsolve:  # takes one list of times only
+            assert ts is not None
+            saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
+        term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
+        return dfx.diffeqsolve(
+            term, wrapped, t0, t1, dt0, y0, args=model.ready(), saveat=saveat, throw=False, **settings
+        )
+
+    solution = diffrax_called(run, (span, ts), y0, model, settings)
+    if backsolve:
+        ts, ys = solution.ts, solution.ys
+        solution = dataclasses.replace(solution, ts=(ts, ts[:0]), ys=(ys, tuple(x[:0] for x in ys)))  # pyright: ignore
+    (result,) = jax.tree.leaves(solution.result)  # which may be one of ours
+    return dataclasses.replace(solution, result=result_of(result))
+
+
+@in_full_precision
+def _with_start(settings: dict[str, Any], model: Model, t0: Array, y0: State) -> dict[str, Any]:
+    """The event, told where the run starts, and the controller that keeps several of them apart."""
+    if settings["event"] is None:
+        return {}
+    event = departing(settings["event"], model.system.kinematics, t0, y0, vector_field(t0, y0, model))
+    return {"event": event, "stepsize_controller": separate_events(settings["stepsize_controller"], event)}
+
+
+def integrate(
+    model: Model,
+    y0: State,
+    span: Span,
+    ts: Array | None,
+    settings: dict[str, Any],
+    solver: dfx.AbstractSolver,
+    dense: bool,
+) -> Solved:
+    """The steps of a run, by Diffrax."""
+    settings = settings | _with_start(settings, model, span[0], y0)
+    solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense)
+    assert solution.ts is not None
+    assert solution.ys is not None
+    stats = statistics(model, solver, *(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
+    t = jnp.concatenate(solution.ts)
+    q, v = map(jnp.concatenate, zip(*solution.ys, strict=True))
+    result: Any = solution.result  # one of ours: `_diffeqsolve` promotes it
+    return Solved(t, q, v, stats, result, solution.interpolation, solution.event_mask)
+
+
+def statistics(model: Model, solver: dfx.AbstractSolver, steps: Any, accepted: Any) -> dict[str, Any]:
+    """The statistics of a run: steps, those accepted, and evaluations where they are known."""
+    counts = step_counts(steps, accepted)
+    evaluations = _options.evaluations(solver, model.stabilizer, counts)
+    if evaluations is not None:
+        counts["num_evaluations"] = (jnp if is_traced(steps) else np).asarray(evaluations, np.int32)
+    return counts
+
+
+# --- Runs by explicit Runge-Kutta methods: steps, their projection, step control and saved times in one loop
+#
+# Tableaus, interpolation and controllers are Diffrax's; the loop is what its own does with them, and takes the same
+# steps. Diffrax's serves every other solver. It cannot project states that it saves, and to trace it takes longer than
+# a short run with all else.
+
+_NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
+_TERMS = dfx.ODETerm(lambda t, y, args: y)  # of which a solver asks what kind of equation they are
+_RESULT = jax.tree.structure(dfx.RESULTS.successful)
+
+
+class UnfitError(Exception):
+    """A controller asks for what only Diffrax's loop gives it."""
+
+
+class _Unknown:
+    """Stands for the terms and the arguments of a run, at which Diffrax's own controllers do not look."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise UnfitError(f"a controller asks for {name} of the terms or the arguments")
+
+
+_UNKNOWN: Any = _Unknown()
+
+
+def is_explicit(solver: dfx.AbstractSolver) -> bool:
+    """Whether a solver is an explicit Runge-Kutta method and no more."""
+    kind = type(solver)
+    # A wrapper of Diffrax's, such as HalfSolver, is an instance of what it wraps, but its class is not a subclass.
+    plain = issubclass(kind, dfx.AbstractERK) and kind.step is dfx.AbstractERK.step
+    return plain and isinstance(getattr(kind, "tableau", None), dfx.ButcherTableau)
+
+
+def fits(solver: dfx.AbstractSolver, settings: dict[str, Any], dense: bool) -> bool:
+    """Whether a run that does not save every step is one of those here, unless its controller is unfit."""
+    silent = isinstance(settings["progress_meter"], dfx.NoProgressMeter)
+    return is_explicit(solver) and settings["event"] is None and silent and not dense
+
+
+def _coefficients(tableau: dfx.ButcherTableau) -> tuple[np.ndarray, np.ndarray]:
+    """a (s, s) and c (s,) of all stages, the first among them."""
+    a, c = np.zeros((tableau.num_stages,) * 2), np.zeros(tableau.num_stages)
+    for i, row in enumerate(tableau.a_lower):
+        a[i + 1, : i + 1] = row
+    c[1:] = tableau.c
+    return a, c
+
+
+def _sum(weights: np.ndarray, stages: Array) -> Array:
+    """Of stages, one a row. Weights of zero cost nothing in a program of scalars."""
+    return lax.dot_general(jnp.asarray(weights, stages.dtype), stages, (((0,), (0,)), ((), ())))
+
+
+def _projects(model: Model) -> bool:
+    return model.stabilizer.projection_method is not None
+
+
+class _Steps:
+    """The steps of a method, whose states are vectors of q and v."""
+
+    def __init__(self, model: Model, solver: Any, n_q: int):
+        self.model, self._n_q, self._tableau = model.ready(), n_q, solver.tableau
+        self._a, self._c = _coefficients(solver.tableau)
+
+    def parts(self, y: Array) -> State:
+        """(q, v)."""
+        return y[: self._n_q], y[self._n_q :]
+
+    def nearness(self, t: Array, y: Array) -> Array:
+        """How close to singular the rows are where a run starts."""
+        if not _projects(self.model) or self.model.projection is None:
+            return jnp.full((), jnp.inf, y.dtype)  # no step is refused for that
+        return self.projected(t, y, y)[2]
+
+    def projected(self, t: Array, y: Array, error: Array) -> tuple[Array, Array, Array]:
+        """The state, its error estimate and the nearness, as `end_of_step`.
+
+        Where no estimate is asked for, one that is not zero has it be the same function for LLVM.
+        """
+        pair, error_pair, near = end_of_step(self.model, t, self.parts(y), self.parts(error))
+        assert error_pair is not None
+        return jnp.concatenate(pair), jnp.concatenate(error_pair), near
+
+    def slope(self, t: Array, y: Array, near: Array) -> Array:
+        """y' in a step that starts with this nearness."""
+        model = self.model
+        here = model if model.projection is None else dataclasses.replace(model, nearness=near)
+        return jnp.concatenate(vector_field(t, self.parts(y), here))
+
+    def stages(
+        self, start: Array, end: Array, y: Array, near: Array, first: Array | None
+    ) -> tuple[Array, Array, Array]:
+        """The end of a step, its error estimate, and y' at the stages (s, n), of which the first may be known."""
+        h, k = end - start, None
+        for a, c in zip(self._a, self._c, strict=True):
+            if k is None:
+                new = self.slope(start, y, near) if first is None else first
+            else:
+                at = end if c == 1 else start + h * float(c)
+                new = self.slope(at, y + h * _sum(a[: len(k)], k), near)
+            row = lax.expand_dims(new, (0,))
+            k = row if k is None else lax.concatenate([k, row], 0)
+        assert k is not None
+        return y + h * _sum(self._tableau.b_sol, k), h * _sum(self._tableau.b_error, k), k
+
+
+@in_full_precision
+def explicit_step(model: Model, solver: Any, t: Array, y: State, end: Array) -> State:
+    """One step of a method, projected if states are."""
+    steps, start = _Steps(model, solver, y[0].size), jnp.concatenate(y)
+    y1, error, _ = steps.stages(t, end, start, steps.nearness(t, start), None)
+    return steps.parts(steps.projected(end, y1, error)[0] if _projects(model) else y1)
+
+
+def _next_times(accepted: Any, t: Any, t_next: Any, t1: Array, near_end: Array) -> tuple[Array, Array]:
+    """The start and the end of the next step: one that would end near the end of the run ends there."""
+    t = jnp.minimum(t, t1)
+    short = jnp.where(accepted, t1, t + 0.5 * (t1 - t))
+    return t, jnp.where(t_next > near_end, short, t_next)
+
+
+def _no_field(*_: Any) -> NoReturn:
+    raise UnfitError("a controller evaluates the field")
+
+
+@in_full_precision
+def explicit_run(
+    model: Model,
+    y0: State,
+    span: Span,
+    ts: Array,
+    settings: dict[str, Any],
+    solver: Any,
+    *,
+    settled: bool = False,
+) -> Solved:
+    """The steps of a run.
+
+    **Raises:** `UnfitError`, while it is traced.
+    """
+    controller, most, stop = (settings.get(x) for x in ("stepsize_controller", "max_steps", "stop"))
+    steps, projects = _Steps(model, solver, y0[0].size), _projects(model)
+    keeps = solver.tableau.fsal and not projects  # the last stage, for the next step
+    order, y = solver.error_order(_TERMS), jnp.concatenate(y0)
+    assert controller is not None
+    t0, t1, dt0 = span
+    forward = jnp.where(t1 < t0, -1, 1).astype(y.dtype)
+    t0, t1, ts, dt0 = forward * t0, forward * t1, forward * ts, None if dt0 is None else forward * dt0
+    near_end = t1 - _NEAR_END * jnp.spacing(jnp.abs(t1))
+
+    t_next, kept = controller.init(_UNKNOWN, t0, t1, y0, dt0, _UNKNOWN, _no_field, order)
+    near = steps.nearness(forward * t0, y)
+    k0 = steps.slope(forward * t0, y, near) if keeps else jnp.zeros(0, y.dtype)
+    saved = jnp.full((len(ts), 1 + y.size), jnp.inf, y.dtype)  # times, and states
+    counts = [jnp.zeros((), jnp.int32)] * 4  # of steps, of those accepted, the result, and of times saved
+    kept = jax.tree.map(jnp.asarray, kept)
+    first = jnp.asarray(True), t0, jnp.minimum(t_next, t1), kept, near, *counts, y, k0, saved
+
+    def controlled(
+        t: Array, t_next: Array, kept: Any, near: Array, near1: Array, y: Array, y1: Array, error: Array
+    ) -> Any:
+        pair: Any = steps.parts(lax.stop_gradient(error))
+        if projects:
+            short = None if stop is None else t_next - t <= shortest_step(t, t1)
+            pair = inflate_error(pair, lax.stop_gradient(near1), near, short)
+        pair = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), pair)
+        given = t, t_next, steps.parts(y), steps.parts(y1), _UNKNOWN, pair, order, kept
+        accepted, t, t_next, jumped, kept, result = controller.adapt_step_size(*given)
+        if keeps and jumped is not False:
+            raise UnfitError(
+                "a controller jumps, and the first stage of a step is the last of the one before"
+            )
+        return jnp.asarray(accepted), *_next_times(accepted, t, t_next, t1, near_end), kept, result
+
+    def save(
+        count: Array, saved: Array, t: Array, t_next: Array, accepted: Array, y: Array, y1: Array, k: Any
+    ) -> Any:
+        """The state at times within the step, by the method's interpolation."""
+        at = lambda count: ts[jnp.minimum(count, len(ts) - 1)]
+        due = lambda state: accepted & (state[0] < len(ts)) & (at(state[0]) <= t_next)
+        h = forward * t_next - forward * t
+        between = type(solver).interpolation_cls(t0=forward * t, t1=forward * t_next, y0=y, y1=y1, k=h * k)
+
+        def one(state: Any) -> Any:
+            count, saved = state
+            t = forward * at(count)
+            y = between.evaluate(t)
+            y = steps.projected(t, y, y)[0] if settled else y
+            return count + 1, saved.at[count].set(jnp.append(t, y))
+
+        return lax.while_loop(due, one, (count, saved))
+
+    def step(state: Any) -> Any:
+        _, t, t_next, kept, near, tried, taken, result, count, y, k0, saved = state
+        start, end = forward * t, forward * t_next
+        y1, error, k = steps.stages(start, end, y, near, k0 if keeps else None)
+        near1 = near
+        if projects:
+            y1, error, near1 = steps.projected(end, y1, error)
+        accepted, after, t_after, kept, told = controlled(t, t_next, kept, near, near1, y, y1, error)
+        if len(ts):
+            count, saved = save(count, saved, t, t_next, accepted, y, y1, k)
+        if projects and stop is not None:
+            broken = accepted & (near1 == jnp.inf)
+            result = jnp.where(broken, jnp.asarray(stop, jnp.int32), result)
+        before = jax.tree.unflatten(_RESULT, [result])
+        result = dfx.RESULTS.where(dfx.is_okay(before), told, before)
+        tried, taken = tried + 1, taken + jnp.where(accepted, 1, 0)
+        unfinished = (after < t1) & dfx.is_successful(result)
+        goes_on = unfinished & (tried < most)
+        stopped = dfx.RESULTS.where(unfinished & ~goes_on, dfx.RESULTS.max_steps_reached, result)
+        y, near = jnp.where(accepted, y1, y), jnp.where(accepted, near1, near)
+        k0 = jnp.where(accepted, k[-1], k0) if keeps else k0
+        (result,) = jax.tree.leaves(stopped)
+        return goes_on, after, t_after, kept, near, tried, taken, result, count, y, k0, saved
+
+    _, t, *_, tried, taken, result, _, y, _, saved = lax.while_loop(lambda state: state[0], step, first)
+    at = jnp.concatenate([saved, jnp.append(forward * t, y)[None]])
+    q, v = at[:, 1 : 1 + y0[0].size], at[:, 1 + y0[0].size :]
+    return Solved(
+        at[:, 0], q, v, statistics(model, solver, tried, taken), result_of(result), None, None, settled
+    )
+
 
 R = TypeVar("R")
 

@@ -21,8 +21,7 @@ from .._contact._rows import kinematics as contact_kinematics
 from .._formula._acceleration import equations_of_motion
 from .._formula._equations import energy_of
 from .._formula._servo._control import Servoed
-from .._misc._closures import hoist_tracers, require_seen
-from .._misc._keyed import HashableByKey
+from .._misc._closures import HashableByKey, hoist_tracers, require_seen
 from .._misc._traced import signature
 from .._system._constraint import unilateral
 from .._system._stabilize import AbstractStabilizer, NoStabilizer

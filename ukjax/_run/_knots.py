@@ -10,7 +10,7 @@ from jaxtyping import Array
 from .._misc._closures import find_instances
 from .._system._system import AbstractSystem
 from .._system._tabulated import Tabulated
-from ._tolerances import with_tolerances
+from ._tolerances import with_tolerances_of
 
 # Diffrax moves a step that would end within 100 units of rounding of t1 to t1. If there is a jump, all but these are
 # integrated before it.
@@ -64,4 +64,4 @@ def with_knots(
     """The controller, made to end steps at the knots of the tables of a system that hold their values."""
     tables = find_instances(system, Tabulated)
     knots = [x.times.astype(dtype) for x in tables if x.holds]
-    return with_tolerances(AtKnots(controller, jnp.concatenate(knots))) if knots else controller
+    return with_tolerances_of(AtKnots(controller, jnp.concatenate(knots))) if knots else controller

@@ -13,20 +13,18 @@ from jaxtyping import Array
 from .._compiler._structured._scalarize import scalarize
 from .._formula._acceleration import is_unbalanced
 from .._formula._servo._control import Servoed
-from .._misc._left_to_xla import LeftToXLA
-from .._misc._linear import lazily_differentiated
-from .._misc._precision import in_full_precision
-from .._misc._types import is_traced, module_for
-from .._misc._unchecked import make_unchecked
+from .._misc._derivatives import lazily_differentiated
+from .._misc._errors import LeftToXLA
+from .._misc._modules import make_unchecked
+from .._misc._types import in_full_precision, is_traced, module_for
 from .._motion._model import Model
 from .._motion._states import States, project_states
 from .._motion._states import observe_states as at_states
-from .._system._constraint_names import Kind
+from .._system._constraint import Kind
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
-from ._end import end_of, fill_unreached, split
 from ._events import which
-from ._results import RESULTS, Dense, judgement
+from ._results import RESULTS, Dense, end_of, fill_unreached, judgement, split
 from ._trajectory import Trajectory
 
 

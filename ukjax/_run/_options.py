@@ -26,7 +26,7 @@ from .._misc._errors import InputError
 from .._misc._tolerances import WITHOUT_PROJECTION
 from .._misc._types import choose_by_precision, is_traced
 from .._motion._project import Projection
-from .._motion._wrapped_solver import AbstractForwardingSolver
+from .._motion._solvers import AbstractForwardingSolver
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 

@@ -10,11 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._servo._control import Servoed, compute_servo_run
-from .._formula._servo._servo_report import ServoRun
-from .._misc._arguments import real_array
+from .._formula._servo._control import Servoed, ServoRun, compute_servo_run
+from .._misc._arguments import real_array, unknown_name
 from .._misc._errors import InputError
-from .._misc._names import unknown_name
 from .._misc._types import as_jax, module_for
 from .._system._labels import title_of
 from .._system._problem import Problem

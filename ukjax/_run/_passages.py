@@ -19,7 +19,7 @@ from .._misc._tolerances import DEFAULT_RCOND
 from .._motion._project import Projection
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
-from ._end import trim_to_end
+from ._results import trim_to_end
 from ._trajectory import Trajectory
 
 _CHUNK = 64

@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from .._formula._singular_mass import NullSpace
 from .._misc._arguments import one_of, require_instance, require_solver, whole_number
-from .._misc._keyed import Static, combine_static, partition_static
+from .._misc._closures import Static, combine_static, partition_static
 from .._misc._types import is_traced, is_tracing
 from .._motion._model import Model, translate_model
 from .._motion._states import loses_rows
@@ -18,14 +18,12 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
 from ._events import as_diffrax, event_names
-from ._integrate import Span, State
-from ._integrated import Integrated, integrate_from_start
+from ._integrated import Integrated, Span, State, integrate_from_start
 from ._interned import intern_system
 from ._knots import with_knots
 from ._observe import build_trajectory
 from ._results import RESULTS, code
-from ._start import find_start
-from ._start_moved import require_near, start_moved
+from ._start import find_start, require_near, start_moved
 from ._trajectory import Trajectory
 
 OnViolation = Literal["stop", "continue"]

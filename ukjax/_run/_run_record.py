@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._keyed import key_by_identity
+from .._misc._closures import key_by_identity
 from .._misc._types import is_traced
 
 _SMALL = 64  # numbers of an array that is compared by value

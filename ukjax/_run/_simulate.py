@@ -10,8 +10,8 @@ from jaxtyping import Array
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, real_values
 from .._misc._errors import InputError
+from .._misc._modules import make_unchecked
 from .._misc._types import Numbers, Time, as_jax, is_traced, is_tracing
-from .._misc._unchecked import make_unchecked
 from .._motion._project import Projection
 from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
@@ -26,9 +26,9 @@ from ._failure import explain_contact_failure, explain_failure
 from ._observe import build_trajectory, throw_if_failed
 from ._plan import Options, RunPlan
 from ._planned import plan_run
-from ._rows_kept import warn_of_rows
+from ._results import warn_of_rows
 from ._run_record import RunOptions, RunRecord
-from ._start_moved import check_start_tolerance
+from ._start import check_start_tolerance
 from ._trajectory import Trajectory
 
 

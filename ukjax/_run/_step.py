@@ -13,21 +13,18 @@ from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import one_step
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
-from .._misc._keyed import combine_static, partition_static
+from .._misc._closures import combine_static, partition_static
 from .._misc._types import Coordinates, Numbers, Time, Velocities, choose_by_precision
-from .._motion._energy_projection import with_projection
 from .._motion._model import Model, translate_model
 from .._motion._project import Projection
-from .._motion._wrapped_solver import with_scan
+from .._motion._solvers import with_projection, with_scan
 from .._system._constraint import unilateral
 from .._system._problem import Problem, resolve_state
 from .._system._rows import position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._explicit import explicit_step, is_explicit
-from ._integrate import State, vector_field
-from ._integrated import run_as_program
+from ._integrated import State, explicit_step, is_explicit, run_as_program, vector_field
 from ._interned import intern_system
 
 # Of positions, to the size of the coordinates; what a projection that converges leaves is smaller by far.

@@ -8,10 +8,9 @@ import jax
 import numpy as np
 
 from .._misc._types import is_traced
-from ._end import append_end, require_one, trim_to_end
-from ._nearness import find_nearly_dependent_rows
+from ._doctor import find_nearly_dependent_rows
 from ._parts import is_servoed
-from ._results import RESULTS, code
+from ._results import RESULTS, append_end, code, require_one, trim_to_end
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory

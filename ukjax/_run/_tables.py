@@ -9,9 +9,9 @@ import numpy as np
 
 from .._contact._history import AT_TIMES, ContactHistory
 from .._figures._table import Column, RunTable
-from .._formula._servo._servo_report import ServoRun
-from ._end import end_of, require_one, split, trim_to_end
+from .._formula._servo._control import ServoRun
 from ._parts import arrays_of, dims_of, is_servoed, units_of
+from ._results import end_of, require_one, split, trim_to_end
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory

@@ -37,7 +37,7 @@ class _WithTolerances(dfx.AbstractAdaptiveStepSizeController):
         return self.around.adapt_step_size(*args, **kwargs)
 
 
-def with_tolerances(around: Any) -> dfx.AbstractStepSizeController:
+def with_tolerances_of(around: Any) -> dfx.AbstractStepSizeController:
     """A controller around another one, its `controller`, adaptive where that is."""
     adaptive = isinstance(around.controller, dfx.AbstractAdaptiveStepSizeController)
     return _WithTolerances(around) if adaptive else around

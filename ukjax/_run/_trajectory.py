@@ -10,19 +10,27 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._contact._history import ContactHistory
 from .._figures import _animate, _files, _frames, _plot
-from .._formula._servo._servo_report import ServoRun
+from .._formula._servo._control import ServoRun
 from .._misc._errors import SimulationError
-from .._misc._pickled import reduce_module
+from .._misc._modules import reduce_module
 from .._misc._types import as_jax
-from .._system._constraint_names import Kind
+from .._system._constraint import Kind
 from .._system._labels import Labels, make_indexed_names
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms import Effort, Reaction
 from . import _parts, _summary, _tables, _view
-from ._end import End, append_end, last_of, require_one, trim_to_end
-from ._results import RESULTS, Dense, is_good
-from ._rows_kept import first_broken
+from ._results import (
+    RESULTS,
+    Dense,
+    End,
+    append_end,
+    first_broken,
+    is_good,
+    last_of,
+    require_one,
+    trim_to_end,
+)
 from ._run_record import RunRecord
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from .._figures._serve import View, write_page
 from .._misc._arguments import all_of, whole_number
 from .._misc._errors import InputError
 from . import _parts
-from ._end import trim_to_end
+from ._results import trim_to_end
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory

@@ -11,13 +11,12 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array
 
-from .._misc._arguments import number_array
+from .._misc._arguments import number_array, unknown_name
 from .._misc._errors import InputError
-from .._misc._names import unknown_name
 from .._misc._traced import fingerprint, trace_program
 from .._run import _options
 from .._run._contact_common import BY_STEPS
-from .._run._end import with_end
+from .._run._results import with_end
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._guard import Guarded

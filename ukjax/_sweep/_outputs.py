@@ -8,11 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._servo._servo_report import ServoRun
-from .._misc._arguments import number_array
+from .._formula._servo._control import ServoRun
+from .._misc._arguments import call_user_function, number_array, unknown_name
 from .._misc._errors import InputError, format_value
-from .._misc._names import unknown_name
-from .._misc._user_function import call_user_function
 from .._run._parts import PARTS, dims_of, is_servoed, units_of
 from .._run._results import RESULTS
 from .._run._results import code as code_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, final
 
 from .._misc._errors import InputError, missing_extra
-from .._misc._paths import as_path, writing
+from .._misc._files import as_path, writing
 from ._lease import acquire_lease
 
 _T = TypeVar("_T")

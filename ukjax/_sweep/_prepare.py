@@ -11,10 +11,16 @@ import numpy as np
 
 from .._formula._acceleration import AbstractFormula
 from .._formula._servo._control import compute_servo_run
-from .._misc._arguments import all_of, real_array, require_instance, require_solver, whole_number
+from .._misc._arguments import (
+    all_of,
+    call_user_function,
+    real_array,
+    require_instance,
+    require_solver,
+    unknown_name,
+    whole_number,
+)
 from .._misc._errors import InputError, format_value
-from .._misc._names import unknown_name
-from .._misc._user_function import call_user_function
 from .._run import _options
 from .._system._problem import Problem, resolve_state
 from .._system._rows import constraint_rows

@@ -10,9 +10,8 @@ import jax
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import all_of, flag, require_between, whole_number
+from .._misc._arguments import all_of, flag, require_between, require_own_process, whole_number
 from .._misc._errors import InputError, SweepError
-from .._misc._process import require_own_process
 from .._misc._types import Numbers, Time
 from .._motion._project import Projection
 from .._run._contact_common import Tier

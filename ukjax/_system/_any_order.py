@@ -28,8 +28,9 @@ from ._constraint import (
     Holonomic,
     Nonholonomic,
     PositionConstraint,
+    constraint_name,
+    names_by_kind,
 )
-from ._constraint_names import constraint_name, names_by_kind
 from ._system import AbstractSystem
 
 _HIGHEST = 100  # each order differentiates once more

@@ -5,10 +5,9 @@ from typing import final
 
 from jaxtyping import Array
 
-from .._misc._arguments import number_array
+from .._misc._arguments import call_user_function, number_array
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities
-from .._misc._user_function import call_user_function
 from ._system import AbstractForwardingSystem, AbstractSystem
 
 

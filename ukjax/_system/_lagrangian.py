@@ -9,13 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import number_array, require_function
+from .._misc._arguments import call_user_function, number_array, require_function
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
-from .._misc._user_function import call_user_function
-from ._constraint import AbstractConstraint, as_constraints
+from ._constraint import AbstractConstraint, AbstractUnilateral, as_constraints
 from ._system import AbstractSystem
-from ._unilateral import AbstractUnilateral
 
 
 class LagrangianSystem(AbstractSystem):

@@ -12,7 +12,7 @@ from jaxtyping import Array
 from .._misc._arguments import real_array, real_values, require_finite
 from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError, format_value
-from .._misc._pickled import reduce_module
+from .._misc._modules import reduce_module
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_transforming
 from ._labels import title_of
 from ._system import AbstractSystem, require_sizes

@@ -19,14 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._misc._arguments import is_traced, number_array, real_array
+from .._misc._arguments import call_user_function, is_traced, number_array, real_array
+from .._misc._closures import trace_once
 from .._misc._errors import InputError, format_value
-from .._misc._once import trace_once
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, Velocities, choose_by_precision
-from .._misc._user_function import call_user_function
-from ._constraint import AbstractConstraint, bilateral
-from ._constraint_names import OF_POSITIONS, OF_VELOCITIES, Kind
+from .._misc._types import Coordinates, Time, Velocities, choose_by_precision, in_full_precision
+from ._constraint import OF_POSITIONS, OF_VELOCITIES, AbstractConstraint, Kind, bilateral
 from ._system import AbstractSystem, require_sizes
 
 

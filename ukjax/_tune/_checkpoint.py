@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._misc._errors import InputError
-from .._misc._npz import read_npz, write_npz
+from .._misc._files import read_npz, write_npz
 from ._search import Point, Search, Stepper
 
 _STATE = "stalled", "scans", "apart", "begun"

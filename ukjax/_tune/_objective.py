@@ -16,15 +16,14 @@ from jaxtyping import Array, Float, Int
 
 from .._compiler import compiler_is_here
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import number_array
+from .._misc._arguments import call_user_function, number_array
 from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError
-from .._misc._user_function import call_user_function
 from .._motion._model import Model, translate_model
 from .._run import _options
 from .._run._contact_common import BY_STEPS
 from .._run._errors_along import errors_along
-from .._run._explicit import is_explicit
+from .._run._integrated import is_explicit
 from .._run._results import RESULTS
 from .._run._simulate import simulate
 from .._system._problem import Problem

@@ -11,16 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
-from .._misc._arguments import one_of, real_array, require_instance, require_solver, whole_number
+from .._misc._arguments import (
+    call_user_function,
+    one_of,
+    real_array,
+    require_instance,
+    require_solver,
+    whole_number,
+)
 from .._misc._errors import InputError
 from .._misc._types import is_traced
-from .._misc._user_function import call_user_function
 from .._motion._model import Model
 from .._motion._project import project
 from .._run import _options
 from .._run._contact_common import BY_STEPS, tier_of
 from .._run._observe import errors_at
-from .._run._start_moved import require_near
+from .._run._start import require_near
 from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, require_between, whole_number
 from .._misc._errors import InputError
-from .._misc._paths import as_path
+from .._misc._files import as_path
 from .._misc._types import Numbers, Time
 from .._motion._project import Projection
 from .._run import _options

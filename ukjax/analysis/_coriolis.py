@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._errors import InputError
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Numbers, Time, Velocities, in_full_precision, is_traced
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._states import state_of

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._misc._errors import InputError
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Forces, Numbers, Time, is_traced
+from .._misc._types import Coordinates, Forces, Numbers, Time, in_full_precision, is_traced
 from .._system._constraint import require_bilateral
 from .._system._problem import Problem
 from .._system._rows import Rows

@@ -7,10 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import real_array, require_function
+from .._misc._arguments import call_user_function, real_array, require_function
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities
-from .._misc._user_function import call_user_function
 from .._system._labels import make_indexed_names, own_labels
 from .._system._system import AbstractSystem
 from ..mechanisms._abstract_joint import AbstractAxisJoint

@@ -22,8 +22,7 @@ from .._compiler import evaluate_by_code
 from .._misc._arguments import fails, flag, require_instance
 from .._misc._errors import InputError
 from .._misc._lie import rotation_matrix
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, in_full_precision, is_traced
 from .._system._problem import Problem
 from .._system._rows import constraint_rows, position_rows
 from .._system._system import AbstractForwardingSystem, AbstractSystem

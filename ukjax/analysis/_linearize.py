@@ -29,8 +29,7 @@ from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._equations import Equations, equations_of_motion
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Numbers, Time, Velocities, in_full_precision, is_traced
 from .._pseudoinverse import GramSchmidt, pinv
 from .._system._any_order import AnyOrderSystem
 from .._system._constraint import require_bilateral

@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, MassMatrix, Numbers, Time, Velocities
+from .._misc._types import Coordinates, MassMatrix, Numbers, Time, Velocities, in_full_precision
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms._bodies import AbstractBody, Body, PlanarBody, check_array

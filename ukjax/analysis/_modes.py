@@ -16,8 +16,7 @@ from jaxtyping import Array, Complex, Float
 
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, is_traced
+from .._misc._types import Coordinates, in_full_precision, is_traced
 from ._linearize import Linearization
 
 

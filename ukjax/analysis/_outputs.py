@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import number_array, require_function
+from .._misc._arguments import call_user_function, number_array, require_function
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
-from .._misc._user_function import call_user_function
 from .._system._labels import make_indexed_names
 from .._system._system import AbstractSystem
 from ._jacobian import frame_names, frame_of, owner_of

@@ -23,8 +23,15 @@ from jaxtyping import Array, Bool, Float
 
 from .._compiler import evaluate_by_code
 from .._formula._equations import applied_forces
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, choose_by_precision
+from .._misc._types import (
+    Coordinates,
+    Forces,
+    MassMatrix,
+    Time,
+    Velocities,
+    choose_by_precision,
+    in_full_precision,
+)
 from .._motion._project import Projection
 from .._pseudoinverse import GramSchmidt, inverse_cholesky, pinv
 from .._system._rows import Rows, constraint_rows

@@ -11,9 +11,14 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import one_of
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, as_jax, module_for
-from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
+from .._system._constraint import (
+    AbstractConstraint,
+    AbstractTogether,
+    Holonomic,
+    Nonholonomic,
+    as_constraints,
+)
 from .._system._system import AbstractSystem
-from .._system._together import AbstractTogether
 from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody, Body
 from ._contact_places import AbsolutePlaces

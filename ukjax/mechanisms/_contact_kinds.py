@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._loops import entry, item, loop, put
+from .._formula._contact_list import entry, item, loop, put
 from .._misc._types import as_jax, module_for
 from ._contact_shapes import Capsule, Cuboid, HalfSpace, Sphere
 from ._contacts import Contact

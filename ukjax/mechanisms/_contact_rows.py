@@ -8,11 +8,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import real_array
+from .._misc._arguments import real_array, unknown_name
 from .._misc._errors import InputError, format_value
-from .._misc._names import unknown_name
 from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
-from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral
+from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._contact_kinds import ShapeKind, kinds_of_shapes
 from ._contact_pairs import Meeting

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Numbers, Time, Velocities
+from .._misc._types import Coordinates, Numbers, Time, Velocities, in_full_precision
 from .._system._problem import resolve_state
 from ._current_values import MechanismSystem, require_mechanism
 from ._springs import command_actuators

@@ -7,9 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import number_array, require_function
+from .._misc._arguments import call_user_function, number_array, require_function
 from .._misc._types import Time
-from .._misc._user_function import call_user_function
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, require_axis_joint, set_ends
 from ._bodies import check_array, check_name
 from ._joint_rows import compute_cos_sin

@@ -5,9 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import number_array, require_function
+from .._misc._arguments import call_user_function, number_array, require_function
 from .._misc._errors import InputError
-from .._misc._user_function import call_user_function
 from ._bodies import check_array
 
 

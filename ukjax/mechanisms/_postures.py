@@ -25,11 +25,9 @@ from .._compiler import AtStates, evaluate_at_state
 from .._misc._arguments import fails, real_array
 from .._misc._errors import InputError
 from .._misc._lie import rotation_about, rotation_matrix
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, as_jax, is_traced, module_for
+from .._misc._types import Coordinates, Time, as_jax, in_full_precision, is_traced, module_for
 from .._motion._model import nearest_start
-from .._motion._project import Projection, tolerance_of
-from .._motion._project_on_host import compute_position_terms, positions_on_host
+from .._motion._project import Projection, compute_position_terms, positions_on_host, tolerance_of
 from .._system._constraint import Holonomic
 from .._system._rows import constraint_rows, position_rows
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint

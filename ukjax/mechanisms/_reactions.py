@@ -22,8 +22,7 @@ from .._compiler import acceleration_at, evaluate_at_states
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._singular_mass import RangeForm
 from .._misc._errors import InputError
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Numbers, Time, Velocities, in_full_precision, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, unit_rows_on_host
 from .._system._problem import resolve_state
 from .._system._rows import constraint_rows

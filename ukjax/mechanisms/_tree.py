@@ -11,8 +11,7 @@ from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
 from .._system._constraint import AbstractConstraint, as_constraints
-from .._system._system import AbstractSystem
-from .._system._tree_inertia import TreeInertia
+from .._system._system import AbstractSystem, TreeInertia
 from ._bodies import AbstractBody
 from ._contact_places import TreePlaces
 from ._contact_rows import require_no_contacts, require_positions, unilateral_rows

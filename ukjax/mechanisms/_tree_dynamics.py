@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Forces
-from .._system._tree_inertia import TreeInertia
+from .._system._system import TreeInertia
 from ._placement import Twist
 from ._tree_motion import Chains, Posture, Rates, TreeLayout, cross
 from ._tree_recursion import inwards

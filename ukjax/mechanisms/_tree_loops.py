@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, Velocities
-from .._system._together import AbstractTogether
+from .._misc._types import Coordinates, Time, Velocities, in_full_precision
+from .._system._constraint import AbstractTogether
 from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND
 from ._mechanism import Mechanism, Placements, Twists

@@ -12,11 +12,9 @@ from jaxtyping import Array
 from .._compiler import AtStates, evaluate_at_state
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, as_jax, choose_by_precision
-from .._motion._project import project, tolerance_of
-from .._motion._project_on_host import compute_position_terms, entries
+from .._motion._project import compute_position_terms, entries, project, tolerance_of
 from .._pseudoinverse import GramSchmidt, unit_rows_on_host
-from .._system._constraint import bilateral
-from .._system._unilateral import Unilateral
+from .._system._constraint import Unilateral, bilateral
 from ..mechanisms import Mechanism, TreeSystem
 from ..mechanisms._contact_rows import unilateral_rows
 from ..mechanisms._contacts import AnyContact

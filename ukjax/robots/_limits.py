@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Time, Velocities, as_jax
-from .._system._unilateral import DryFriction
+from .._system._constraint import DryFriction
 from ..mechanisms import JointFriction, Limit
 from ..mechanisms._abstract_length import AbstractLength
 from ..mechanisms._placement import AnyPlacement, Twist, rate_of

@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from .._system._constraint import AbstractConstraint
-from .._system._unilateral import AbstractUnilateral
+from .._system._constraint import AbstractConstraint, AbstractUnilateral
 from ..mechanisms import AbstractCoordinateLoad, AbstractJoint, AbstractLoad
 from ..mechanisms._contacts import AnyContact
 from ._report import Feature

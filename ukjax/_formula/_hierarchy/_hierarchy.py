@@ -23,8 +23,8 @@ from ..._misc._errors import InputError, format_value
 from ..._misc._types import is_traced
 from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
 from ..._pseudoinverse import pinv as pseudoinverse
+from ..._pseudoinverse._base import unit_rows
 from ..._pseudoinverse._kernels import above_rounding, dot, gram_schmidt
-from ..._pseudoinverse._scaling import unit_rows
 
 
 class Restricted(NamedTuple):

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ..._misc._errors import InputError, MissingExtraError
-from ..._misc._precision import is_float64_enabled
+from ..._misc._types import is_float64_enabled
 from .._chunk import Maker, fit_chunk_shape, make_chunks, maker_for
 from .._place import place_of
 from .._prepare import SweepPlan, prepare

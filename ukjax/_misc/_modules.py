@@ -1,14 +1,35 @@
-"""Modules made ready to be pickled, in any pickler.
+"""Modules of Equinox: made of fields that are known to be right, and made ready to be pickled."""
 
-A bound method of an Equinox module carries the annotations of its function, and classes of arrays that stand in them
-cannot be pickled. So it travels as its module and its name.
-"""
-
+import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
+
+# --- Modules of Equinox made of fields that are known to be right
+
+T = TypeVar("T")
+
+
+@functools.cache
+def _defaults(kind: type) -> dict[str, Any]:
+    fields: Any = dataclasses.fields(kind)
+    return {x.name: x.default for x in fields if x.default is not dataclasses.MISSING}
+
+
+def make_unchecked(kind: type[T], **fields: Any) -> T:
+    """An instance without conversions and checks, which take as long as a short run."""
+    made = object.__new__(kind)
+    object.__getattribute__(made, "__dict__").update(_defaults(kind) | fields)
+    return made
+
+
+# --- Modules made ready to be pickled, in any pickler
+#
+# A bound method of an Equinox module carries the annotations of its function, and classes of arrays that stand in them
+# cannot be pickled. So it travels as its module and its name.
 
 
 class _Method(NamedTuple):

@@ -1,19 +1,27 @@
-"""Derivatives that are traced only where they are needed, and may be computed otherwise than JAX would in reverse mode.
-
-JAX traces the change of all a function returns, before it is known of what derivatives are wanted; of a run and all that
-is told of it this takes seconds. Here a change is one linear operation, whose transpose is a function of its own.
-"""
+"""Derivatives told to JAX: traced only where they are needed, in reverse mode only, or those of something else."""
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import core
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array
+
+from ._errors import InputError
+from ._types import T
+
+# --- Derivatives that are traced only where they are needed, and may be computed otherwise than JAX would in reverse
+# mode
+#
+# JAX traces the change of all a function returns, before it is known of what derivatives are wanted; of a run and all
+# that is told of it this takes seconds. Here a change is one linear operation, whose transpose is a function of its
+# own.
 
 _linear_p = Primitive("linear")
 _lazy_p = Primitive("lazily_differentiated")
@@ -170,3 +178,135 @@ def scan_packed(body: Callable[..., Any], start: Any, xs: Any) -> Any:
     parts, rest = iter(jnp.split(one, ends[:-1], axis=1)), iter(others)
     unpacked = [next(parts).reshape(-1, *x) if it else next(rest) for x, it in zip(shapes, real, strict=True)]
     return end, jax.tree.unflatten(tree, unpacked)
+
+
+# --- Arrays that may be differentiated in reverse mode only, once, or not at all: the rest ends in a sentence, not in
+# JAX's trace.
+#
+# All functions here are the identity. The tangent of what `reverse_only` returns goes through a linear primitive that
+# can be transposed, which is all that reverse mode does with it, but neither computed nor compiled, which is what
+# forward mode would do.
+
+_identity_p = Primitive("reverse_only")
+_tangent_p = Primitive("reverse_only_tangent")
+_constant_p = Primitive("not_differentiable")
+_first_p = Primitive("first_derivative")
+
+_ONCE = (
+    "second derivatives cannot go through the reverse mode of this run, which is for one derivative: take "
+    "jax.jacfwd(jax.jacfwd(...)), or give adjoint=diffrax.DirectAdjoint() and a max_steps near what the run takes."
+)
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise InputError(
+        "forward-mode differentiation (jax.jvp, jax.jacfwd) cannot go through the adjoint of this run, which "
+        "is for reverse mode (jax.grad, jax.jacrev): call simulate(..., adjoint=diffrax.ForwardMode())."
+    )
+
+
+def _jvp_of_identity(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
+    (tangent,) = tangents
+    changed = tangent if type(tangent) is ad.Zero else _tangent_p.bind(tangent)
+    return _identity_p.bind(*primals), changed
+
+
+_identity_p.def_impl(lambda x: x)
+_identity_p.def_abstract_eval(lambda x: x)
+ad.primitive_jvps[_identity_p] = _jvp_of_identity
+batching.primitive_batchers[_identity_p] = lambda args, axes: (_identity_p.bind(*args), axes[0])
+mlir.register_lowering(_identity_p, lambda _, x: [x])
+
+_tangent_p.def_impl(_refuse)
+_tangent_p.def_abstract_eval(lambda x: x)
+ad.deflinear2(_tangent_p, lambda change, _: (_constant_p.bind(change, message=_ONCE),))
+batching.primitive_batchers[_tangent_p] = _refuse
+mlir.register_lowering(_tangent_p, _refuse)
+
+
+def _has_none(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
+    if type(tangents[0]) is not ad.Zero:
+        raise InputError(message)
+    return _constant_p.bind(*primals, message=message), tangents[0]
+
+
+_constant_p.def_impl(lambda x, **_: x)
+_constant_p.def_abstract_eval(lambda x, **_: x)
+ad.primitive_jvps[_constant_p] = _has_none
+batching.primitive_batchers[_constant_p] = lambda args, axes, **of: (_constant_p.bind(*args, **of), axes[0])
+mlir.register_lowering(_constant_p, lambda _, x, **__: [x])
+
+
+def not_differentiable(tree: T, message: str) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` when they are differentiated."""
+    bound = lambda x: _constant_p.bind(x, message=message) if eqx.is_inexact_array(x) else x
+    return jax.tree.map(bound, tree)
+
+
+def reverse_only(tree: T) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` under forward-mode differentiation."""
+    return jax.tree.map(lambda x: _identity_p.bind(x) if eqx.is_inexact_array(x) else x, tree)
+
+
+def _has_no_second(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
+    if type(tangents[0]) is not ad.Zero:
+        raise InputError(message)
+    return _first_p.bind(*primals, message=message), tangents[0]
+
+
+_first_p.def_impl(lambda x, **_: x)
+_first_p.def_abstract_eval(lambda x, **_: x)
+ad.primitive_jvps[_first_p] = _has_no_second
+ad.primitive_transposes[_first_p] = lambda change, _, message: (
+    change if type(change) is ad.Zero else _constant_p.bind(change, message=message),
+)
+batching.primitive_batchers[_first_p] = lambda args, axes, **of: (_first_p.bind(*args, **of), axes[0])
+mlir.register_lowering(_first_p, lambda _, x, **__: [x])
+
+
+_THROUGH_EVENTS = (
+    "second derivatives cannot go through an event: how its time and the state after it change is known to first order "
+    "only. Take differences of first derivatives."
+)
+
+
+def once_through_events(tree: T) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` when they are differentiated twice."""
+
+    @jax.custom_jvp
+    def same(x: Any) -> Any:
+        return x
+
+    same.defjvp(lambda primals, tangents: (same(*primals), _first_p.bind(*tangents, message=_THROUGH_EVENTS)))
+    return jax.tree.map(lambda x: same(x) if eqx.is_inexact_array(x) else x, tree)
+
+
+# --- Values whose derivatives are those of something else: of a solution, what the equations lack where it is held
+
+attached_p = core.Primitive("attached")
+"""x, with the derivative of the carrier."""
+attached_p.def_impl(lambda x, carrier: x)
+attached_p.def_abstract_eval(lambda x, carrier: x)
+mlir.register_lowering(attached_p, lambda ctx, x, carrier: [x])
+# What is constant to this differentiation is not to the next.
+ad.primitive_jvps[attached_p] = lambda primals, tangents: (primals[0], tangents[1])
+
+
+def _batch_with_carrier(operands, axes):
+    size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
+    return attached_p.bind(
+        *(batching.bdim_at_front(x, a, size) for x, a in zip(operands, axes, strict=True))
+    ), 0
+
+
+batching.primitive_batchers[attached_p] = _batch_with_carrier
+
+
+def with_tangent_of(x: Array, carrier: Array) -> Array:
+    """x, with the derivative of the carrier, an array of its shape and type."""
+    return attached_p.bind(x, carrier)
+
+
+def freeze(x: Array) -> Array:
+    """x as a constant to the first differentiation, but not to the next."""
+    return attached_p.bind(x, jnp.zeros_like(x))
