@@ -21,10 +21,9 @@ from robot_runs import FILE as CASSIE
 
 import ukjax as uk
 from ukjax._compiler import system_function
-from ukjax._contact._parts import OfModel
 from ukjax._contact._penetration import Gaps
-from ukjax._contact._rows import contact_model, layout_of
-from ukjax._contact._step import EndPositions, MidpointStage
+from ukjax._contact._rows import OfModel, contact_model, layout_of
+from ukjax._contact._run_steps import EndPositions, MidpointStage
 from ukjax._contact._stepping import run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
 

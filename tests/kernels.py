@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from jax.interpreters import mlir
 
-from ukjax._compiler._gpu._arithmetic import ENTRY
-from ukjax._compiler._gpu._ptx import optimize_module, with_target
+from ukjax._compiler._gpu._call import optimize_module, with_target
+from ukjax._compiler._gpu._primitive_functions import ENTRY
 from ukjax._compiler._machine_code import llvm
 from ukjax._compiler._structured import _primitive
 from ukjax._compiler._structured._kernel import Kernel

@@ -9,7 +9,7 @@ from test_calls import compilations
 import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._compiler import TranslationError, acceleration_at
-from ukjax._compiler._refusals import cached_or_untranslatable
+from ukjax._compiler._traced_system import cached_or_untranslatable
 from ukjax._system._rows import position_rows
 
 

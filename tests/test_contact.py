@@ -12,8 +12,8 @@ from contact_references import violation
 from scipy.integrate import solve_ivp
 
 import ukjax as uk
+from ukjax._contact._modes import ambiguous_impulses
 from ukjax._contact._solve import solution_of
-from ukjax._contact._uniqueness import ambiguous_impulses
 from ukjax._formula._contact_newton import ContactData, flatten_problem
 
 PROBLEMS = {x["name"]: x for x in json.loads((Path(__file__).parent / "contact_problems.json").read_text())}

@@ -9,8 +9,7 @@ from contact_references import TIGHT, G, events_of, within
 
 import ukjax as uk
 from ukjax._contact import _modes as modes
-from ukjax._contact._parts import evaluate_part_on_arrays
-from ukjax._contact._rows import Coefficients, ContactLayout, ContactState
+from ukjax._contact._rows import Coefficients, ContactLayout, ContactState, evaluate_part_on_arrays
 
 # ---- the bouncing ball
 

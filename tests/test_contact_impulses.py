@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ukjax._contact._impulses import ImpulseRows, solve_impulses
-from ukjax._contact._newton_list import solve_by_list
+from ukjax._contact._solve import ImpulseRows, solve_by_list, solve_impulses
 from ukjax._formula._contact_newton import ContactData, flatten_problem, solve_on_arrays
 
 LAYOUT = ((True, 2), (True, 0), (False, 1), (True, 2), (True, 1), (True, 2))

@@ -18,7 +18,7 @@ from jaxtyping import Array
 from kernels import as_with_gpu
 
 import ukjax as uk
-from ukjax._compiler import _availability
+from ukjax._compiler import _foreign
 from ukjax._sweep import _prepare, _run
 from ukjax._sweep._samples import as_samples
 from ukjax._tune import _objective
@@ -236,8 +236,8 @@ def test_what_is_exported_has_no_kernels(function: Callable[[Array], Array]) -> 
 def test_where_code_is_to_run_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process with an accelerator may compute on its CPU."""
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    assert not _availability.machine_code_runs()
+    assert not _foreign.machine_code_runs()
     with jax.default_device(jax.devices("cpu")[0]):
-        assert _availability.machine_code_runs()
+        assert _foreign.machine_code_runs()
     with jax.default_device("cpu"):
-        assert _availability.machine_code_runs()
+        assert _foreign.machine_code_runs()

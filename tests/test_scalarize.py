@@ -14,7 +14,7 @@ from jax import lax
 from numpy.testing import assert_allclose
 
 import ukjax as uk
-from ukjax._compiler._structured import _by_jax
+from ukjax._compiler._structured import _primitive
 
 X = jnp.array([0.5, 1.5, 2.5])
 MATRIX = jnp.asarray(np.random.default_rng(0).normal(size=(4, 4)))
@@ -337,7 +337,7 @@ def test_what_is_exported_gives_the_same() -> None:
 @pytest.mark.parametrize("room", [1 << 30, 1 << 9])
 def test_gradients_that_are_exported_are_the_same_or_none(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
     """XLA has no arrays that grow: what a loop's passes leave has a room; where that is too small, there is no number."""
-    monkeypatch.setattr(_by_jax, "_ROOM", room)
+    monkeypatch.setattr(_primitive, "_ROOM", room)
 
     def repeated(x: Any) -> Any:
         """By a loop that ends by a condition, in a function that is called twice."""

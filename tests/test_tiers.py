@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._compiler import _tiers
+from ukjax._compiler import _machine_code
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +57,10 @@ def test_both_tiers_give_the_same_bits(name: str, dtype: Any) -> None:
     slopes = uk.scalarize(lambda x: jax.grad(lambda x: sum(map(jnp.sum, jax.tree.leaves(f(x)))))(x))
     calls = [lambda: f(x), lambda: slopes(x), lambda: jax.vmap(f)(jnp.stack([x, 1.1 * x, 0.9 * x]))]
     at_once = [[np.asarray(y).tobytes() for y in jax.tree.leaves(call())] for call in calls]
-    due = len(_tiers._optimizer().due)
-    before = len(_tiers._optimizer().optimized)
+    due = len(_machine_code._optimizer().due)
+    before = len(_machine_code._optimizer().optimized)
     uk.optimize_now()
-    assert len(_tiers._optimizer().optimized) == before + due
+    assert len(_machine_code._optimizer().optimized) == before + due
     assert due > 0
     assert [[np.asarray(y).tobytes() for y in jax.tree.leaves(call())] for call in calls] == at_once
 
@@ -68,10 +68,10 @@ def test_both_tiers_give_the_same_bits(name: str, dtype: Any) -> None:
 def test_what_has_run_for_long_is_optimized_by_itself() -> None:
     f = uk.scalarize(lambda x: jax.lax.fori_loop(0, 1_000_000, lambda _, y: jnp.cos(y), x))
     assert abs(float(f(1.0)) - 0.7390851332151607) < 1e-15
-    own, end = max(_tiers._optimizer().due, default=0), time.monotonic() + 60
-    while own in _tiers._optimizer().due and time.monotonic() < end:
+    own, end = max(_machine_code._optimizer().due, default=0), time.monotonic() + 60
+    while own in _machine_code._optimizer().due and time.monotonic() < end:
         f(1.0)
-    assert own not in _tiers._optimizer().due
+    assert own not in _machine_code._optimizer().due
 
 
 ENDS = """
@@ -80,7 +80,7 @@ import jax, jax.numpy as jnp
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", False)
 import ukjax as uk
-from ukjax._compiler import _machine_code, _tiers
+from ukjax._compiler import _machine_code, _machine_code
 begun, usual = [], _machine_code._compile_objects
 def slow(code, level):
     for part in usual(code, level):
@@ -147,14 +147,14 @@ def test_one_long_call_begins_anew_with_optimized_code(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[Any], Any], length: float
 ) -> None:
     """Code asks at its first pass here, and goes on until it is optimized; what it had done is dropped."""
-    monkeypatch.setattr(_tiers, "_PER_BYTE", 0)
-    monkeypatch.setattr(_tiers, "_AGAIN", 1)
-    done = before = len(_tiers._optimizer().optimized)
+    monkeypatch.setattr(_machine_code, "_PER_BYTE", 0)
+    monkeypatch.setattr(_machine_code, "_AGAIN", 1)
+    done = before = len(_machine_code._optimizer().optimized)
     while done == before:
         length *= 4
         anew(optimize=True)
         found = call(length)
-        done = len(_tiers._optimizer().optimized)
+        done = len(_machine_code._optimizer().optimized)
     anew(optimize=False)
     for x, y in zip(*map(jax.tree.leaves, (found, call(length))), strict=True):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
@@ -162,19 +162,19 @@ def test_one_long_call_begins_anew_with_optimized_code(
 
 def test_code_is_optimized_while_it_runs_as_long_as_that_takes() -> None:
     f = uk.scalarize(lambda n, x: jax.lax.fori_loop(0, n, lambda _, y: 0.999 * jnp.cos(y), x))
-    before = len(_tiers._optimizer().optimized)
+    before = len(_machine_code._optimizer().optimized)
     f(1000, 1.0)
-    assert len(_tiers._optimizer().optimized) == before
+    assert len(_machine_code._optimizer().optimized) == before
     value = float(f(50_000_000, 1.0))
-    assert len(_tiers._optimizer().optimized) == before + 1
+    assert len(_machine_code._optimizer().optimized) == before + 1
     assert abs(value - 0.999 * np.cos(value)) < 1e-15
 
 
 def test_runs_that_differ_in_max_steps_share_their_code() -> None:
     pendulum = uk.models.pendulum(length=1.2)
     assert uk.simulate(pendulum, t1=1.0, ts=2).ok
-    due = len(_tiers._optimizer().due)
+    due = len(_machine_code._optimizer().due)
     short = uk.simulate(pendulum, t1=1.0, ts=2, max_steps=3)
     assert int(short.stats["num_steps"]) == 3
     assert short.result_name == "max_steps_reached"
-    assert len(_tiers._optimizer().due) == due
+    assert len(_machine_code._optimizer().due) == due

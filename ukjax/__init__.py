@@ -17,8 +17,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._compiler import Lanes as Lanes
     from ._compiler import TranslationError as TranslationError
     from ._compiler import lanes as lanes
+    from ._compiler._machine_code import optimize_now as optimize_now
     from ._compiler._structured._scalarize import scalarize as scalarize
-    from ._compiler._tiers import optimize_now as optimize_now
     from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
     from ._contact._history import ContactHistory as ContactHistory
     from ._contact._poisson import Impact as Impact
@@ -84,12 +84,12 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._run._as_diffrax import DiffraxProblem as DiffraxProblem
     from ._run._as_diffrax import as_diffrax as as_diffrax
     from ._run._certificate import Certificate as Certificate
+    from ._run._certify import Passage as Passage
+    from ._run._certify import passages as passages
     from ._run._compiled import compiled as compiled
     from ._run._doctor import Report as Report
     from ._run._doctor import check as check
     from ._run._events import Event as Event
-    from ._run._passages import Passage as Passage
-    from ._run._passages import passages as passages
     from ._run._planned import clear_caches as clear_caches
     from ._run._results import RESULTS as RESULTS
     from ._run._simulate import simulate as simulate
@@ -155,7 +155,7 @@ else:
         "_cli._benchmark": "BenchResult bench",
         "_compiler": "Lanes TranslationError lanes",
         "_compiler._structured._scalarize": "scalarize",
-        "_compiler._tiers": "optimize_now",
+        "_compiler._machine_code": "optimize_now",
         "_compiler._whole_loops": "compile_loops_whole",
         "_contact._history": "ContactHistory",
         "_figures._serve": "View",
@@ -185,7 +185,7 @@ else:
         "_run._compiled": "compiled",
         "_run._doctor": "Report check",
         "_run._events": "Event",
-        "_run._passages": "Passage passages",
+        "_run._certify": "Passage passages",
         "_run._results": "RESULTS",
         "_run._simulate": "simulate",
         "_run._planned": "clear_caches",

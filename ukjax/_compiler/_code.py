@@ -1,6 +1,6 @@
 """The scalar code of a system's acceleration, and the numbers it takes: time, state and parameters.
 
-Code is kept by the structure of a system and the entries of its parameters that are folded in (`_parameters`), so that
+Code is kept by the structure of a system and the entries of its parameters that are folded in (`_traced_system`), so that
 runs with other parameters share it, and what is compiled from it.
 
 A formula with no scalar code of its own, or too long a one, finds the acceleration on arrays, from equations of motion by
@@ -29,20 +29,26 @@ from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, TreeInertia
-from ._availability import machine_code_runs
-from ._common import common, trace_motion
-from ._expression_pytree import ExpressionPytree, run
-from ._expressions import Program
-from ._parameters import InputMaker, Leaf, Structure, leaf, numbers, read_by, split
-from ._rank_rule import How, StepRelativeRank, least_of, solution_by
-from ._refusals import cached_or_untranslatable
-from ._scalars import Builder, Expression, TranslationError, is_truth
-from ._solve import Solution
+from ._expressions import ExpressionPytree, Program, run
+from ._foreign import machine_code_runs
+from ._scalars import Builder, Expression, TranslationError, is_truth, plus
+from ._solve import How, Solution, StepRelativeRank, least_of, solution_by
 from ._structured._differentiate import Rebuilder
 from ._structured._ir import Needed, Node, is_number
-from ._structured._reductions import LargeProductError
+from ._structured._operations import LargeProductError
 from ._structured._trace import Interpreter
-from ._vectors import plus
+from ._traced_system import (
+    InputMaker,
+    Leaf,
+    Structure,
+    cached_or_untranslatable,
+    common,
+    leaf,
+    numbers,
+    read_by,
+    split,
+    trace_motion,
+)
 
 LARGEST = 10_000
 """More operations than this XLA does not compile: it would take minutes. LLVM alone takes some seconds for each 50,000,

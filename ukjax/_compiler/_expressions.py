@@ -6,24 +6,91 @@ Several programs may share what they compute: their outputs are expressions of o
 import functools
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._on_host import OnHost
 from ._scalars import Builder, Expression
 from ._structured import _program
 from ._structured._arrays import Value, to_scalars
 from ._structured._differentiate import Rebuilder
 from ._structured._identity import identity_of_nodes
+from ._structured._ir import OPERATIONS, Needed, Node, Operand, Region, Subprogram, is_number
 from ._structured._ir import Builder as NodeBuilder
-from ._structured._ir import Needed, Operand, Region, Subprogram, is_number
 from ._structured._moves import fill_array
 from ._structured._primitive import scalars_p
 from ._structured._trace import Interpreter
+from ._trigonometry import cosine, sine
+
+# --- Scalar programs by NumPy, for states before and after a run: nothing is compiled for what is asked a few times
+#
+# Where no function of C is called, NumPy gives the very bits of machine code: both round each operation once, and sine
+# and cosine are the same polynomials.
+
+_MOST_NUMBERS = 2**23  # held at a time: 64 MB in float64
+_MARKS = frozenset(("rule", "attached", "refuse", "stop_gradient"))
+
+
+@final
+class OnHost:
+    """Nodes evaluated by NumPy, for one or more members.
+
+    - `exact`: whether machine code gives the same bits.
+    """
+
+    @staticmethod
+    def takes(needed: Needed, t: str) -> bool:
+        """Whether nodes are operations on numbers of a type and on truths alone."""
+        plain = (*_MARKS, "parameter", "convert", *OPERATIONS)
+        return all(x.op in plain and x.type in (t, "bool") and x.size is None for x in needed.nodes)
+
+    def __init__(self, needed: Needed, outputs: Sequence[Operand], params: Sequence[Node], dtype: Any):
+        nodes = [x for x in needed.nodes if x.op != "parameter"]
+        self.exact = not any(x.op in OPERATIONS and OPERATIONS[x.op].llvm.endswith("()") for x in nodes)
+        self._dtype, self._count, self._size = dtype, len(params), len(params) + len(nodes)
+        places: dict[Any, int] = {x: i for i, x in enumerate((*params, *nodes))}
+        self._constants: list[Any] = []
+
+        def place(x: Operand) -> int:
+            """Where a value stands: inputs first, then one operation after the other, then constants."""
+            if isinstance(x, Node):
+                return places[x]
+            self._constants.append(x)
+            return self._size + len(self._constants) - 1
+
+        args = lambda x: x.args[:1] if x.op in _MARKS else x.args
+        self._steps = [(_operation(x), [place(y) for y in args(x)]) for x in nodes]
+        self._outputs = [place(x) for x in outputs]
+
+    def __call__(self, *operands: np.ndarray) -> np.ndarray:
+        """The outputs (outputs, members), of inputs (count, members), or (count, 1) where all members have the same."""
+        members = np.broadcast_shapes(*(x.shape[1:] for x in operands))[0]
+        rows = [row for x in operands for row in x.astype(self._dtype, copy=False)]
+        found = np.empty((len(self._outputs), members), self._dtype)
+        block = max(1, _MOST_NUMBERS // max(self._size, 1))
+        for start in range(0, members, block):
+            here = slice(start, start + block)
+            values: list[Any] = [row if row.size == 1 else row[here] for row in rows]
+            values += [None] * len(self._steps) + self._constants
+            with np.errstate(all="ignore"):
+                for i, (compute, places) in enumerate(self._steps, self._count):
+                    values[i] = compute(*[values[k] for k in places])
+            for row, place in zip(found, self._outputs, strict=True):
+                row[here] = values[place]
+        return found
+
+
+def _operation(x: Node) -> Callable[..., Any]:
+    if x.op in _MARKS:
+        return lambda value: value
+    if x.op == "convert":
+        return lambda value: np.asarray(value).astype(x.type)
+    return {"sin": sine, "cos": cosine}.get(x.op, OPERATIONS[x.op].numpy)
+
 
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
@@ -184,3 +251,58 @@ class Program:
         if not self.outputs:
             return jnp.zeros(0, self.dtype)
         return scalars_p.bind(*(x for x in operands if x.size), program=self.scalars)[0]
+
+
+# --- Pytrees of arrays of expressions, and what computes them
+
+
+@final
+class ExpressionPytree:
+    """A pytree of arrays of expressions of a builder.
+
+    - `arrays`: the pytree.
+    - `counts`: how many inputs each operand holds.
+    """
+
+    def __init__(self, build: Builder, arrays: Any, counts: Sequence[int]):
+        self.build, self.arrays, self.counts = build, arrays, counts
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """What computes all entries."""
+        leaves = jax.tree.leaves(self.arrays)
+        return Program(self.build, [x for leaf in leaves for x in leaf.reshape(-1)], self.counts)
+
+    @functools.cached_property
+    def layout(self) -> tuple[Any, list[tuple[int, int, tuple[int, ...]]]]:
+        """The pytree's structure, and of each array where its entries begin and end, and its shape."""
+        leaves, tree = jax.tree.flatten(self.arrays)
+        ends = itertools.accumulate(x.size for x in leaves)
+        return tree, [(end - x.size, end, x.shape) for end, x in zip(ends, leaves, strict=True)]
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where the entries of each array begin."""
+        return tuple(start for start, _, _ in self.layout[1])
+
+    def _parted(self, found: Any) -> Any:
+        """The pytree, given its entries along the first axis; others come first in each array."""
+        (tree, arrays), others = self.layout, found.shape[1:]
+        return jax.tree.unflatten(tree, [found[i:j].T.reshape(*others, *shape) for i, j, shape in arrays])
+
+    def on_host(self, *operands: np.ndarray) -> Any:
+        """The pytree on NumPy arrays, with the members along the first axis of each array."""
+        return self._parted(self.program.on_host(*operands))
+
+    def by_numpy(self, *operands: np.ndarray) -> Any:
+        """As `on_host`, by `Program.by_numpy`."""
+        return self._parted(self.program.by_numpy(*operands))
+
+    def __call__(self, *operands: Array) -> Any:
+        """The pytree."""
+        return self._parted(run(self.program, *operands))
+
+
+def run(program: Program, *operands: Array) -> Array:
+    """The outputs of a program of all numbers in some arrays, as a vector."""
+    return program(*(jnp.reshape(x, -1).astype(program.dtype) for x in operands))

@@ -3,19 +3,21 @@
 XLA calls such a function without Python. Its name says what it computes, so that programs XLA keeps on disk find it.
 """
 
+import contextlib
+import contextvars
 import ctypes
 import functools
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from .._misc import _cache as cache
-from ._machine_code import AT_ONCE, Code, engine_of, objects_of
-from ._tiers import build_tiered_engine
+from ._gpu._call import kernels_run
+from ._machine_code import AT_ONCE, Code, build_tiered_engine, engine_of, llvm, objects_of
 
 # XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 40 operands and
 # behind them results, both with their own size first, and at 32 of them pointers to arrays; of an array at 24 its
@@ -126,3 +128,45 @@ def _identify_code(write: Callable[[], Code], known_as: str | None) -> tuple[str
         return known_as, write
     code = write()
     return repr(code), lambda: code
+
+
+# --- Whether what is traced now may become machine code of our own
+
+_leaves: contextvars.ContextVar[bool] = contextvars.ContextVar("leaves", default=False)
+
+
+@contextlib.contextmanager
+def to_leave_process() -> Iterator[None]:
+    """What is traced within is to run where this process and its machine code are not."""
+    token = _leaves.set(True)
+    try:
+        yield
+    finally:
+        _leaves.reset(token)
+
+
+def stays_here() -> bool:
+    """Whether what is traced now is to run in this process."""
+    return not _leaves.get()
+
+
+def machine_code_runs() -> bool:
+    """Whether machine code, or a kernel, runs on the device that JAX uses here by default."""
+    device: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    platform = getattr(device, "platform", device) or jax.default_backend()
+    return compiler_is_here() and (platform == "cpu" or kernels_run())
+
+
+def machine_code_is_wanted() -> bool:
+    """Whether what is traced now may be machine code."""
+    return stays_here() and machine_code_runs() and not looks_for_nans()
+
+
+def looks_for_nans() -> bool:
+    """Whether JAX is to stop where a NaN is made: it sees operations on arrays, and nothing of machine code."""
+    return jax.config.jax_debug_nans  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def compiler_is_here() -> bool:
+    """Whether machine code can be made here, and be called by XLA."""
+    return llvm() is not None and version() is not None

@@ -1,9 +1,16 @@
 """Machine code from the text of LLVM functions, kept for other processes."""
 
+import atexit
+import contextlib
+import ctypes
 import functools
+import os
 import re
+import sys
+import threading
+import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -144,3 +151,171 @@ def _functions(text: str) -> Iterator[str]:
         own = "\n".join(body)
         used = dict.fromkeys(x for x in _USED.findall(own) if x != name)
         yield "\n".join([*(shared[x] for x in used), own, ""])
+
+
+# --- Machine code in two tiers: at once without optimization, and optimized where it has run for long
+#
+# What is called a few times is not worth the time to optimize it; what a sweep or a training calls for minutes is. So
+# code counts down the instructions it runs. When there were as many as optimizing takes time for, it writes its number
+# to a pipe, and a thread of this process optimizes it. Later calls go there, and those that are at work begin anew: no
+# program waits, and none takes more than about twice the least time it could. Both tiers give the same bits.
+
+# `@compute` is told what it may use: how many instructions, and whom to ask when they are used up (`Lanes`). It returns
+# whether it has ended at once, because `@ask` said so: then optimized code is there.
+_CALL = """
+@current = global ptr @compute
+@at_once = global {{ i64, ptr }} {{ i64 {most}, ptr @ask }}
+@optimized = global {{ i64, ptr }} {{ i64 {most}, ptr @ask }}
+@asked = global i8 0
+@pipe = global i32 0
+@number = global i64 0
+declare i1 @compute(ptr, {types})
+declare i64 @{write}(i32, ptr, i64)
+define internal i1 @ask(ptr %watch) {{
+  store i64 {again}, ptr %watch
+  %before = atomicrmw xchg ptr @asked, i8 1 monotonic
+  %first = icmp eq i8 %before, 0
+  br i1 %first, label %write, label %look
+write:
+  %to = load i32, ptr @pipe
+  %written = call i64 @{write}(i32 %to, ptr @number, i64 8)
+  br label %look
+look:
+  %function = load atomic ptr, ptr @current acquire, align 8
+  %ends = icmp ne ptr %function, @compute
+  ret i1 %ends
+}}
+define void @call({given}) {{
+  br label %begin
+begin:
+  %function = load atomic ptr, ptr @current acquire, align 8
+  %first = icmp eq ptr %function, @compute
+  %watch = select i1 %first, ptr @at_once, ptr @optimized
+  %early = call i1 %function(ptr %watch, {given})
+  br i1 %early, label %begin, label %done
+done:
+  ret void
+}}
+"""
+# Optimizing takes as long as so many instructions for each byte of the compressed text.
+_PER_BYTE = 8_000
+_MOST = 2**63 - 1
+_AGAIN = 2_000_000  # instructions until it is asked again whether optimized code is there
+
+WATCH = (ctypes.c_int64 * 2)(_MOST)
+"""What is told to code that is called without tiers."""
+
+
+class _Due(NamedTuple):
+    """What may be optimized.
+
+    - `known_as`: what names its code.
+    - `texts`: of the code, compressed.
+    - `loops`: as of `Code`.
+    - `engine`: what calls it.
+    """
+
+    known_as: str
+    texts: tuple[bytes, ...]
+    loops: bool
+    engine: Any
+
+    def code(self) -> Code:
+        return Code(*(zlib.decompress(x).decode() for x in self.texts), loops=self.loops)
+
+
+def _set(engine: Any, name: str, kind: Any, value: int) -> None:
+    """Sets a global value of machine code, or the first part of one."""
+    kind.from_address(engine.get_global_value_address(name)).value = value
+
+
+@final
+class _Optimizer:
+    """Optimizes what asks for it, one after the other, in a thread of its own."""
+
+    def __init__(self):
+        self.asked, self.pipe = os.pipe()
+        self.count, self.ends = 0, False
+        self.due = dict[int, _Due]()
+        self.optimized = list[Any]()  # engines, which own what is called
+        self.at_work = threading.Lock()
+        threading.Thread(target=self._serve, name="ukjax optimizes", daemon=True).start()
+        atexit.register(self._end)
+
+    def watch(self, due: _Due, instructions: int) -> None:
+        """Has a code ask when it has run so many instructions."""
+        self.count += 1
+        self.due[self.count] = due
+        _set(due.engine, "number", ctypes.c_int64, self.count)
+        _set(due.engine, "pipe", ctypes.c_int32, self.pipe)
+        _set(due.engine, "at_once", ctypes.c_int64, instructions)
+
+    def optimize(self, number: int) -> None:
+        with self.at_work:
+            due = self.due.pop(number, None)
+            if due is None:  # asked for twice
+                return
+            with contextlib.suppress(InterruptedError):
+                objects = objects_of(due.known_as, due.code, OPTIMIZED, lambda: not self.ends)
+                self.optimized.append(engine := engine_of(objects))
+                _set(due.engine, "current", ctypes.c_void_p, engine.get_function_address("compute"))
+
+    def _serve(self) -> None:
+        while True:
+            self.optimize(int.from_bytes(os.read(self.asked, 8), sys.byteorder))
+
+    def _end(self) -> None:
+        """LLVM must not be at work where the process ends: it is waited for one function at most."""
+        self.ends = True
+        self.at_work.acquire()
+
+
+@functools.cache
+def _optimizer() -> _Optimizer:
+    return _Optimizer()
+
+
+def optimize_now() -> None:
+    """Optimizes all machine code made so far, on a CPU, and returns when that is done.
+
+    What is compiled runs at once, without optimization, and is optimized in the background when it has run for as long as
+    that takes. Whoever measures how long later calls take, or has to keep to a rate from the first call on, calls this
+    after a first call of each. Results stay the same, to the bit.
+    """
+    for number in list(_optimizer().due):
+        _optimizer().optimize(number)
+
+
+def build_tiered_engine(
+    known_as: str, write: Callable[[], Code], entry: str, pointers: int, *, optimize: bool
+) -> Any:
+    """The engine of a code that is called by `@call`.
+
+    **Arguments:**
+
+    - `known_as`: what names the code.
+    - `write`: writes it, with the function `@compute` of a pointer to what it may use, an i64, and pointers.
+    - `entry`: further text, which may call `@call`.
+    - `pointers`: how many.
+    - `optimize`: whether to optimize it where it has run for long.
+    """
+    given = ", ".join(["i64 %members", *(f"ptr %place{i}" for i in range(pointers))])
+    types, write_name = ", ".join(["i64", *["ptr"] * pointers]), "_write" if os.name == "nt" else "write"
+    entry += _CALL.format(given=given, types=types, write=write_name, most=_MOST, again=_AGAIN)
+    of_entry = objects_of(entry, lambda: Code(entry), AT_ONCE)
+    kept = cache.read(name_of(known_as, OPTIMIZED)) if optimize else None
+    if kept is not None:
+        return engine_of([*of_entry, *kept])
+    if not optimize:
+        return engine_of([*of_entry, *objects_of(known_as, write, AT_ONCE)])
+    text = cache.name_of("text", known_as)
+    texts, objects = cache.read(text), cache.read(name_of(known_as, AT_ONCE))
+    if texts is None or objects is None:
+        code = write()
+        texts = [*(zlib.compress(x.encode(), 1) for x in (code.text, code.beside)), bytes([code.loops])]
+        cache.write(text, texts)
+        objects = objects_of(known_as, lambda: code, AT_ONCE)
+    engine = engine_of([*of_entry, *objects])
+    *parts, loops = texts
+    _optimizer().watch(_Due(known_as, tuple(parts), bool(loops[0]), engine), _PER_BYTE * sum(map(len, parts)))
+    return engine

@@ -6,14 +6,15 @@ become code.
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from .._misc._errors import Untranslatable
+from .._misc._tolerances import ROW_NOISE
 from ._structured._ir import Builder as NodeBuilder
-from ._structured._ir import Node, Operand, Region
+from ._structured._ir import Node, Operand, Region, is_number
 
 TranslationError = Untranslatable  # its former name
 Expression = Operand
@@ -108,3 +109,71 @@ class Builder:
                     pairs.setdefault(j, []).append(self.apply("mul", x, y))
             found.append([self.total(pairs.get(j, ())) for j in range(Y.shape[1])])
         return found
+
+
+# --- Vectors of expressions: sums, products and sizes
+
+Vector = list[Expression]
+
+
+def plus(build: Builder, x: Iterable[Expression], y: Iterable[Expression]) -> Vector:
+    """The sum of two vectors."""
+    return [build.apply("add", *pair) for pair in zip(x, y, strict=True)]
+
+
+def minus(build: Builder, x: Iterable[Expression], y: Iterable[Expression]) -> Vector:
+    """The difference of two vectors."""
+    return [build.apply("sub", *pair) for pair in zip(x, y, strict=True)]
+
+
+def scale_vector(build: Builder, factor: Expression, x: Iterable[Expression]) -> Vector:
+    """A vector times a number."""
+    return [build.apply("mul", factor, value) for value in x]
+
+
+def dot(build: Builder, x: Iterable[Expression], y: Iterable[Expression]) -> Expression:
+    """The sum of products of two vectors."""
+    return build.dot(entries(x), entries(y))
+
+
+def times(build: Builder, X: Iterable[Sequence[Expression]], y: Sequence[Expression]) -> Vector:
+    """The product of a matrix, by its rows, and a vector."""
+    known = entries(y)
+    return [build.dot(entries(row), known) for row in X]
+
+
+def largest(build: Builder, x: Iterable[Expression]) -> Expression:
+    """The largest absolute value of a vector."""
+    sizes = [build.apply("abs", value) for value in x]
+    found: Expression = max((float(size) for size in sizes if is_number(size)), default=0.0)
+    for size in dict.fromkeys(size for size in sizes if not is_number(size)):
+        found = build.apply("max", found, size)
+    return found
+
+
+# --- Rows that are zero but for rounding, told by the terms that cancel in them
+
+
+def _terms(x: Expression) -> list[Expression]:
+    """The terms of a sum, one of anything else."""
+    if isinstance(x, Node) and x.op == "neg":
+        return _terms(x.args[0])
+    return [z for y in x.args for z in _terms(y)] if isinstance(x, Node) and x.op in ("add", "sub") else [x]
+
+
+def without_noise(build: Builder, A: np.ndarray, eps: float) -> np.ndarray:
+    """Rows, of which those are zero in which all terms cancel, if all rows consist of sums only.
+
+    What is rounding beside other rows, the rank rule leaves out. These may have none beside them: the unit norm of a
+    quaternion moved by angular velocities, whose row is zero.
+    """
+    terms = [[_terms(x) for x in row if not is_zero(x)] for row in A]
+    if not all(len(some) > 1 for row in terms for some in row):
+        return A
+    apply, out = build.apply, A.copy()
+    for i, (row, each) in enumerate(zip(A, terms, strict=True)):
+        sizes = [apply("square", build.total([apply("abs", x) for x in some])) for some in each]
+        least = apply("mul", (ROW_NOISE * eps) ** 2, build.total(sizes))
+        known = apply("gt", dot(build, row, row), least)
+        out[i] = [x if is_zero(x) else apply("select", known, x, 0.0) for x in row]
+    return out

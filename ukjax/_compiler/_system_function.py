@@ -1,24 +1,47 @@
 """Functions of arrays, and of a system and of arrays, as scalar code."""
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._formula._acceleration import (
+    AbstractFormula,
+    Acceleration,
+    Equations,
+    UdwadiaKalaba,
+    equations_of_motion,
+    misses_rows,
+    require_rows_kept,
+    solve_equations,
+    why_not_finite,
+)
+from .._formula._equations import require_energy
+from .._formula._on_host import accelerations, clearly_independent
 from .._misc._closures import require_seen
+from .._misc._errors import InputError
+from .._misc._types import is_traced
+from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
-from ._availability import machine_code_is_wanted
 from ._code import builder_of, short_enough
-from ._expression_pytree import ExpressionPytree
-from ._parameters import (
+from ._expressions import ExpressionPytree
+from ._foreign import machine_code_is_wanted
+from ._scalars import TranslationError
+from ._structured._arrays import to_scalars
+from ._structured._trace import Interpreter
+from ._traced_system import (
     InputMaker,
     Leaf,
     Structure,
+    cached_or_untranslatable,
     convert_reals,
     leaf,
     numbers,
@@ -26,10 +49,6 @@ from ._parameters import (
     rebuild_system,
     split,
 )
-from ._refusals import cached_or_untranslatable
-from ._scalars import TranslationError
-from ._structured._arrays import to_scalars
-from ._structured._trace import Interpreter
 
 
 @final
@@ -127,3 +146,102 @@ def _interpret_jaxpr(
     of_type = lambda x, v: convert_reals(build, x, np.dtype(v.dtype).name, like)
     numbers = [of_type(to_scalars(interpreter.b, x), v) for x, v in zip(found, closed.out_avals, strict=True)]
     return ExpressionPytree(build, jax.tree.unflatten(jax.tree.structure(out), numbers), counts)
+
+
+# --- Functions at states that have values, from their scalar code on NumPy arrays: XLA compiles nothing
+#
+# Compilation by XLA takes seconds for what is asked of a mechanism once or a few times: its rows, its equations of
+# motion, its reactions. To trace these and to write them out as scalars takes a tenth of that.
+
+
+@eqx.filter_jit
+def _evaluate_by_jax(function: Callable[..., Any], parameters: Any, states: tuple[Any, ...]) -> Any:
+    return jax.vmap(lambda *state: function(parameters, *state))(*states)
+
+
+@final
+class AtStates:
+    """A function of some parameters, at one batch of states after the other."""
+
+    def __init__(self, function: Callable[..., Any], parameters: Any):
+        arrays, structure = split(parameters, None)
+        leaves, of_system = tuple(map(leaf, arrays)), OfSystem(function)
+        self._function, self._parameters = function, parameters
+        self._code = functools.cache(
+            lambda *state: write_system_function(of_system, structure, leaves, state)
+        )
+        self._numbers = functools.cache(lambda code: np.asarray(code.numbers(parameters, None)))
+
+    def __call__(self, *states: Array | np.ndarray) -> Any:
+        state = tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in states)
+        try:
+            code = self._code(*state)
+        except TranslationError:
+            return jax.tree.map(np.asarray, _evaluate_by_jax(self._function, self._parameters, states))
+        columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
+        return code.written.by_numpy(self._numbers(code)[:, None], *columns)
+
+    def one(self, *state: Array | np.ndarray) -> Any:
+        """The same at one state, by arrays without an axis for the states."""
+        return jax.tree.map(lambda x: x[0], self(*(np.asarray(x)[None] for x in state)))
+
+
+def evaluate_at_states(function: Callable[..., Any], parameters: Any, *states: Array | np.ndarray) -> Any:
+    """What a function of parameters and states returns, each array of it with the states along its first axis.
+
+    What has no scalar code is compiled.
+    """
+    return AtStates(function, parameters)(*states)
+
+
+def evaluate_at_state(function: Callable[..., Any], parameters: Any, *state: Array | np.ndarray) -> Any:
+    """As `evaluate_at_states`, at one state."""
+    return AtStates(function, parameters).one(*state)
+
+
+def _equations(
+    parameters: tuple[AbstractSystem, AbstractStabilizer], t: Array, q: Array, v: Array
+) -> Equations:
+    system, stabilizer = parameters
+    require_energy(system, t, q, v)
+    return equations_of_motion(system, t, q, v, stabilizer)
+
+
+def equations_at(system: AbstractSystem, stabilizer: AbstractStabilizer, t: Any, q: Any, v: Any) -> Equations:
+    """The equations of motion at one state that has values."""
+    return evaluate_at_state(_equations, (system, stabilizer), t, q, v)
+
+
+def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration | None:
+    """What the default formula says, by NumPy; None where M is not positive definite or rows may be dependent."""
+    if not (isinstance(formula, UdwadiaKalaba) and isinstance(formula.pinv, GramSchmidt)):
+        return None
+    A, b, M, Q = (np.asarray(x) for x in (equations.rows.A, equations.rows.b, equations.M, equations.Q))
+    m = len(A)
+    try:
+        if not clearly_independent(equations, formula.pinv.threshold(A.dtype)):
+            return None
+        found = accelerations(jax.tree.map(lambda x: np.asarray(x)[None], equations), np.ones((1, m), bool))
+    except np.linalg.LinAlgError:
+        return None
+    a, force, multipliers = (x[0] for x in found)
+    gained = a - np.linalg.solve(M, Q + np.asarray(equations.c))
+    told = np.int32(m), A @ a - b, gained @ M @ gained, np.True_
+    return Acceleration(*map(jnp.asarray, (a, force, multipliers, *told)))
+
+
+def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q: Any, v: Any) -> Acceleration:
+    """What `formula.acceleration` returns; at a known state XLA compiles the linear algebra at most, and that only
+    where rows may depend on each other, or for other formulas than the default.
+
+    **Raises:** `InputError` as that does.
+    """
+    if is_traced((formula, system, t, q, v)):
+        return formula.acceleration(system, t, q, v)
+    equations = equations_at(system, NoStabilizer(), t, q, v)
+    found = _independent(formula, equations) or solve_equations(formula, equations)
+    if not np.all(np.isfinite(found.a)):
+        raise InputError(why_not_finite(formula, equations, t, q, v))
+    if misses_rows(found):
+        require_rows_kept(formula, equations, found)
+    return found

@@ -20,8 +20,8 @@ from .._formula._contact_newton import rows_of
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
 from .._pseudoinverse import GramSchmidt, pinv
-from ._impulses import ImpulseRows, solve_impulses
 from ._rows import ContactLayout, kinematics
+from ._solve import ImpulseRows, solve_impulses
 
 # What gaps may lack: some rounding errors of positions of up to 100 m.
 PENETRATION = (5e-11, 1e-4)

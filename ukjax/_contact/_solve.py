@@ -1,7 +1,7 @@
 """Contacts with Coulomb friction at one instant: the function users call, its checks and what it returns."""
 
 import functools
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -9,10 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._compiler._structured._scalarize import scalarize
+from .._formula._contact_list import Room, blank, empty_list, entry, loop, put, solve_delassus
 from .._formula._contact_newton import (
     ContactData,
     ContactSolution,
     Layout,
+    apart,
+    differentiate_solution,
     find_border_contacts,
     flatten_problem,
     rows_in,
@@ -22,8 +26,72 @@ from .._misc._arguments import fails, real_array, require_finite, require_not_ne
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._pseudoinverse._kernels import dot
-from ._newton_list import solve_by_list
-from ._uniqueness import ambiguous_impulses
+from ._modes import ambiguous_impulses
+
+# --- A contact problem whose Delassus operator is known, solved over a list of its contacts; what `solution` takes
+#
+# A contact without friction has no tangential rows in the list.
+
+
+def solve_by_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:
+    """The solution of a problem, as one program of scalars."""
+    return ContactSolution(*_program(layout, tolerance)(given, guess))
+
+
+@functools.cache
+def _program(layout: Layout, tolerance: float):
+    return scalarize(functools.partial(_solve_over_list, layout, tolerance))
+
+
+def _solve_over_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> tuple[Array, ...]:
+    n, m, dtype = len(layout), rows_in(layout), given.dtype
+    room = Room(n, m, max(tangents for _, tangents in layout), 0)
+    sizes = [int(normal) + tangents for normal, tangents in layout]
+    tables = np.cumsum([0, *sizes])[:-1], [int(normal) for normal, _ in layout], [t for _, t in layout]
+    starts, normals, tangents = (jnp.asarray(np.array(x)) for x in tables)
+    u, mu, c = (lambda i, first=first: entry(given, first + i) for first in (m * m, m * m + m, m * m + m + n))
+
+    def add(k: Array, so_far: tuple) -> tuple:
+        contacts, places = so_far
+        row, count = contacts.rows, jnp.where((mu(k) > 0) | (c(k) > 0), entry(tangents, k), 0)
+        count = count + entry(normals, k)
+        first = entry(starts, k)
+
+        def own(a: Array, x: tuple) -> tuple:
+            return (
+                put(x[0], row + a, u(first + a)),
+                put(x[1], row + a, entry(guess, first + a)),
+                put(x[2], row + a, first + a),
+            )
+
+        of_u, of_p, places = loop(count, own, (contacts.u, contacts.p, places))
+        contacts = contacts._replace(
+            contact=put(contacts.contact, k, k),
+            row=put(contacts.row, k, row),
+            normals=put(contacts.normals, k, entry(normals, k)),
+            tangents=put(contacts.tangents, k, count - entry(normals, k)),
+            friction=put(contacts.friction, k, mu(k)),
+            limit=put(contacts.limit, k, c(k)),
+            u=of_u,
+            p=of_p,
+            number=k + 1,
+            rows=row + count,
+        )
+        return contacts, places
+
+    contacts, places = loop(n, add, (empty_list(room, dtype), blank(room.stride, starts.dtype)))
+    rows, width = contacts.rows, contacts.rows + 1
+
+    def of_row(i: Array, G: Array) -> Array:
+        first = entry(places, i) * m
+        return loop(rows, lambda j, G: put(G, i * width + j, entry(given, first + entry(places, j))), G)
+
+    G = loop(rows, of_row, blank(room.stride**2, dtype))
+    found = solve_delassus(contacts, room, G, width, tolerance)
+    copy = lambda i, p: put(p, entry(places, i), entry(found.p, i))
+    p = loop(rows, copy, jnp.zeros(m, dtype))
+    modes = (loop(n, lambda k, y, x=x: put(y, k, entry(x, k)), jnp.zeros(n, dtype)) for x in found[2:4])
+    return p, found.residual, found.steps, *modes
 
 
 @final
@@ -174,3 +242,74 @@ def _check_problem(
         )
     mu, c = (jnp.broadcast_to(x, (n,)).astype(u.dtype) for x in (mu, c))
     return ContactData(G, u, mu, c), tuple(zip(each_normal, each, strict=True))
+
+
+# --- Impulses on contacts given by their rows, and what they change, by operations on arrays that JAX differentiates
+
+
+def build_contact_data(J: Array, W: Array, u: Array, mu: Array, c: Array) -> ContactData:
+    """The problem of contacts with rows J (m, v) of what has the inverse inertia W (v, v)."""
+    G = dot(dot(J, W), J.T)
+    return ContactData(0.5 * (G + G.T), u, mu, c)
+
+
+class ImpulseRows(NamedTuple):
+    """Rows of contacts, and the inertia they feel, both flattened.
+
+    - `J`: the rows (m v,).
+    - `W`: the inverse inertia (v v,).
+    """
+
+    J: Array
+    W: Array
+
+
+class Struck(NamedTuple):
+    """What contacts do to velocities.
+
+    - `found`: impulses and modes.
+    - `change`: W J^T p (v,).
+    """
+
+    found: ContactSolution
+    change: Array
+
+
+def solve_impulses(
+    layout: Layout,
+    rows: ImpulseRows,
+    v: Array,
+    u: Array,
+    laws: tuple[Array, Array],
+    active: Array,
+    guess: Array,
+) -> Struck:
+    """The impulses p with u = J (v + W J^T p) + u', and what they change; differentiable, with the modes kept."""
+    guess, active = jax.lax.stop_gradient((guess, active))
+    *found, change = _solve_impulses(*rows, v, u, *laws, active, guess, layout)
+    return Struck(ContactSolution(*found), change)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(8,))
+def _solve_impulses(
+    J: Array, W: Array, v: Array, u: Array, mu: Array, c: Array, active: Array, guess: Array, layout: Layout
+) -> tuple:
+    J, W = J.reshape(u.size, v.size), W.reshape(v.size, v.size)
+    data = apart(layout, build_contact_data(J, W, u + dot(J, v), mu, c), active)
+    p, residual, steps, *modes = solve_by_list(layout, tolerance_of(u.dtype), flatten_problem(data), guess)
+    return p, residual, steps, *(x * active for x in modes), dot(W, dot(p, J))
+
+
+@_solve_impulses.defjvp
+def _(layout: Layout, primals: tuple, tangents: tuple) -> tuple:
+    *given, active, guess = primals
+    p, *others, change = _solve_impulses(*given, active, guess, layout)
+
+    def problem(J: Array, W: Array, v: Array, u: Array, mu: Array, c: Array) -> tuple:
+        J, W = J.reshape(u.size, v.size), W.reshape(v.size, v.size)
+        return apart(layout, build_contact_data(J, W, u + dot(J, v), mu, c), active), dot(W, dot(p, J))
+
+    (data, _), (d, moved) = jax.jvp(problem, tuple(given), tuple(tangents[:-2]))
+    dp = differentiate_solution(layout, data, d, p)
+    J, W = given[0].reshape(p.size, -1), given[1].reshape(change.size, -1)
+    return (p, *others, change), (dp, *map(jnp.zeros_like, others), moved + dot(W, dot(dp, J)))

@@ -36,17 +36,14 @@ from .._misc._derivatives import scan_packed
 from .._misc._errors import InputError, LeftToXLA, Untranslatable, because
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
-from ._contact_kinematics import passing
 from ._history import ContactHistory
-from ._impulses import ImpulseRows, solve_impulses
 from ._kinds import kinds_of
+from ._modes import ambiguous_state
 from ._moreau import ContactStep
-from ._parts import evaluate_model_part
 from ._penetration import Apart, Gaps, solve_push_out
-from ._rows import Coefficients, ContactLayout
-from ._run_steps import StepsRun, run_steps
-from ._step import EndPositions, MidpointStage, arrival, free_step
-from ._uniqueness import ambiguous_state
+from ._rows import Coefficients, ContactLayout, evaluate_model_part, passing
+from ._run_steps import EndPositions, MidpointStage, StepsRun, arrival, free_step, run_steps
+from ._solve import ImpulseRows, solve_impulses
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)

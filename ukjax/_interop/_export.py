@@ -14,8 +14,8 @@ from .._misc._arguments import all_of, call_user_function, number_array, one_of,
 from .._misc._errors import InputError, format_value, missing_extra
 from .._misc._files import AT_END, add_checksum, as_path, intact, replacing, require_there
 from .._misc._traced import nan_for_errors
+from .._run._reports import COLUMNS
 from .._run._results import RESULTS
-from .._run._tables import COLUMNS
 from .._run._trajectory import Trajectory
 
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")

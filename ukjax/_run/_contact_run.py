@@ -12,8 +12,7 @@ from jaxtyping import Array
 from .._compiler._structured._scalarize import scalarize
 from .._contact._contact_dynamics import ContactDynamics, State, flow
 from .._contact._history import ContactHistory
-from .._contact._hybrid import HybridSolver
-from .._contact._log import Log, empty_log, events_of, prepend_event
+from .._contact._hybrid import HybridSolver, Log, empty_log, events_of, prepend_event
 from .._contact._modes import Mode, open_mode
 from .._contact._rows import contact_model, layout_of
 from .._misc._arguments import require_instance, require_solver, whole_number
@@ -31,8 +30,8 @@ from ._contact_common import Asked, ContactRun, Prepared, observe_state, traject
 from ._events import as_diffrax, departing, event_names, separate_events, split_events, warn_of_resets, which
 from ._integrated import pad_times, run_as_program
 from ._interned import intern_system
-from ._knots import with_knots
 from ._observe import find_reached
+from ._options import with_knots
 from ._plan import Options, is_judged, stop_code
 from ._results import RESULTS, fill_unreached, result_of, step_counts, to_diffrax_result
 from ._trajectory import Trajectory

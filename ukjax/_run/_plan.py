@@ -20,8 +20,8 @@ from . import _options
 from ._events import as_diffrax, event_names
 from ._integrated import Integrated, Span, State, integrate_from_start
 from ._interned import intern_system
-from ._knots import with_knots
 from ._observe import build_trajectory
+from ._options import with_knots
 from ._results import RESULTS, code
 from ._start import find_start, require_near, start_moved
 from ._trajectory import Trajectory

@@ -17,8 +17,8 @@ from ._contact_common import BY_STEPS, tier_of
 from ._contact_march import StepsPlan
 from ._contact_run import EventsPlan
 from ._events import has_resets
+from ._parts import key
 from ._plan import Options, RunPlan
-from ._run_record import key
 
 # --- What of a call's arguments a user may change in place, so that what is remembered of them no longer holds
 

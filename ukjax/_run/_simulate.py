@@ -19,15 +19,14 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._certify import certify
-from ._contact_common import Asked, Tier
-from ._contact_warnings import warn_of_contacts
+from ._contact_common import Asked, Tier, warn_of_contacts
 from ._events import Events
 from ._failure import explain_contact_failure, explain_failure
 from ._observe import build_trajectory, throw_if_failed
+from ._parts import RunOptions, RunRecord
 from ._plan import Options, RunPlan
 from ._planned import plan_run
 from ._results import warn_of_rows
-from ._run_record import RunOptions, RunRecord
 from ._start import check_start_tolerance
 from ._trajectory import Trajectory
 

@@ -19,7 +19,8 @@ from .._system._labels import Labels, make_indexed_names
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms import Effort, Reaction
-from . import _parts, _summary, _tables, _view
+from . import _parts, _reports, _view
+from ._parts import RunRecord
 from ._results import (
     RESULTS,
     Dense,
@@ -31,7 +32,6 @@ from ._results import (
     require_one,
     trim_to_end,
 )
-from ._run_record import RunRecord
 
 if TYPE_CHECKING:
     import pandas
@@ -202,13 +202,13 @@ class Trajectory(eqx.Module):
 
     def summary(self) -> dict[str, Any]:
         """The figures one looks at first, as plain numbers; those of servo rows are among them under servo control."""
-        return _summary.summary(self)
+        return _reports.summary(self)
 
     def __repr__(self) -> str:
-        return _summary.as_line(self)
+        return _reports.as_line(self)
 
     def _repr_html_(self) -> str:
-        return _summary.as_html(self)
+        return _reports.as_html(self)
 
     @property
     def names(self) -> Labels:
@@ -264,7 +264,7 @@ class Trajectory(eqx.Module):
 
         **Raises:** `MissingExtraError` without xarray (`ukjax[data]`), `InputError` as the methods of these names.
         """
-        return _files.to_xarray(_tables.table(self, parts))
+        return _files.to_xarray(_reports.table(self, parts))
 
     def to_pandas(self, *, parts: str | Sequence[str] = ()) -> "pandas.DataFrame":
         """The trajectory as a `pandas.DataFrame` over time: a column for each number, such as `q[crank theta]`.
@@ -275,7 +275,7 @@ class Trajectory(eqx.Module):
 
         **Raises:** `MissingExtraError` without pandas (`ukjax[data]`), `InputError` as `to_xarray`.
         """
-        return _frames.to_pandas(_tables.table(self, parts))
+        return _frames.to_pandas(_reports.table(self, parts))
 
     def save(self, path: str | Path, *, parts: str | Sequence[str] = ()) -> Path:
         """Writes the trajectory to a file: all but `dense` and `problem`; or what `view` shows.
@@ -290,7 +290,7 @@ class Trajectory(eqx.Module):
         """
         if str(path).endswith(".html"):
             return _view.save(self, path, parts)
-        return _files.save(_tables.table(self, parts), path)
+        return _files.save(_reports.table(self, parts), path)
 
     @classmethod
     def load(cls, path: str | Path) -> "Trajectory":
@@ -300,7 +300,7 @@ class Trajectory(eqx.Module):
 
         - `path`: the file (or Zarr folder); `InputError` if there is none, or it is not such a file.
         """
-        fields = _tables.fields_from(_files.load(path, _tables.COLUMNS, RESULTS._name_to_item))
+        fields = _reports.fields_from(_files.load(path, _reports.COLUMNS, RESULTS._name_to_item))
         return cls(**fields | {"result": RESULTS._name_to_item[fields["result"]]})
 
     def plot(self, path: str | Path | None = None) -> "Figure":
@@ -311,7 +311,7 @@ class Trajectory(eqx.Module):
 
         - `path`: where to write it (.png, .pdf, .svg). `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
-        return _plot.plot(_tables.table(self), path)
+        return _plot.plot(_reports.table(self), path)
 
     def view(self, **options: Any) -> "View":
         """This run in the browser: `ukjax.view`, which has the `options` and also shows several runs side by side."""

@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import Array
 
-from ..._compiler._tiers import optimize_now
+from ..._compiler._machine_code import optimize_now
 from ..._misc._arguments import all_of, require_between, unknown_name, whole_number
 from ..._misc._cache import nothing_kept
 from ..._misc._errors import InputError

@@ -1,17 +1,268 @@
 """What operations of JAX do with arrays of scalars: most of them the same with each entry."""
 
-from collections.abc import Callable
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jax import lax
 
 from ..._misc._errors import Untranslatable
-from ._arrays import constants, map_entries
-from ._ir import OPERATIONS, Builder, Operand, is_float, is_integer, is_number
+from ._arrays import (
+    LONG,
+    Lazy,
+    Stored,
+    Value,
+    constants,
+    fold_places,
+    map_entries,
+    places_of,
+    settle,
+    take_place,
+    to_lazy,
+    to_memory,
+    to_scalars,
+)
+from ._ir import OPERATIONS, Builder, Node, Operand, convert_number, is_float, is_integer, is_number, zero
 from ._jaxprs import type_of
 from ._moves import Scalars, fill_array, pad_entries
-from ._reductions import CUMULATIVE, REDUCTIONS, accumulate, find_extreme, reduce_axes
+
+# --- Sums and other reductions along axes, and products of matrices, which are sums
+
+REDUCTIONS = {
+    "reduce_sum": "add",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_prod": "mul",
+    "reduce_and": "and",
+    "reduce_or": "or",
+    "unvmap_max": "max",
+    "unvmap_all": "and",
+    "unvmap_any": "or",  # of Equinox, over all entries
+}
+CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
+# Parameters in a factor: products with more are compiled sooner, and as fast, on arrays.
+_LARGEST_MATRIX = 128
+
+
+class LargeProductError(Untranslatable):
+    """A product with a large matrix of parameters, which is better left to arrays."""
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+def _find_neutral_element(op: str, t: str) -> Operand:
+    """What a reduction gives of no numbers."""
+    if op in ("and", "or"):
+        return (op == "and") if t == "bool" else convert_number(-1 if op == "and" else 0, t)
+    if op == "mul":
+        return convert_number(1, t)
+    if t == "bool":
+        return op == "min"
+    if is_float(t):
+        return -math.inf if op == "max" else math.inf
+    return int(np.iinfo(t).min if op == "max" else np.iinfo(t).max)
+
+
+def _fold(b: Builder, op: str, row: list[Operand], t: str) -> Operand:
+    if op == "add":
+        return b.total(row, t)
+    if not row:
+        return _find_neutral_element(op, t)
+    return functools.reduce(lambda x, y: b.apply(op, t, x, y), row)
+
+
+def _reduce(b: Builder, fold: Callable[[list[Operand]], Operand], x: Scalars, axes: Sequence[int]) -> Scalars:
+    kept = [i for i in range(x.ndim) if i not in axes]
+    shape, count = tuple(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)
+    rows = np.transpose(x, [*kept, *axes]).reshape(math.prod(shape), count)
+    return fill_array(shape, [fold(list(row)) for row in rows])
+
+
+def reduce_axes(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
+    """A reduction of scalars along some axes."""
+    op, t = REDUCTIONS[e.primitive.name], type_of(e.invars[0].aval)
+    axes = e.params.get("axes", range(inputs[0].ndim))
+    return _reduce(b, lambda row: _fold(b, op, row, t), inputs[0], axes)
+
+
+def find_extreme(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
+    """Where the largest or least entry is along an axis."""
+    better, t = {"argmax": "gt", "argmin": "lt"}[e.primitive.name], type_of(e.invars[0].aval)
+    if t == "bool":
+        inputs, t = [map_entries(lambda x: b.convert(x, "bool", "int32"), inputs[0])], "int32"
+    out = type_of(e.outvars[0].aval)
+
+    def place(row: list[Operand]) -> Operand:
+        found, best = 0, row[0]
+        for i, x in enumerate(row[1:], 1):
+            taken = b.compare(better, x, best, t)
+            if is_float(t):
+                taken = b.both(
+                    b.compare("eq", best, best, t),
+                    b.either(taken, b.compare("ne", x, x, t), "bool"),
+                    "bool",
+                )
+            found, best = b.select(taken, i, found, out), b.select(taken, x, best, t)
+        return found
+
+    return _reduce(b, place, inputs[0], e.params["axes"])
+
+
+def accumulate(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
+    """Sums, products or extremes so far, along an axis."""
+    op, t = CUMULATIVE[e.primitive.name], type_of(e.outvars[0].aval)
+    x = np.moveaxis(inputs[0], e.params["axis"], -1)
+    x = x[..., ::-1] if e.params["reverse"] else x
+    columns = [x[..., :1]]
+    for i in range(1, x.shape[-1]):
+        columns.append(map_entries(lambda y, z: b.apply(op, t, y, z), columns[-1], x[..., i : i + 1]))
+    out = np.concatenate(columns[::-1] if e.params["reverse"] else columns, axis=-1)
+    return np.moveaxis(out, -1, e.params["axis"])
+
+
+def reduce_in_memory(b: Builder, op: str, x: Value, t: str, axes: Sequence[int]) -> Value:
+    """A reduction of an array in memory: of all of it as a loop, of some axes as loops over the others."""
+    x = to_lazy(b, x, t)
+    kept = [i for i in range(x.ndim) if i not in axes]
+    shape, count = tuple(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)
+    if math.prod(shape) == 1:
+        node = settle(b, x).node
+
+        def step(carried: Sequence[Any]) -> Any:
+            i, so_far = carried
+            more = lambda: [b.add(i, 1, "int64"), b.apply(op, t, so_far, b.load(node, i))]
+            return b.compare("lt", i, count, "int64"), more
+
+        first = zero(t) if op == "add" else _find_neutral_element(op, t)
+        return fill_array(shape, [b.loop([0, first], [("int64", None), (t, None)], step)[1]])
+    if count > LONG:
+        x = settle(b, x)
+        return _reduce(b, lambda row: _fold(b, op, row, t), to_scalars(b, x), axes)
+    rows = [take_place(x, axes, kept, place) for place in np.ndindex(*(x.shape[i] for i in axes))]
+    return fold_places(b, rows, shape, t, lambda row: _fold(b, op, row, t))
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+def _require_small(b: Builder, matrix: Scalars, parameters: int) -> None:
+    if not parameters or min(matrix.shape) < 2 or matrix.size <= _LARGEST_MATRIX:
+        return
+    given = b.top.params[:parameters]
+    is_parameter = lambda x: isinstance(x, Node) and x.op == "parameter" and x.data < len(given)
+    if sum(is_parameter(x) and x.region is b.top for x in matrix.flat) > _LARGEST_MATRIX:
+        shape = " x ".join(map(str, matrix.shape))
+        raise LargeProductError(f"products with a {shape} matrix of parameters are better left to arrays")
+
+
+def _multiply_rows(b: Builder, xs: Scalars, ys: Scalars, t: str) -> list[list[Operand]]:
+    """The products of rows with rows; only what is structurally zero in neither is looked at."""
+    entries = lambda row: {k: v for k, v in enumerate(row) if v.__class__ is Node or v != 0}
+    columns: dict[int, dict[int, Operand]] = {}
+    for j, row in enumerate(ys):
+        for k, v in entries(row).items():
+            columns.setdefault(k, {})[j] = v
+    product = []
+    for row in xs:
+        pairs: dict[int, list[Operand]] = {}
+        for k, v in entries(row).items():
+            for j, w in columns.get(k, {}).items():
+                pairs.setdefault(j, []).append(b.mul(v, w, t))
+        product.append([b.total(pairs[j], t) if j in pairs else zero(t) for j in range(len(ys))])
+    return product
+
+
+def multiply(b: Builder, e: Any, inputs: list[Scalars], parameters: int) -> Scalars:
+    """A product of scalars, of which so many first parameters of the program are not to be a large matrix.
+
+    **Raises:** `LargeProductError`.
+    """
+    (contract_x, contract_y), (batch_x, batch_y) = e.params["dimension_numbers"]
+    t = type_of(e.outvars[0].aval)
+
+    def arranged(x: Scalars, batch: Any, contract: Any) -> tuple[Scalars, list[int]]:
+        free = [i for i in range(x.ndim) if i not in (*batch, *contract)]
+        count = [math.prod(x.shape[i] for i in axes) for axes in (batch, free, contract)]
+        return np.transpose(x, [*batch, *free, *contract]).reshape(count), [x.shape[i] for i in free]
+
+    x, free_x = arranged(inputs[0], batch_x, contract_x)
+    y, free_y = arranged(inputs[1], batch_y, contract_y)
+    flat: list[Operand] = []
+    for xs, ys in zip(x, y, strict=True):
+        _require_small(b, xs, parameters)
+        _require_small(b, ys, parameters)
+        flat += itertools.chain.from_iterable(_multiply_rows(b, xs, ys, t))
+    return fill_array((*(inputs[0].shape[i] for i in batch_x), *free_x, *free_y), flat)
+
+
+def _multiply_matrices(
+    b: Builder, inputs: list[Value], of_x: int, of_y: int, shape: Sequence[int], t: str
+) -> Value | None:
+    """A product of arrays in memory as loops over its entries, each a sum that is written out."""
+    if inputs[0].shape[of_x] > LONG:
+        return None
+    x, y = (z if z.entry is None else to_lazy(b, settle(b, z), t) for z in (to_lazy(b, z, t) for z in inputs))
+    free_x, free_y = ([i for i in range(z.ndim) if i != axis] for z, axis in ((x, of_x), (y, of_y)))
+
+    def parts(z: Lazy, axis: int, free: list[int], before: int, after: int) -> list[Lazy]:
+        found = [take_place(z, [axis], free, [k]) for k in range(z.shape[axis])]
+        wide = lambda source: source._replace(steps=(*[0] * before, *source.steps, *[0] * after))
+        return [part._replace(shape=tuple(shape), sources=tuple(map(wide, part.sources))) for part in found]
+
+    rows = parts(x, of_x, free_x, 0, len(free_y))
+    columns = parts(y, of_y, free_y, len(free_x), 0)
+
+    def total(row: list[Operand]) -> Operand:
+        pairs = zip(row[: len(rows)], row[len(rows) :], strict=True)
+        return b.total([b.mul(*pair, t) for pair in pairs], t)
+
+    return fold_places(b, [*rows, *columns], shape, t, total)
+
+
+def multiply_in_memory(b: Builder, e: Any, inputs: list[Value]) -> Value | None:
+    """A product with a long array in memory as a loop over what is summed; None where it is no such simple one."""
+    (contract_x, contract_y), (batch, _) = e.params["dimension_numbers"]
+    t, out = type_of(e.outvars[0].aval), e.outvars[0].aval
+    if batch or len(contract_x) != 1:
+        return None
+    if out.size > LONG:
+        return _multiply_matrices(b, inputs, contract_x[0], contract_y[0], out.shape, t)
+
+    def entries(x: Value, axis: int) -> tuple[Stored, list[int], int]:
+        """An array in memory, where in it the sums begin, and how far it is to the next summand."""
+        x = x if isinstance(x, Lazy) and x.entry is None else to_lazy(b, settle(b, x), t)
+        source = x.sources[0]
+        places = np.moveaxis(places_of(x.shape, source), axis, -1).reshape(-1, x.shape[axis])
+        if source.node is None:
+            return to_memory(b, settle(b, x), t), *entries_of_whole(x.shape, axis)
+        return Stored(source.node, x.shape), places[:, 0].tolist(), source.steps[axis]
+
+    def entries_of_whole(shape: Sequence[int], axis: int) -> tuple[list[int], int]:
+        places = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), axis, -1).reshape(-1, shape[axis])
+        return places[:, 0].tolist(), math.prod(shape[axis + 1 :])
+
+    (x, xs, step_x), (y, ys, step_y) = map(entries, inputs, (contract_x[0], contract_y[0]))
+
+    def step(carried: Sequence[Any]) -> Any:
+        k, *sums = carried
+
+        def add() -> list[Operand]:
+            read = lambda of, starts, step: [
+                b.load(of.node, b.add(b.mul(k, step, "int64"), i, "int64")) for i in starts
+            ]
+            pairs = itertools.product(read(x, xs, step_x), read(y, ys, step_y))
+            more = [b.add(z, b.mul(*pair, t), t) for z, pair in zip(sums, pairs, strict=True)]
+            return [b.add(k, 1, "int64"), *more]
+
+        return b.compare("lt", k, inputs[0].shape[contract_x[0]], "int64"), add
+
+    sums = b.loop([0, *[zero(t)] * out.size], [("int64", None), *[(t, None)] * out.size], step)[1:]
+    return fill_array(out.shape, list(sums))
+
 
 _NAMES = {"add_any": "add"}
 

@@ -14,8 +14,7 @@ import numpy as np
 from ..._misc import _cache as cache
 from ..._misc._garbage import collector_paused
 from .._foreign import address_of, compiled, register_foreign_function
-from .._machine_code import Code, vector_bytes, width_for
-from .._tiers import WATCH
+from .._machine_code import WATCH, Code, vector_bytes, width_for
 from ._arrays import LONG, Stored, Value, to_memory, to_scalars
 from ._differentiate import Rebuilder, pull_back, push_forward
 from ._identity import Given, derive_identity, identity

@@ -52,8 +52,15 @@ from ._jaxprs import (
     weight,
 )
 from ._moves import MOVES, Scalars, fill_array
-from ._operations import apply_operation, is_of_entries, is_of_scalars
-from ._reductions import REDUCTIONS, multiply, multiply_in_memory, reduce_in_memory
+from ._operations import (
+    REDUCTIONS,
+    apply_operation,
+    is_of_entries,
+    is_of_scalars,
+    multiply,
+    multiply_in_memory,
+    reduce_in_memory,
+)
 
 _WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes is found as it is traced
 _MOST_PASSES = 64  # of a loop that is written out

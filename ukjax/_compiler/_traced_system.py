@@ -1,0 +1,267 @@
+"""A system as JAX traced it: its parameters as inputs of scalar programs, and what has no scalar code."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+from jaxtyping import Array, Float
+
+from .._formula._equations import equations_of_motion, inertia
+from .._misc._arguments import call_user_function
+from .._misc._closures import require_seen
+from .._misc._garbage import collector_paused
+from .._misc._types import is_traced
+from .._system._rows import constraint_rows
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+from ._scalars import Builder, TranslationError
+from ._structured._arrays import to_scalars
+from ._structured._trace import Interpreter
+
+# --- The parameters of a system as inputs of scalar programs
+#
+# They are inputs, so that runs with other values share the code. But an array with a zero in it is taken for a
+# direction or a selection: its entries 0, 1 and -1 are folded into the code, for they are what makes it short. Arrays
+# that a program does not read are no inputs of it: what the force alone takes, the projection need not carry along.
+
+
+class Leaf(NamedTuple):
+    """A parameter array: its shape and type, in order which entries are inputs and what the others are."""
+
+    aval: jax.ShapeDtypeStruct
+    varying: tuple[bool, ...]
+    known: tuple[Any, ...]
+
+
+class Structure(NamedTuple):
+    """All of a system and stabilizer but the numbers in its arrays."""
+
+    arrays: Any
+    static: tuple[Any, ...]
+    static_tree: Any
+
+
+def leaf(x: Array) -> Leaf:
+    aval = jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=jax.typeof(x).weak_type)
+    if is_traced(x):
+        return Leaf(aval, (True,) * x.size, ())
+    values = np.asarray(x).reshape(-1)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        varying = np.zeros(x.size, bool)
+    elif x.ndim and not values.all():
+        varying = ~np.isin(values, (0.0, 1.0, -1.0))
+    else:
+        varying = np.ones(x.size, bool)
+    return Leaf(aval, tuple(varying.tolist()), tuple(values[~varying].tolist()))
+
+
+def split(system: Any, stabilizer: AbstractStabilizer | None) -> tuple[list[Array], Structure]:
+    arrays, static = eqx.partition((system, stabilizer), lambda x: isinstance(x, jax.Array | np.ndarray))
+    leaves, tree = jax.tree.flatten(arrays)
+    rest, rest_tree = jax.tree.flatten(static)
+    return leaves, Structure(tree, tuple(rest), rest_tree)
+
+
+def rebuild_system(
+    structure: Structure, leaves: Sequence[Array]
+) -> tuple[AbstractSystem, AbstractStabilizer]:
+    """The system and stabilizer of a structure and its parameter arrays."""
+    static = jax.tree.unflatten(structure.static_tree, structure.static)
+    return eqx.combine(jax.tree.unflatten(structure.arrays, leaves), static)
+
+
+class InputMaker:
+    """Makes the inputs of a program, in order."""
+
+    def __init__(self, build: Builder):
+        self.build, self.count = build, 0
+
+    def __call__(
+        self, shape: tuple[int, ...], varying: Sequence[bool] = (), known: Sequence[Any] = ()
+    ) -> np.ndarray:
+        """An array of inputs, and of numbers that are known where it does not vary."""
+        varying = varying or (True,) * math.prod(shape)
+        numbers, folded = np.empty(len(varying), object), iter(known)
+        for i, varies in enumerate(varying):
+            numbers[i] = self.build.input() if varies else next(folded)
+            self.count += varies
+        return numbers.reshape(shape)
+
+    def of(self, leaves: Sequence[Leaf]) -> list[np.ndarray]:
+        """Those of all parameters."""
+        found = [self(x.aval.shape, x.varying, x.known) for x in leaves]
+        return [
+            convert_reals(self.build, x, self.build.type, leaf.aval)
+            for x, leaf in zip(found, leaves, strict=True)
+        ]
+
+
+def convert_reals(build: Builder, x: np.ndarray, t: str, aval: Any) -> np.ndarray:
+    """Real numbers of a type as those of an array's."""
+    to = np.dtype(jax.dtypes.canonicalize_dtype(aval.dtype)).name
+    if to == t or not jnp.issubdtype(aval.dtype, jnp.floating):
+        return x
+    return np.asarray(np.frompyfunc(lambda y: build.nodes.convert(y, t, to), 1, 1)(x), object)
+
+
+def read_by(leaves: Sequence[Leaf], *traced: core.ClosedJaxpr) -> tuple[Leaf, ...]:
+    """The same parameters, without inputs for arrays that no program reads."""
+    read = set[int]()
+    for x in traced:
+        operands = {id(v) for e in x.jaxpr.eqns for v in e.invars} | set(map(id, x.jaxpr.outvars))
+        read |= {i for i, v in enumerate(x.jaxpr.invars[: len(leaves)]) if id(v) in operands}
+    without = lambda x: Leaf(x.aval, (False,) * len(x.varying), (0.0,) * len(x.varying))
+    return tuple(x if i in read else without(x) for i, x in enumerate(leaves))
+
+
+def numbers(
+    leaves: Sequence[Leaf], system: AbstractSystem, stabilizer: AbstractStabilizer | None, dtype: Any
+) -> Float[Array, " k"]:
+    """The parameters that are inputs, as a vector."""
+    arrays, _ = split(system, stabilizer)
+    xp = jnp if is_traced(arrays) else np
+    found = [xp.zeros(0, dtype)]
+    for x, it in zip(arrays, leaves, strict=True):
+        places = np.flatnonzero(it.varying)
+        flat = xp.reshape(xp.asarray(x), -1).astype(dtype) if places.size else found[0]
+        found.append(flat if places.size in (0, x.size) else flat[places])
+    return xp.concatenate(found)  # pyright: ignore
+
+
+# --- What has no scalar code is refused once: to find out may take as long as to write it
+
+T = TypeVar("T")
+
+_KEPT = 64  # results, and refusals: those of the systems a session goes back and forth between
+
+_forget: list[Callable[[], None]] = []
+
+
+def forget() -> None:
+    """Drops all that is kept, as `jax.clear_caches` does with what JAX keeps: memory, where systems come by hundreds."""
+    for clear in _forget:
+        clear()
+
+
+def cached_or_untranslatable(make: Callable[..., T]) -> Callable[..., T]:
+    """The same function, which keeps what it made, by its arguments, and why it could not."""
+
+    @functools.lru_cache(maxsize=_KEPT)
+    def outcome(*args: Any) -> T | str:
+        try:
+            with collector_paused():
+                return make(*args)
+        except TranslationError as reason:
+            return str(reason)  # without the frames it was raised in, and all they hold
+
+    _forget.append(outcome.cache_clear)
+
+    @functools.wraps(make)
+    def kept(*args: Any) -> T:
+        try:
+            hash(args)
+        except TypeError as reason:
+            raise TranslationError(f"what it is made of cannot be kept: {reason}") from None
+        found = outcome(*args)
+        if isinstance(found, str):
+            raise TranslationError(found)
+        return found
+
+    return kept
+
+
+# --- What the scalar code of an acceleration and that of a projection take, as JAX traced it
+
+
+class Traced(NamedTuple):
+    """A function as JAX traced it.
+
+    - `program`: its operations.
+    - `outputs`: the pytree it returns, of the program's variables.
+    - `shapes`: the same, of shapes and types.
+    """
+
+    program: core.ClosedJaxpr
+    outputs: Any
+    shapes: Any
+
+    def part(self, of: Callable[[Any], Any]) -> "Traced":
+        """The function that returns a part only: what that does not need is left out where it is interpreted."""
+        return self._replace(outputs=of(self.outputs), shapes=of(self.shapes))
+
+    def by(self, interpreter: Interpreter, *inputs: Any) -> Any:
+        """The pytree of expressions, each array of its own type."""
+        outputs, tree = jax.tree.flatten(self.outputs)
+        jaxpr, consts = self.program.jaxpr, self.program.consts
+        found = interpreter.run(jaxpr, consts, jax.tree.leaves(inputs), outputs)
+        return jax.tree.unflatten(tree, [to_scalars(interpreter.b, x) for x in found])
+
+    def numbers_by(self, build: Builder, interpreter: Interpreter, *inputs: Any) -> Any:
+        """The same, of real numbers of the builder's type."""
+        found, like = self.by(interpreter, *inputs), jax.ShapeDtypeStruct((), build.type)
+        real = lambda aval: jnp.issubdtype(aval.dtype, jnp.floating)
+        of_type = lambda x, aval: (
+            convert_reals(build, x, np.dtype(aval.dtype).name, like) if real(aval) else x
+        )
+        return jax.tree.map(of_type, found, self.shapes)
+
+
+def trace(function: Callable[..., Any], *shapes: Any) -> Traced:
+    """A function as JAX traces it."""
+    program, found = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    require_seen(program.consts)
+    return Traced(program, jax.tree.unflatten(jax.tree.structure(found), program.jaxpr.outvars), found)
+
+
+class Common(NamedTuple):
+    """Functions of parameter arrays and the state.
+
+    - `rows`: all constraints, of the parameters, t, q and v.
+    - `inertia`: the mass matrix, of the parameters, t and q.
+    """
+
+    rows: Traced
+    inertia: Traced
+
+
+@cached_or_untranslatable
+def common(structure: Structure, avals: tuple[Any, ...], state: tuple[Any, ...]) -> Common:
+    """What both kinds of code take of a system, traced once for each structure."""
+    system = lambda leaves: rebuild_system(structure, leaves)[0]
+    n = state[2].shape[0]
+    rows = trace(lambda leaves, *state: constraint_rows(system(leaves), *state), [*avals], *state)
+    masses = trace(lambda leaves, t, q: inertia(system(leaves), t, q, n), [*avals], *state[:2])
+    return Common(rows, masses)
+
+
+def trace_motion(
+    structure: Structure, avals: Sequence[Any], state: Sequence[Any], shared: Common
+) -> tuple[Traced, Traced, Traced]:
+    """The equations of motion, the energy and the rates of the coordinates, of parameters and state.
+
+    The equations take two more operands: what the functions of `shared` return.
+    """
+
+    def equations(leaves: Any, state: Any, M: Any, rows: Any) -> Any:
+        system, stabilizer = rebuild_system(structure, leaves)
+        t, q, v, *applied = state
+        return equations_of_motion(
+            system, t, q, v, stabilizer, (applied[0], applied[1]) if applied else None, M, rows
+        )
+
+    def energy(leaves: Any, state: Any) -> Any:
+        system, _ = rebuild_system(structure, leaves)
+        return call_user_function(f"the energy of {type(system).__name__}", system.energy, *state[:3])
+
+    def rates(leaves: Any, state: Any) -> Any:
+        return rebuild_system(structure, leaves)[0].kinematics(*state[:3])
+
+    given = [*avals], [*state]
+    known = shared.inertia.shapes, shared.rows.shapes
+    return trace(equations, *given, *known), trace(energy, *given), trace(rates, *given)
