@@ -24,7 +24,7 @@ import ukjax as uk
 from ukjax._compiler import _foreign, _machine_code
 from ukjax._compiler._structured import _identity, _program
 from ukjax._misc import _cache as cache
-from ukjax._misc._cache import use_compilation_cache
+from ukjax._misc._compilation_cache import use_compilation_cache
 
 CODE = _machine_code.Code(
     """declare double @twice(double)

@@ -43,11 +43,11 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._formula._hierarchy._recursive import Recursive as Recursive
     from ._formula._hierarchy._recursive import at_level as at_level
     from ._formula._hierarchy._recursive import recursive_levels as recursive_levels
-    from ._formula._servo._control import ServoControl as ServoControl
-    from ._formula._servo._control import Servoed as Servoed
-    from ._formula._servo._control import ServoRun as ServoRun
-    from ._formula._servo._control import servo_control as servo_control
-    from ._formula._servo._control import with_servo as with_servo
+    from ._formula._servo import ServoControl as ServoControl
+    from ._formula._servo import Servoed as Servoed
+    from ._formula._servo import ServoRun as ServoRun
+    from ._formula._servo import servo_control as servo_control
+    from ._formula._servo import with_servo as with_servo
     from ._formula._singular_mass import KKT as KKT
     from ._formula._singular_mass import NullSpace as NullSpace
     from ._formula._singular_mass import RangeForm as RangeForm
@@ -168,7 +168,7 @@ else:
         "_formula._hierarchy._kalman": "Enforced enforce_levels",
         "_formula._hierarchy._levels": "Module find_modules",
         "_formula._hierarchy._recursive": "Recursive at_level recursive_levels",
-        "_formula._servo._control": "ServoControl ServoRun Servoed servo_control with_servo",
+        "_formula._servo": "ServoControl ServoRun Servoed servo_control with_servo",
         "_interop._environment": "Environment",
         "_interop._environment_state": "EnvironmentState",
         "_interop._export": "export load_exported",

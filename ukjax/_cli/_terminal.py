@@ -61,7 +61,7 @@ def start_jax(float32: bool = False) -> None:
     """Sets the precision and the cache, and in a process of its own how loops are compiled; to be called first."""
     import jax
 
-    from .._misc._cache import use_compilation_cache
+    from .._misc._compilation_cache import use_compilation_cache
 
     jax.config.update("jax_enable_x64", not float32)
     use_compilation_cache()

@@ -30,10 +30,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._compiler._structured._scalarize import scalarize
+from .._compiler._structured._scalarize import LeftToXLA, because, scalarize
 from .._formula._contact_newton import ContactSolution
 from .._misc._derivatives import scan_packed
-from .._misc._errors import InputError, LeftToXLA, Untranslatable, because
+from .._misc._errors import InputError, Untranslatable
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
 from ._history import ContactHistory

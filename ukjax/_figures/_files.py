@@ -22,8 +22,8 @@ from .._misc._files import (
     require_there,
     write_npz,
 )
+from .._misc._tables import Column, RunTable
 from ._frames import write_csv
-from ._table import Column, RunTable
 
 if TYPE_CHECKING:
     import xarray

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._misc._errors import missing_extra
+from .._misc._tables import Column, RunTable
 from .._system._labels import make_indexed_names, unique_names
-from ._table import Column, RunTable
 
 if TYPE_CHECKING:
     import pandas

@@ -8,8 +8,8 @@ import numpy as np
 
 from .._misc._errors import InputError, missing_extra
 from .._misc._files import as_path, writing
+from .._misc._tables import RunTable
 from .._system._constraint import OF_POSITIONS, OF_VELOCITIES
-from ._table import RunTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

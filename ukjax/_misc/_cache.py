@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-
 from ._errors import CacheWarning
 
 VARIABLE = "UKJAX_CACHE"
@@ -218,29 +216,3 @@ def size(root: Path) -> tuple[int, int]:
 def clear(root: Path) -> None:
     """Removes all files that are kept; what other processes have read of them stays with those."""
     _remove(_entries(root))
-
-
-# --- Programs that XLA compiled, kept on disk for other processes
-
-
-def cache_folder() -> str | None:
-    """Where JAX was told to keep compiled programs."""
-    return jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def use_compilation_cache(folder: str | None = None) -> None:
-    """Lets JAX keep compiled programs, unless nothing is to be kept; without a folder to write to there is no cache.
-
-    JAX tells processors apart: several kinds may share a folder.
-    """
-    own, told = root(), cache_folder()
-    if own is None:
-        return
-    if not folder and not told and make_trusted_folder(own) is None:
-        return
-    chosen = Path(folder or told or own)
-    with contextlib.suppress(OSError):
-        chosen.mkdir(parents=True, exist_ok=True)
-        if told != str(chosen):
-            jax.config.update("jax_compilation_cache_dir", str(chosen))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

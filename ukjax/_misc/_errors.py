@@ -1,8 +1,6 @@
 """The errors ukjax raises. Each carries one sentence: what was wrong and what would be right."""
 
-from typing import Any, final
-
-import equinox as eqx
+from typing import Any
 
 
 class InputError(ValueError):
@@ -80,25 +78,3 @@ def format_value(value: Any) -> str:
     """A value as a message shows it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-# --- Why something that should be one program of scalars is left to XLA, beside what it gives, also through `jit`
-
-
-@final
-class LeftToXLA(eqx.Module):
-    """Why a run is left to XLA.
-
-    - `reason`: in words; none for one that is not.
-    """
-
-    reason: str = eqx.field(static=True, default="")
-
-    def said(self, computed_by: str) -> str:
-        """What a run is computed by, and why it is left to XLA, if it is."""
-        return f"{computed_by}; steps by XLA, as {self.reason}" if self.reason else computed_by
-
-
-def because(error: Untranslatable) -> LeftToXLA:
-    """What is said of an error, without the name of a function of ours."""
-    return LeftToXLA(str(error).partition(": ")[2].partition("\n")[0])

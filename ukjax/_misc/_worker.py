@@ -37,7 +37,7 @@ def _set_up(settings: dict[str, Any]) -> None:
             end_with(process)
     import jax
 
-    from ._cache import use_compilation_cache
+    from ._compilation_cache import use_compilation_cache
 
     jax.config.update("jax_enable_x64", settings["x64"])
     use_compilation_cache(settings["cache"])

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler._structured._scalarize import scalarize
+from .._compiler._structured._scalarize import LeftToXLA, scalarize
 from .._contact._contact_dynamics import ContactDynamics, State, flow
 from .._contact._history import ContactHistory
 from .._contact._hybrid import HybridSolver, Log, empty_log, events_of, prepend_event
@@ -19,7 +19,7 @@ from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._closures import combine_static
 from .._misc._closures import partition_static as divided
 from .._misc._derivatives import reverse_only
-from .._misc._errors import InputError, LeftToXLA
+from .._misc._errors import InputError
 from .._misc._traced import diffrax_called
 from .._misc._types import in_full_precision, is_traced, is_tracing
 from .._motion._solvers import Stop, shortest_step

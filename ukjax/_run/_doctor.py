@@ -2,41 +2,35 @@
 can be satisfied, and whether the motion and the multipliers are unique.
 """
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from typing import TYPE_CHECKING, Any, final
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import evaluate_at_state, evaluate_at_states
+from .._compiler import equations_at, evaluate_at_state, evaluate_at_states
 from .._contact._rows import kinematics, layout_of
-from .._formula._servo._control import Servoed
+from .._formula._acceleration import Equations
+from .._formula._servo import Servoed
+from .._misc._arguments import require_between, require_instance
 from .._misc._errors import InputError
 from .._misc._tolerances import IN_SINGLE_PRECISION, nearly_dependent
-from .._misc._types import Coordinates, Time, Velocities, choose_by_precision
+from .._misc._types import Coordinates, Numbers, Time, Velocities, choose_by_precision, is_traced
 from .._motion._project import project
-from .._pseudoinverse import unit_rows_on_host
+from .._pseudoinverse import DEFAULT_RCOND, unit_rows_on_host
 from .._system._constraint import AbstractConstraint, bilateral, unilateral
+from .._system._labels import Labels, make_indexed_names
+from .._system._problem import Problem, resolve_state
 from .._system._rows import Level, collect_levels, constraint_rows
-from .._system._system import AbstractSystem
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
+from .._system._system import AbstractSystem, names_of
 from ._results import append_end
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
-import dataclasses
-from typing import final
 
-import equinox as eqx
-
-from .._compiler import equations_at
-from .._formula._acceleration import Equations
-from .._misc._arguments import require_between, require_instance
-from .._misc._types import Numbers, is_traced
-from .._pseudoinverse import DEFAULT_RCOND
-from .._system._labels import Labels, make_indexed_names
-from .._system._problem import Problem, resolve_state
-from .._system._stabilize import AbstractStabilizer, NoStabilizer
-from .._system._system import names_of
 
 # --- Which contacts are closed at a state, and which of their rows depend on each other and on the constraints
 

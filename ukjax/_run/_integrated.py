@@ -17,10 +17,10 @@ from jax import lax
 from jaxtyping import Array
 
 from .._compiler import cached_or_untranslatable, compiler_is_here, looks_for_nans
-from .._compiler._structured._scalarize import Scalarized, scalarize
+from .._compiler._structured._scalarize import LeftToXLA, Scalarized, because, scalarize
 from .._misc._closures import Static, combine_static, partition_static
 from .._misc._derivatives import lazily_differentiated, once_through_events, reverse_only
-from .._misc._errors import LeftToXLA, Untranslatable, because
+from .._misc._errors import Untranslatable
 from .._misc._traced import diffrax_called
 from .._misc._types import as_jax, in_full_precision, is_traced
 from .._motion._model import Model

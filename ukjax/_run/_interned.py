@@ -20,7 +20,7 @@ from .._compiler._traced_system import rebuild_system, split
 from .._contact._rows import kinematics as contact_kinematics
 from .._formula._acceleration import equations_of_motion
 from .._formula._equations import energy_of
-from .._formula._servo._control import Servoed
+from .._formula._servo import Servoed
 from .._misc._closures import HashableByKey, hoist_tracers, require_seen
 from .._misc._traced import signature
 from .._system._constraint import unilateral

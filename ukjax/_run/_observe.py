@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler._structured._scalarize import scalarize
+from .._compiler._structured._scalarize import LeftToXLA, scalarize
 from .._formula._acceleration import is_unbalanced
-from .._formula._servo._control import Servoed
+from .._formula._servo import Servoed
 from .._misc._derivatives import lazily_differentiated
-from .._misc._errors import LeftToXLA
 from .._misc._modules import make_unchecked
 from .._misc._types import in_full_precision, is_traced, module_for
 from .._motion._model import Model

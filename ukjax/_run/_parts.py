@@ -1,5 +1,5 @@
-"""What a run tells beyond its own arrays, computed when it is asked for: named points, reactions, loads, energies, and
-how servo rows were followed.
+"""What a run tells beyond its own arrays, computed when it is asked for: named points, energies, how servo rows were
+followed; and how it was made.
 """
 
 import contextlib
@@ -9,23 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._servo._control import Servoed, ServoRun, compute_servo_run
-from .._misc._arguments import real_array, unknown_name
+from .._formula._servo import Servoed, ServoRun, compute_servo_run
+from .._misc._arguments import real_array
 from .._misc._closures import key_by_identity
 from .._misc._errors import InputError
 from .._misc._types import as_jax, is_traced, module_for
 from .._system._labels import title_of
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ..mechanisms import Contact, Effort, Reaction, contact_frames
-from ..mechanisms._current_values import MechanismSystem
-from ..mechanisms._efforts import efforts_along
-from ..mechanisms._reactions import reactions_along
-from ..mechanisms._start import InputMatrix
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
@@ -210,123 +204,3 @@ def is_servoed(trajectory: "Trajectory") -> bool:
     """Whether a run is known to be under servo control."""
     known = trajectory.problem is not None and isinstance(trajectory.problem.system, Servoed)
     return known or trajectory.tracking is not None
-
-
-def _mechanism(trajectory: "Trajectory", method: str) -> tuple[MechanismSystem, dict[str, Array]]:
-    """The mechanism that was simulated, and what servo control had its actuators do."""
-    system = get_problem(trajectory).system
-    inputs = {}
-    if isinstance(system, Servoed):
-        if isinstance(matrix := system.law.input_matrix, InputMatrix):
-            u = compute_servo_run(system, trajectory.t, trajectory.q, trajectory.v).inputs
-            inputs = dict(zip(matrix.labels, u.T, strict=True))
-        system = system.system
-    if not isinstance(system, MechanismSystem):
-        raise InputError(
-            f"{title_of(system)} is not a mechanism of bodies, joints and loads, so it has no {method}(); build it "
-            f"by ukjax.mechanisms.assemble or tree."
-        )
-    return system, inputs
-
-
-def reactions(trajectory: "Trajectory") -> dict[str, Reaction]:
-    """As `Trajectory.reactions`."""
-    system, inputs = _mechanism(trajectory, "reactions")
-    states = (trajectory.t, trajectory.q, trajectory.v, trajectory.a, trajectory.multipliers)
-    return reactions_along(system, states, inputs, trajectory.rank)
-
-
-def loads(trajectory: "Trajectory") -> dict[str, Effort]:
-    """As `Trajectory.loads`."""
-    system, inputs = _mechanism(trajectory, "loads")
-    return efforts_along(system, (trajectory.t, trajectory.q, trajectory.v), inputs)
-
-
-@eqx.filter_jit
-def _frames_along(system: MechanismSystem, t: Array, q: Array) -> dict[str, tuple[Array, Array]]:
-    frames = jax.vmap(lambda t, q: {k: x[:2] for k, x in contact_frames(system, t, q).items()})
-    return frames(t, q)
-
-
-def contacts(trajectory: "Trajectory") -> dict[str, tuple[Array, Array]]:
-    """Of contacts of shapes the place [m] and the force on the second body [N], in world axes, by name.
-
-    **Raises:** `InputError` for a run without such.
-    """
-    system, history = _mechanism(trajectory, "contacts")[0], trajectory.contacts
-    if history is None or not any(isinstance(x, Contact) for x in system.mechanism.contacts):
-        raise InputError(f"{title_of(system)} has no contacts of shapes.")
-    found = {}
-    for name, (point, axes) in _frames_along(system, trajectory.t, trajectory.q).items():
-        own = history.force[:, history.rows(name)]
-        found[name] = point, jnp.einsum("ti,tia->ta", own, axes[:, : own.shape[1]])
-    return found
-
-
-def _name_reactions(trajectory: "Trajectory") -> dict[str, Array]:
-    by_joint = reactions(trajectory)
-    forces, torques = (
-        {f"{k}_{name}": getattr(x, k) for name, x in by_joint.items()} for k in ("force", "torque")
-    )
-    return forces | torques
-
-
-def _name_loads(trajectory: "Trajectory") -> dict[str, Array]:
-    by_load = loads(trajectory)
-    efforts, powers = (
-        {f"{k}_{name}": getattr(x, k) for name, x in by_load.items()} for k in ("effort", "power")
-    )
-    return efforts | powers
-
-
-PARTS: dict[str, Callable[["Trajectory"], dict[str, Array]]] = {
-    "points": lambda run: {f"point_{name}": x for name, x in points(run).items()},
-    "reactions": _name_reactions,
-    "loads": _name_loads,
-    "contacts": lambda run: {f"contact_{name}": force for name, (_, force) in contacts(run).items()},
-    "energies": lambda run: {f"energy_{name}": x for name, x in energies(run).items()},
-}
-"""What tables of a run, and sweeps, can be asked for, as arrays by name, times in front."""
-
-_UNITS = {
-    "point": "m",
-    "contact": "N",
-    "force": "N",
-    "torque": "N m",
-    "effort": "N or N m",
-    "power": "W",
-    "energy": "J",
-}
-
-
-def units_of(name: str) -> str:
-    """The unit of an array that a part has."""
-    return _UNITS[name.partition("_")[0]]
-
-
-def dims_of(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """The dimensions of an array that a part has, behind the times."""
-    if not shape:
-        return ()
-    if shape[-1] not in (2, 3):
-        return tuple(f"{name}_{i}" for i in range(len(shape)))
-    return (*(("body",) if len(shape) == 2 else ()), "axis")
-
-
-def choose_parts(parts: Any) -> tuple[str, ...]:
-    """The parts asked for.
-
-    **Raises:** `InputError` for unknown ones.
-    """
-    names = (parts,) if isinstance(parts, str) else tuple(parts)
-    for name in names:
-        if name not in PARTS:
-            raise unknown_name("part of a run", name, PARTS)
-    return names
-
-
-def arrays_of(trajectory: "Trajectory", parts: Any) -> dict[str, np.ndarray]:
-    """The arrays of the parts asked for, by name."""
-    return {
-        name: np.asarray(x) for part in choose_parts(parts) for name, x in PARTS[part](trajectory).items()
-    }

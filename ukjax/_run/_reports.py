@@ -1,28 +1,25 @@
 """What a run says of itself: a summary in words, and tables of named arrays."""
 
+import dataclasses
 import html
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from .._contact._history import AT_TIMES, ContactHistory
+from .._formula._servo import ServoRun
+from .._misc._tables import Column, RunTable
 from .._misc._types import is_traced
 from ._doctor import find_nearly_dependent_rows
 from ._parts import is_servoed
-from ._results import RESULTS, append_end, code, require_one, trim_to_end
+from ._results import RESULTS, append_end, code, end_of, require_one, split, trim_to_end
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
-import dataclasses
 
-import jax.numpy as jnp
-
-from .._contact._history import AT_TIMES, ContactHistory
-from .._figures._table import Column, RunTable
-from .._formula._servo._control import ServoRun
-from ._parts import arrays_of, dims_of, units_of
-from ._results import end_of, split
 
 # --- The figures one looks at first, of a run: as plain numbers, and as a table in a notebook
 
@@ -232,10 +229,13 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
         columns |= _tabulate_contacts(run.contacts)
         labels |= {"contact": run.contacts.names, "contact_row": run.contacts.row_names}
         labels |= {"reset": run.contacts.reset_names} if run.contacts.reset_names else {}
-    for name, x in arrays_of(run, parts).items():
-        columns[name] = Column(("time", *dims_of(name, x.shape[1:])), x, units_of(name))
-        if columns[name].dims[-1] == "axis":
-            labels["axis"] = ("x", "y", "z")[: x.shape[-1]]
+    if parts:
+        from ._mechanism_parts import arrays_of, dims_of, units_of
+
+        for name, x in arrays_of(run, parts).items():
+            columns[name] = Column(("time", *dims_of(name, x.shape[1:])), x, units_of(name))
+            if columns[name].dims[-1] == "axis":
+                labels["axis"] = ("x", "y", "z")[: x.shape[-1]]
     attributes: dict[str, str | int | float] = {
         "model": run.name,
         "result": run.result_name,

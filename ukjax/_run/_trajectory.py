@@ -9,8 +9,7 @@ import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int
 
 from .._contact._history import ContactHistory
-from .._figures import _animate, _files, _frames, _plot
-from .._formula._servo._control import ServoRun
+from .._formula._servo import ServoRun
 from .._misc._errors import SimulationError
 from .._misc._modules import reduce_module
 from .._misc._types import as_jax
@@ -18,8 +17,7 @@ from .._system._constraint import Kind
 from .._system._labels import Labels, make_indexed_names
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ..mechanisms import Effort, Reaction
-from . import _parts, _reports, _view
+from . import _parts, _reports
 from ._parts import RunRecord
 from ._results import (
     RESULTS,
@@ -40,9 +38,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from .._figures._serve import View
+    from ..mechanisms import Effort, Reaction
     from ._certificate import Certificate
 
 
+# What draws, writes files or tells of mechanisms is loaded when it is asked for: a run needs none of it.
 @final
 class Trajectory(eqx.Module):
     """A simulated motion at k saved times, of n_q coordinates, n velocities and m constraint rows.
@@ -239,13 +239,17 @@ class Trajectory(eqx.Module):
         called; `InputError` where there is no such thing, or the problem is not known (see `with_problem`)."""
         return _parts.points(self)
 
-    def reactions(self) -> dict[str, Reaction]:
+    def reactions(self) -> "dict[str, Reaction]":
         """The force and torque at each joint of a mechanism, as `ukjax.mechanisms.reactions`, but for its actuators'."""
-        return _parts.reactions(self)
+        from . import _mechanism_parts
 
-    def loads(self) -> dict[str, Effort]:
+        return _mechanism_parts.reactions(self)
+
+    def loads(self) -> "dict[str, Effort]":
         """Effort and power of each load of a mechanism, as `ukjax.mechanisms.efforts`; of actuators with the inputs."""
-        return _parts.loads(self)
+        from . import _mechanism_parts
+
+        return _mechanism_parts.loads(self)
 
     def energies(self) -> dict[str, Array]:
         """The energy by parts [J] (k,), of a mechanism `kinetic_<body>` and `potential_<load>`."""
@@ -264,6 +268,8 @@ class Trajectory(eqx.Module):
 
         **Raises:** `MissingExtraError` without xarray (`ukjax[data]`), `InputError` as the methods of these names.
         """
+        from .._figures import _files
+
         return _files.to_xarray(_reports.table(self, parts))
 
     def to_pandas(self, *, parts: str | Sequence[str] = ()) -> "pandas.DataFrame":
@@ -275,6 +281,8 @@ class Trajectory(eqx.Module):
 
         **Raises:** `MissingExtraError` without pandas (`ukjax[data]`), `InputError` as `to_xarray`.
         """
+        from .._figures import _frames
+
         return _frames.to_pandas(_reports.table(self, parts))
 
     def save(self, path: str | Path, *, parts: str | Sequence[str] = ()) -> Path:
@@ -288,6 +296,9 @@ class Trajectory(eqx.Module):
 
         **Returns:** the path. **Raises:** `InputError` for another suffix, `MissingExtraError` without its library.
         """
+        from .._figures import _files
+        from . import _view
+
         if str(path).endswith(".html"):
             return _view.save(self, path, parts)
         return _files.save(_reports.table(self, parts), path)
@@ -300,6 +311,8 @@ class Trajectory(eqx.Module):
 
         - `path`: the file (or Zarr folder); `InputError` if there is none, or it is not such a file.
         """
+        from .._figures import _files
+
         fields = _reports.fields_from(_files.load(path, _reports.COLUMNS, RESULTS._name_to_item))
         return cls(**fields | {"result": RESULTS._name_to_item[fields["result"]]})
 
@@ -311,10 +324,14 @@ class Trajectory(eqx.Module):
 
         - `path`: where to write it (.png, .pdf, .svg). `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
+        from .._figures import _plot
+
         return _plot.plot(_reports.table(self), path)
 
     def view(self, **options: Any) -> "View":
         """This run in the browser: `ukjax.view`, which has the `options` and also shows several runs side by side."""
+        from . import _view
+
         return _view.view(self, **options)
 
     def animate(
@@ -336,5 +353,7 @@ class Trajectory(eqx.Module):
         **Returns:** the matplotlib animation. **Raises:** `InputError` where there is nothing to draw, or for a file
         that cannot be written; `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
+        from .._figures import _animate
+
         run = trim_to_end(self)
         return _animate.animate(problem or run.problem, run.t, run.q, path, speed=speed, fps=fps)

@@ -13,7 +13,7 @@ from .._figures._scene import scene_of
 from .._figures._serve import View, write_page
 from .._misc._arguments import all_of, whole_number
 from .._misc._errors import InputError
-from . import _parts
+from . import _mechanism_parts, _parts
 from ._results import trim_to_end
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def save(trajectory: "Trajectory", path: str | Path, parts: Any) -> Path:
 
 def text_of(runs: Any, *, parts: Any, speed: float, fps: float) -> str:
     """The page that shows runs."""
-    parts = _parts.choose_parts(parts)
+    parts = _mechanism_parts.choose_parts(parts)
     if unknown := [name for name in parts if name not in _SHOWN]:
         raise InputError(
             f"parts that can be shown are 'points', 'reactions' and 'contacts', not '{unknown[0]}'."
@@ -100,10 +100,10 @@ def _prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...]) -> Shown:
             f"'{name}' is a batch of runs: show them one by one, as jax.tree.map(lambda x: x[0], runs)."
         )
     run = trim_to_end(run)
-    forces = _parts.reactions(run) if "reactions" in parts else {}
+    forces = _mechanism_parts.reactions(run) if "reactions" in parts else {}
     paths = _parts.points(run) if "points" in parts else {}
     arrows = {k: (x.point, x.force) for k, x in forces.items()}
-    arrows |= _parts.contacts(run) if "contacts" in parts else {}
+    arrows |= _mechanism_parts.contacts(run) if "contacts" in parts else {}
     at_joints = {k: (np.asarray(x), np.asarray(force)) for k, (x, force) in arrows.items()}
     return Shown(
         name,

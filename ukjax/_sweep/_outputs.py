@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._servo._control import ServoRun
+from .._formula._servo import ServoRun
 from .._misc._arguments import call_user_function, number_array, unknown_name
 from .._misc._errors import InputError, format_value
-from .._run._parts import PARTS, dims_of, is_servoed, units_of
+from .._run._mechanism_parts import PARTS, dims_of, units_of
+from .._run._parts import is_servoed
 from .._run._reports import COLUMNS, SERVO_COLUMNS
 from .._run._results import RESULTS
 from .._run._results import code as code_of

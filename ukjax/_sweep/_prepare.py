@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula
-from .._formula._servo._control import compute_servo_run
+from .._formula._servo import compute_servo_run
 from .._misc._arguments import (
     all_of,
     call_user_function,

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._compiler import evaluate_by_code
 from .._formula._equations import Equations, equations_of_motion
-from .._formula._servo._control import least_inputs
+from .._formula._servo import least_inputs
 from .._misc._arguments import flag
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, in_full_precision, is_traced

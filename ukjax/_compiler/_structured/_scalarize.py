@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -210,3 +211,22 @@ def scalarize(fn: Callable[P, R], *, fallback: Literal["xla"] | None = None) -> 
     if fallback is not None:
         one_of("fallback", fallback, ("xla",))
     return Scalarized(fn, fallback)
+
+
+@final
+class LeftToXLA(eqx.Module):
+    """Why a run is left to XLA.
+
+    - `reason`: in words; none for one that is not.
+    """
+
+    reason: str = eqx.field(static=True, default="")
+
+    def said(self, computed_by: str) -> str:
+        """What a run is computed by, and why it is left to XLA, if it is."""
+        return f"{computed_by}; steps by XLA, as {self.reason}" if self.reason else computed_by
+
+
+def because(error: Untranslatable) -> LeftToXLA:
+    """What is said of an error, without the name of a function of ours."""
+    return LeftToXLA(str(error).partition(": ")[2].partition("\n")[0])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._misc._cache import cache_folder
+from ..._misc._compilation_cache import cache_folder
 from ..._misc._errors import InputError, SweepError
 from ..._misc._types import is_float64_enabled
 from ..._misc._worker import call_in_worker, here

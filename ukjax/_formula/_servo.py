@@ -11,7 +11,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._misc._arguments import (
+from .._misc._arguments import (
     all_of,
     call_user_function,
     flag,
@@ -20,9 +20,9 @@ from ..._misc._arguments import (
     require_function,
     require_instance,
 )
-from ..._misc._errors import InputError
-from ..._misc._tolerances import ROW_NOISE
-from ..._misc._types import (
+from .._misc._errors import InputError
+from .._misc._tolerances import ROW_NOISE
+from .._misc._types import (
     Coordinates,
     Forces,
     MassMatrix,
@@ -32,14 +32,14 @@ from ..._misc._types import (
     in_full_precision,
     is_traced,
 )
-from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse, inverse_cholesky, pinv
-from ..._system._constraint import AbstractConstraint, Kind, require_bilateral
-from ..._system._labels import make_indexed_names, own_labels
-from ..._system._problem import Problem, resolve_state
-from ..._system._rows import Rows, constraint_rows
-from ..._system._stabilize import AbstractStabilizer, NoStabilizer
-from ..._system._system import AbstractForwardingSystem, AbstractSystem, System, require_no_friction
-from .._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
+from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse, inverse_cholesky, pinv
+from .._system._constraint import AbstractConstraint, Kind, require_bilateral
+from .._system._labels import make_indexed_names, own_labels
+from .._system._problem import Problem, resolve_state
+from .._system._rows import Rows, constraint_rows
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
+from .._system._system import AbstractForwardingSystem, AbstractSystem, System, require_no_friction
+from ._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
 
 # --- What servo control tells: of one state, and of a run
 
