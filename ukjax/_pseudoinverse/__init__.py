@@ -1,4 +1,4 @@
-"""Moore-Penrose inverses: one method a file, one rank rule and one derivative for all of them.
+"""Moore-Penrose inverses: each method a class, one rank rule and one derivative for all of them.
 
 As a namespace: `ukjax.pseudoinverses`.
 """

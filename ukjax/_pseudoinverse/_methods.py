@@ -1,4 +1,4 @@
-"""The methods there are, each a class: another one is a class here, and a line at the end."""
+"""The methods there are, each a class."""
 
 from typing import ClassVar, final
 
@@ -285,6 +285,3 @@ def _rotate(carry: tuple[Array, Array, Array], m: int) -> tuple[Array, Array, Ar
 def _next_pairing(p: Array, q: Array) -> Array:
     """The circle method: the first stays, all others move on by one place."""
     return jnp.concatenate([p[:1], q[:1], p[1:-1], q[1:], p[-1:]]) if len(p) > 1 else jnp.concatenate([p, q])
-
-
-# --- The methods there are: each a file, and a line here

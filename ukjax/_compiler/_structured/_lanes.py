@@ -1,7 +1,7 @@
 """What a program of scalars is written for on a CPU: vectors of one number of each member.
 
 Arrays are on the heap, all in one piece but for those that grow. `compute` counts down the instructions it is to run and
-asks, when they are used up, whether to end at once: see `_tiers`. It returns whether it did.
+asks, when they are used up, whether to end at once: see `_machine_code`. It returns whether it did.
 """
 
 from collections.abc import Callable, Sequence
