@@ -225,12 +225,43 @@ def _clipped(x: Any) -> Any:
 _clipped.defvjp(lambda x: (2 * x, None), lambda _, g: (jnp.clip(g, -1, 1),))
 
 
-def test_a_rule_that_is_not_looked_at_is_not_passed_over() -> None:
+@jax.custom_vjp
+def _rooted(x: Any) -> Any:
+    """By Newton's method, with a rule that does not look at it."""
+    return lax.while_loop(lambda y: jnp.abs(y * y - x) > 1e-12, lambda y: 0.5 * (y + x / y), x + 1)
+
+
+_rooted.defvjp(lambda x: (_rooted(x), x), lambda x, g: (0.5 * g / jnp.sqrt(x),))
+
+
+def test_a_rule_for_reverse_mode_only_is_taken() -> None:
+    """Within a loop, in a function that is called, in a batch, and twice; forward mode has none, as in JAX."""
     scalar = uk.scalarize(lambda x: jnp.sum(_clipped(x) ** 2))
     assert_allclose(scalar(X), 4 * jnp.sum(X**2))
+    assert_allclose(jax.grad(scalar)(X), np.clip(4 * X, -1, 1))
+    assert_allclose(jax.vmap(jax.grad(scalar))(jnp.stack([X, 0.1 * X])), np.clip([4 * X, 0.4 * X], -1, 1))
+    repeated = lambda x: jnp.sum(lax.fori_loop(0, 40, lambda _, y: 0.5 * _clipped(0.9 * y) + x, x))
+    assert_allclose(jax.grad(uk.scalarize(repeated))(X), jax.grad(jax.jit(repeated))(X), rtol=1e-12)
+    twice = lambda x: jnp.sum(jax.grad(lambda x: jnp.sum(jnp.sin(_clipped(x))))(x) ** 2)
+    assert_allclose(jax.grad(uk.scalarize(twice))(X), jax.grad(twice)(X), rtol=1e-12)
+    with pytest.raises(uk.Untranslatable, match="custom_vjp is for reverse mode only"):
+        jax.jacfwd(scalar)(X)
+
+
+def test_a_rule_around_a_loop_is_not_passed_over() -> None:
+    scalar = uk.scalarize(lambda x: _rooted(x[0]))
+    assert_allclose(scalar(X), np.sqrt(X[0]))
     for derivative in (jax.grad(scalar), jax.jacfwd(scalar)):
         with pytest.raises(uk.Untranslatable, match="custom_vjp"):
             derivative(X)
+
+
+def test_rules_that_differ_are_different_programs() -> None:
+    """Also where what they compute is the same, and machine code is kept."""
+    for slope in (2.0, 3.0):
+        rule = jax.custom_vjp(lambda x: 2 * x)
+        rule.defvjp(lambda x: (2 * x, None), lambda _, g, slope=slope: (slope * g,))
+        assert_allclose(jax.grad(uk.scalarize(lambda x, rule=rule: jnp.sum(rule(x))))(X), slope)
 
 
 def test_accelerations_by_lanes_can_be_part_of_a_program() -> None:

@@ -28,6 +28,7 @@ from ._ir import (
     is_number,
     zero,
 )
+from ._jaxprs import reverse_only
 from ._moves import fill_array
 from ._trace import Interpreter
 
@@ -307,6 +308,8 @@ def _changes_by_rule(
         start = end
     interpreter = Interpreter(b)
     closed, real = _rule_changes(rule, tuple(varied))
+    if reverse_only(closed):
+        raise _refusal("a rule by jax.custom_vjp is for reverse mode only")
     outputs = interpreter.closed(closed, [*arrays, *tangents])
     return {k: to_scalars(b, x).reshape(-1) for k, x in zip(real, outputs, strict=True)}
 

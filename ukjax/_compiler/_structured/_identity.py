@@ -21,6 +21,7 @@ from jax.core import Tracer
 from jax.extend import core
 
 from ._ir import DerivativeRule, Needed, Node, Operand
+from ._jaxprs import loops, reverse_only
 
 Given = jax.ShapeDtypeStruct
 """An array that a program closes over and is given as an operand: only its shape and type are part of the program."""
@@ -167,7 +168,7 @@ class _Writer:
         if name == "scalars_change":
             self._program(params["program"], 1)
             return self._value(params["varied"])
-        if name == "custom_jvp_call" and self._order:
+        if self._order and (name == "custom_jvp_call" or (name == "custom_vjp_call" and not loops(e))):
             self._rule(e)
         taken = _WITHOUT_EFFECT.get(name)
         for key, x in sorted(params.items()):
@@ -244,7 +245,14 @@ class _Writer:
 
         try:
             with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-                closed = jax.make_jaxpr(change)(shapes, [shapes[i] for i in real])
+                moving = [shapes[i] for i in real]
+                closed = jax.make_jaxpr(change)(shapes, moving)
+                if reverse_only(closed):
+                    back = lambda given, moved: jax.linear_transpose(
+                        functools.partial(change, given), moving
+                    )(moved)
+                    outs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in closed.out_avals]
+                    closed = jax.make_jaxpr(back)(shapes, outs)
         except (
             Exception
         ) as error:  # of any kind: a rule that refuses does so again where its derivative is asked for

@@ -46,6 +46,18 @@ def jaxprs_in(params: dict) -> list[Any]:
     return [x for x in values if hasattr(x, "eqns") or hasattr(x, "jaxpr")]
 
 
+def loops(equation: Any) -> bool:
+    """Whether an equation is a loop, or has one within."""
+    if equation.primitive.name in ("while", "scan"):
+        return True
+    return any(loops(e) for x in jaxprs_in(equation.params) for e in core_jaxpr(x).eqns)
+
+
+def reverse_only(closed: Any) -> bool:
+    """Whether changes, as `jax.jvp` gives them, are by a rule of `jax.custom_vjp`: they can be transposed, no more."""
+    return any(e.primitive.name == "custom_lin" for e in closed.eqns)
+
+
 def live_equations(jaxpr: Any, of: Sequence[Any]) -> list[Any]:
     """The equations that some variables need, or that have effects."""
     needed, kept = {v for v in of if not isinstance(v, core.Literal)}, []

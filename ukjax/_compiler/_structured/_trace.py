@@ -47,6 +47,7 @@ from ._jaxprs import (
     find_indexed_shapes,
     jaxprs_in,
     live_equations,
+    loops,
     raises,
     type_of,
     weight,
@@ -71,7 +72,9 @@ _INLINED = frozenset(
     ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_lin")
 )
 _LONG_RULE = f"a rule for derivatives (jax.custom_jvp) of arrays of more than {MATERIALIZED:,} entries has no scalar code"
-_CUSTOM_VJP = "rules by jax.custom_vjp are not looked at (of Diffrax's adjoints, ForwardMode() has none)"
+_LOOPING_RULE = (
+    "rules by jax.custom_vjp are not looked at around loops (of Diffrax's adjoints, ForwardMode() has none)"
+)
 _EVALUATED = frozenset(("while", "scan", *REPLACED))  # what JAX does with numbers that are known
 # Passed on as they are: members of a batch that have ended are masked by the loop itself, so Equinox's need not be.
 _PASSED = {
@@ -240,10 +243,8 @@ class Interpreter:
         if name == "custom_jvp_call":
             return self._with_rule(e, inputs, self.closed(params["call_jaxpr"], inputs))
         if name.startswith("custom_vjp_call"):
-            return [
-                self._without_derivative(x, type_of(v.aval), _CUSTOM_VJP)
-                for x, v in zip(self._called(e, inputs), e.outvars, strict=True)
-            ]
+            values = self._called(e, inputs)
+            return self._refuse(e, values, _LOOPING_RULE) if loops(e) else self._with_rule(e, inputs, values)
         if name == "custom_linear_solve":
             sizes, solve = params["const_lengths"], params["jaxprs"].solve
             start = sizes.matvec + sizes.vecmat
@@ -367,16 +368,18 @@ class Interpreter:
         callee = Subprogram(build.top, outputs)
         return callee if callee.size >= self.least_called else None
 
-    def _without_derivative(self, x: Value, t: str, reason: str) -> Value:
+    def _refuse(self, e: Any, values: list[Value], reason: str) -> list[Value]:
         """What a function gives whose rule for derivatives is not looked at."""
-        if not is_float(t):
-            return x
         refuse = lambda y: self.b.refuse(y, reason, False)
-        return (
-            tabulate(self.b, x.shape, t, lambda i: refuse(self.b.load(x.node, i)))
-            if isinstance(x, Stored)
-            else map_entries(refuse, x)
-        )
+
+        def of(x: Value, t: str) -> Value:
+            if not is_float(t):
+                return x
+            if isinstance(x, Stored):
+                return tabulate(self.b, x.shape, t, lambda i: refuse(self.b.load(x.node, i)))
+            return map_entries(refuse, x)
+
+        return [of(x, type_of(v.aval)) for x, v in zip(values, e.outvars, strict=True)]
 
     def _by_its_own_function(self, e: Any, inputs: list[Value]) -> list[Value]:
         """The outputs of an operation that others defined in terms of JAX's: Equinox, Lineax, Optimistix."""
@@ -399,10 +402,7 @@ class Interpreter:
         if all(map(is_known, inputs)):
             return values
         if sum(x.size for x in (*inputs, *values) if isinstance(x, Stored)) > MATERIALIZED:
-            return [
-                self._without_derivative(x, type_of(v.aval), _LONG_RULE)
-                for x, v in zip(values, e.outvars, strict=True)
-            ]
+            return self._refuse(e, values, _LONG_RULE)
         values = [to_scalars(self.b, x) for x in values]
         given = {
             v: to_scalars(self.b, x)
