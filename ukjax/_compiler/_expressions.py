@@ -92,6 +92,9 @@ def _operation(x: Node) -> Callable[..., Any]:
     return {"sin": sine, "cos": cosine}.get(x.op, OPERATIONS[x.op].numpy)
 
 
+# --- Programs
+
+
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
 _TO_COMPILE = 5e-5  # s an operation

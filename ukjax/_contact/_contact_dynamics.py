@@ -286,6 +286,9 @@ def settle_contacts(
     return SettledContacts(v + change + more, mode, struck + impulse, residual, unsolved, wait, several)
 
 
+# --- The dynamics with contacts
+
+
 State = tuple[Array, Array, Mode]
 
 

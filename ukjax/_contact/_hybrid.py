@@ -117,6 +117,8 @@ def prepend_event(log: Log, t: Array, found: SettledContacts, told: Array) -> Lo
     return Log(jnp.where(told, shifted, log.rows), log.number + told.astype(log.number.dtype))
 
 
+# --- The solver
+
 _REFUSED = 1e8  # times the state: the error of a step that is to be refused
 
 

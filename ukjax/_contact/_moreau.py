@@ -199,6 +199,9 @@ def ambiguous(of: ListedImpulses) -> Array:
     return loop(contacts.number, flag, _exchangeable(of))
 
 
+# --- The time step
+
+
 class FreeStep(NamedTuple):
     """A step without impulses.
 

@@ -139,6 +139,9 @@ class EndPositions:
         return Arrived(q + 0.5 * h * of(both) + jax.jvp(of, (both,), (d,))[1], t + h)
 
 
+# --- The run
+
+
 class Saved(NamedTuple):
     """What is told of k saved states, row after row: states, between steps in proportion, and what of contacts."""
 

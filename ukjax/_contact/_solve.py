@@ -94,6 +94,9 @@ def _solve_over_list(layout: Layout, tolerance: float, given: Array, guess: Arra
     return p, found.residual, found.steps, *modes
 
 
+# --- The function that users call
+
+
 @final
 class Contacts(eqx.Module):
     """What `solve_contacts` returns.

@@ -77,6 +77,9 @@ def blank(size: int, dtype: Any) -> Array:
     return lax.empty((size,), dtype)
 
 
+# --- The problem of a list of contacts
+
+
 Respond = Callable[[Array], Array]
 """What an impulse changes velocities by: W times a vector (v,)."""
 

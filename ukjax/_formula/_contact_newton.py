@@ -120,6 +120,9 @@ def solve_by_elimination(A: Float[Array, "m m"], b: Float[Array, " m"]) -> Float
     return x
 
 
+# --- The problem as an equation, and Newton's method for it
+
+
 # Of e; over random problems all from (0.3, 10) to (0.03, 100) take as many steps within 20 %.
 SHRINK, GROW = 0.03, 30.0
 # Of e, beside the mean of G's diagonal. From 1e-4 on a falling humanoid takes a fifth fewer steps, but solutions just

@@ -367,6 +367,9 @@ def _weight_matrix(weight: Array) -> Float[Array, "p p"]:
     return R
 
 
+# --- Servo control as the user calls it
+
+
 @eqx.filter_jit
 def _control(law: Law, system: AbstractSystem, t: Array, q: Array, v: Array) -> ServoControl:
     return law.solve(system, t, q, v)

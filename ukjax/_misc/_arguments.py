@@ -138,6 +138,9 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["(no message)"])[0][:_LONGEST]
 
 
+# --- What a user hands in
+
+
 # Counts become 32-bit integers of JAX.
 _LARGEST = 2**31 - 1
 

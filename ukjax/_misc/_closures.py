@@ -23,6 +23,9 @@ from ._types import is_traced
 
 # --- What is compared by a key, so that what was compiled for one serves its equals
 
+# --- Functions that take traced values from around them
+
+
 T = TypeVar("T")
 
 

@@ -109,6 +109,9 @@ def _calls_back(branch: ClosedJaxpr) -> bool:
     return any(getattr(x, "callback_func", x).__module__ == "equinox._errors" for x in called)
 
 
+# --- What a function computes, and a key that tells it from others
+
+
 def trace_program(fn: Callable[..., list[Array]], *arguments: Array) -> ClosedJaxpr:
     """What a function computes, with NaN in place of the errors that Equinox raises from compiled code."""
     # The device is part of the key under which JAX keeps what it traced: code kept from elsewhere may call back.

@@ -254,6 +254,9 @@ def _why_not(M: Any, rows: Rows, t: np.ndarray, q: np.ndarray) -> str:
     )
 
 
+# --- The projection, and its derivative
+
+
 def _move_by_multipliers(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
     """q + G B^T mu, and phi there."""
     J, G = position_root(system, t, q)

@@ -86,6 +86,9 @@ def _leading_rows(Y: Float[Array, "m m"], count: Int[Array, ""]) -> Float[Array,
     return jax.lax.cond(count > 0, lambda: jax.lax.scan(step, (Y, none), indices)[0][1], lambda: none)
 
 
+# --- The inverse with its rank, its derivative, and what each method implements
+
+
 class RankedInverse(eqx.Module):
     """The Moore-Penrose inverse `matrix` of an (m, n) matrix, and the `rank` it was computed at.
 

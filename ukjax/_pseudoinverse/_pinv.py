@@ -93,6 +93,9 @@ class NormalEquations(AbstractPseudoinverse):
         return dot(B.T, inverse), rank
 
 
+# --- The inverse of any matrix, by any method
+
+
 def as_pseudoinverse(x: Any) -> AbstractPseudoinverse:
     """`x` itself if it is a pseudoinverse method, or a lineax solver wrapped as `Lineax`.
 

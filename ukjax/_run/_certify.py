@@ -264,6 +264,8 @@ def _zoom_to_minima(fn: Callable[[np.ndarray], np.ndarray], start: np.ndarray, e
     return 0.5 * (start + end)
 
 
+# --- The certificate
+
 _TIGHTER = 1e-2  # of tolerances: then the second run's error is some hundredths of the first's
 _SHORTER = 0.25  # of fixed steps: a quarter of the error at first order, a sixteenth at second
 _FLOOR = 50  # roundings, below which a tolerance asks for what the arithmetic has not

@@ -236,6 +236,9 @@ def find_nearly_dependent_rows(run: "Trajectory") -> tuple[float | None, tuple[s
     return sine, tuple(run.row_names[i] for i in involved)
 
 
+# --- What `check` says
+
+
 @final
 class Report(eqx.Module):
     """The result of `check`; `str(report)` says it in words.

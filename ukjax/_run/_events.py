@@ -163,6 +163,9 @@ def separate_events(
     return with_tolerances_of(_Separated(controller, event))
 
 
+# --- Events that end a run
+
+
 Direction = Literal["up", "down", 1, -1] | None
 DIRECTIONS = {None: None, "up": True, 1: True, "down": False, -1: False}
 """As Diffrax has them."""

@@ -353,6 +353,9 @@ def explicit_run(
     )
 
 
+# --- The steps of a run as one program
+
+
 R = TypeVar("R")
 
 Start = Callable[[Model, Array, State], tuple[State, Any]]

@@ -132,6 +132,9 @@ def with_knots(
     return with_tolerances_of(AtKnots(controller, jnp.concatenate(knots))) if knots else controller
 
 
+# --- The options of `simulate`
+
+
 REVERSE_ONLY = (dfx.RecursiveCheckpointAdjoint, dfx.BacksolveAdjoint)
 """Adjoints that forward-mode differentiation cannot go through."""
 

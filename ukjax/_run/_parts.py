@@ -94,6 +94,9 @@ class RunRecord(NamedTuple):
         return self.by.simulate(system, **(start | self.by.options | changes))
 
 
+# --- What is asked of a run
+
+
 def as_problem(trajectory: "Trajectory", given: Any) -> Problem:
     """What was simulated, of a problem or a system.
 

@@ -259,6 +259,9 @@ def slips(contact: Unilateral, count: int, t: Time, q: Coordinates, v: Velocitie
     return value
 
 
+# --- Constraints that hold at all times
+
+
 class AbstractConstraint(eqx.Module):
     """A named set of k constraint rows. Concrete ones: `Holonomic`, `Nonholonomic`, `AccelerationConstraint`.
 

@@ -72,6 +72,9 @@ class TreeInertia(eqx.Module):
         return bodies if self.armature is None else bodies + xp.asarray(self.armature)[..., None] * unit
 
 
+# --- Systems
+
+
 class _Constrained:  # no dataclass: of one, type checkers would take the field for an argument of constructors
     constraints: Any
 

@@ -67,6 +67,8 @@ def ptx(text: str) -> str:
     return machine.emit_assembly(module)
 
 
+# --- Calls of kernels
+
 _TARGET = "__gpu$xla.gpu.ptx"  # of XLA's since JAX 0.8
 # A warp: threads that end free what others can use only with all of their block, and runs end at different times.
 _THREADS = 32

@@ -95,6 +95,8 @@ def arithmetic(where: str) -> str:
     return "\n".join([*extremes, *(f"{_SEEDS[dtype, where]}\n{_quotient(dtype)}" for dtype in _STEPS)])
 
 
+# --- exp, log, pow and others
+
 _LN2 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 """The first has 20 zeros at its end, so that its product with an exponent is exact."""
 _LOG = (

@@ -226,6 +226,9 @@ def _write_float32_wrapper(name: str) -> str:
     return f"define internal float @{name}({taken}) {{\n{lines}\n  ret float %r\n}}"
 
 
+# --- Kernels
+
+
 # With 255 registers a thread, as many as the largest card holds at a time. Where each has memory, more would wait for it.
 _MOST_THREADS = 1 << 15
 _GROWING_BYTES = (

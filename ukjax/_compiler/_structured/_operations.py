@@ -264,6 +264,8 @@ def multiply_in_memory(b: Builder, e: Any, inputs: list[Value]) -> Value | None:
     return fill_array(out.shape, list(sums))
 
 
+# --- Operations on entries
+
 _NAMES = {"add_any": "add"}
 
 

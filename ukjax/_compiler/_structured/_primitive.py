@@ -216,6 +216,9 @@ class _Evaluator:
         self.values.update({x: jnp.where(which, a, b) for x, a, b in zip(outs, *sides, strict=True)})
 
 
+# --- The operation of JAX
+
+
 scalars_p = core.Primitive("scalars")
 scalars_p.multiple_results = True
 dispatch.prim_requires_devices_during_lowering.add(scalars_p)  # custom partitioning asks for them
