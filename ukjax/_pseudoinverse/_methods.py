@@ -285,3 +285,6 @@ def _rotate(carry: tuple[Array, Array, Array], m: int) -> tuple[Array, Array, Ar
 def _next_pairing(p: Array, q: Array) -> Array:
     """The circle method: the first stays, all others move on by one place."""
     return jnp.concatenate([p[:1], q[:1], p[1:-1], q[1:], p[-1:]]) if len(p) > 1 else jnp.concatenate([p, q])
+
+
+METHODS = Cholesky, CompleteOrthogonal, GramSchmidt, Greville, HouseholderQR, SVD

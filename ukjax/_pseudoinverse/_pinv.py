@@ -9,9 +9,9 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Inexact, Int
 
 from .._misc._errors import InputError
-from . import _methods
 from ._base import DEFAULT_RCOND, AbstractPseudoinverse, RankedInverse, compute_primal_pinv
 from ._kernels import dot
+from ._methods import METHODS
 
 # --- Any lineax solver as a pseudoinverse method
 
@@ -105,7 +105,7 @@ def as_pseudoinverse(x: Any) -> AbstractPseudoinverse:
         return x
     if isinstance(x, lx.AbstractLinearSolver):
         return Lineax(x)
-    known = ", ".join(f"{name}()" for name, method in vars(_methods).items() if isinstance(method, type))
+    known = ", ".join(f"{method.__name__}()" for method in METHODS)
     raise InputError(f"a pseudoinverse method must be one of {known}, or a lineax solver; got {x!r}.")
 
 

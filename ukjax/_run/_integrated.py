@@ -400,7 +400,10 @@ def _steps(
         try:
             settled = settled and model.projection is not None
             return explicit_run(model, y0, span, ts, settings, solver, settled=settled)
-        except UnfitError:  # Diffrax takes no times beyond the end
+        except UnfitError:
+            if not isinstance(settings["max_steps"], int):
+                raise
+            # Diffrax takes no times beyond the end.
             ts = jnp.where(ts < jnp.inf, ts, span[1])
     settings = settings | {"adjoint": dfx.ForwardMode() if adjoint is None else adjoint}
     by_diffrax = integrate
@@ -463,13 +466,15 @@ class Integrated:
     """
 
     def __init__(self, static: Static, reverse: bool, arrays: Any):
-        self._given, self._of_program = (static, reverse, arrays), (static, arrays)
+        self._given = static, reverse, arrays
         model, settings, solver, dense = combine_static(static, arrays)
         self._fits = fits(solver, settings, dense)
         self._by_program = reverse or isinstance(settings["adjoint"], _OF_STEPS)
-        if self._fits:  # one program, whatever `max_steps` is
-            counted = settings | {"max_steps": jnp.int32(settings["max_steps"]), "adjoint": None}
-            self._of_program = partition_static((model, counted, solver, dense))
+        # Where Diffrax's loop need not know, `max_steps` is a number like others: one program serves all.
+        most = jax.device_put(np.int32(settings["max_steps"]))
+        self._counted = partition_static(
+            (model, settings | {"max_steps": most, "adjoint": None}, solver, dense)
+        )
         self._known: dict[Any, Callable[..., Solved]] = {}
 
     def __call__(self, y0: State, span: Span, ts: Any) -> Solved:
@@ -482,10 +487,18 @@ class Integrated:
         return integrate_run(*self._given, y0, span, pad_times(ts, span[1]))
 
     def _by_python(self, y0: State, span: Span, ts: Any) -> Solved:
-        times = pad_times(ts, np.inf, _FEW) if self._fits else pad_times(ts, span[1])
+        if self._fits and ts is not None:
+            try:
+                return self._by_program_of(self._counted, y0, span, pad_times(ts, np.inf, _FEW))
+            except UnfitError:
+                self._fits = False
+        static, _, arrays = self._given
+        return self._by_program_of((static, arrays), y0, span, pad_times(ts, span[1]))
+
+    def _by_program_of(self, of: tuple[Static, Any], y0: State, span: Span, times: Any) -> Solved:
         count = None if times is None else len(times)
         if count not in self._known:
-            static, arrays = self._of_program
+            static, arrays = of
             leaves, tree = jax.tree.flatten(arrays)
             self._known[count] = _program_of(static, tree).on_host(leaves, y0, span, times)
         return self._known[count](y0, span, times)
