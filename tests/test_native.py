@@ -162,7 +162,6 @@ def test_what_is_exported_runs_elsewhere():
 
 IN_A_NEW_PROCESS = """
 import numpy as np
-from ukjax._compiler._code import code_for
 from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
 
