@@ -614,14 +614,14 @@ def test_second_derivatives_are_slopes_of_gradients(run, way):
 
 # Where the package gives a function a derivative rule by JAX's decorator, and a case above that goes through it.
 RULES = {
-    "_contact/_impulses.py": "step with a contact",
+    "_contact/_solve.py": "step with a contact",
     "_contact/_penetration.py": "step with a contact",
     "_contact/_stepping.py": "step with a contact",
     "_formula/_contact_newton.py": "solve_contacts",
-    "_misc/_reverse_only.py": "run to an event",
+    "_misc/_derivatives.py": "run to an event",
     "_motion/_project.py": "project",
     "_pseudoinverse/_base.py": "acceleration by SVD",
-    "_pseudoinverse/_triangular.py": "acceleration",
+    "_pseudoinverse/_kernels.py": "acceleration",
     "analysis/_modes.py": "modes",
     "analysis/_settle.py": "equilibrium",
     "mechanisms/_tree_loops.py": "tree",

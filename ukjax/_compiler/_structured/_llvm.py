@@ -1107,12 +1107,14 @@ def _is_vector_loop(nodes: Sequence[Node]) -> bool:
 def _passes(loop: Node) -> int:
     """How many passes a loop makes, if it counts up to a number; else 1."""
     body, more = loop.data, loop.data.condition
-    if not (more.__class__ is Node and more.op == "lt" and is_number(more.args[1])):
+    if more.__class__ is not Node or more.op != "lt":
         return 1
-    counter = more.args[0]
-    counts = counter.__class__ is Node and counter.op == "parameter" and counter.region is body.region
-    first = loop.args[counter.data] if counts else None
-    return max(int(more.args[1] - first), 1) if is_number(first) else 1
+    counter, end = more.args
+    if counter.__class__ is not Node or counter.op != "parameter" or counter.region is not body.region:
+        return 1
+    first = loop.args[counter.data]
+    counts = isinstance(first, int | np.integer) and isinstance(end, int | np.integer)
+    return max(int(end - first), 1) if counts else 1
 
 
 def _is_plain(node: Node) -> bool:
