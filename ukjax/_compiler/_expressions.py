@@ -98,7 +98,7 @@ def _operation(x: Node) -> Callable[..., Any]:
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
 _TO_COMPILE = 5e-5  # s an operation
-_PASSED_ON = frozenset(("rule", "attached", "refuse"))  # with a derivative of its own, or none
+_PASSED_ON = _MARKS - {"stop_gradient"}  # with a derivative of its own, or none
 
 
 class FixedPointIteration(NamedTuple):
