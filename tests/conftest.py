@@ -39,6 +39,9 @@ FLAGS = {"xla_cpu_use_fusion_emitters": "false", "xla_cpu_parallel_codegen_split
 OBJECTS = 100_000
 TESTS_BETWEEN_COUNTS = 8
 # To forget programs takes 3 s. Two processes of this size fit into the memory of a usual machine, 16 GB.
+MEASURED = Path(__file__).with_name(
+    "slow.txt"
+)  # cases that took more than a second and a half, by their names
 MAPS, MEMORY = 40_000, 4 * 2**30
 _tests = itertools.count()
 
@@ -73,7 +76,16 @@ def pytest_collection() -> None:
     _prepare()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks as slow what is listed, before pytest chooses by marks, and skips what needs a GPU where there is none."""
+    listed = set(MEASURED.read_text().splitlines())
+    for item in items:
+        if item.nodeid.removeprefix("tests/") in listed:
+            listed.discard(item.nodeid.removeprefix("tests/"))
+            item.add_marker("slow")
+    if listed and config.args == config.getini("testpaths"):
+        raise pytest.UsageError(f"there are no tests as {MEASURED.name} names them: {sorted(listed)}")
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and jax.default_backend() != "gpu":
         skip = pytest.mark.skip(reason="needs a GPU")

@@ -98,6 +98,9 @@ def _operation(x: Node) -> Callable[..., Any]:
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
 _TO_COMPILE = 5e-5  # s an operation
+_WORTH_OWN_CODE = (
+    0.8  # of the operations: with fewer left where some inputs are known, a copy is made for them
+)
 _PASSED_ON = _MARKS - {"stop_gradient"}  # with a derivative of its own, or none
 
 
@@ -182,11 +185,14 @@ class Program:
         """By a call, unless it is short."""
         if self._alone.size < interpreter.least_called:
             return self._rebuilt(interpreter.b, inputs)
-        if not any(map(is_number, inputs)):
-            return interpreter.b.call(self._alone, inputs)
-        again = lambda inner, flat: self._rebuilt(inner.b, flat)
-        types = [self.build.type] * len(inputs)
-        return interpreter.call(self, inputs, types, again) or self._rebuilt(interpreter.b, inputs)
+        if any(map(is_number, inputs)):
+            again, types = lambda inner, flat: self._rebuilt(inner.b, flat), [self.build.type] * len(inputs)
+            callee = interpreter.specialize(self, inputs, types, again)
+            if callee is None:
+                return self._rebuilt(interpreter.b, inputs)
+            if callee.size < _WORTH_OWN_CODE * self._alone.size:
+                return interpreter.b.call(callee, [x for x in inputs if not is_number(x)])
+        return interpreter.b.call(self._alone, inputs)
 
     def _rebuilt(self, b: NodeBuilder, inputs: Sequence[Operand]) -> list[Operand]:
         needed = self._alone.needed()

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from .._compiler import AccelerationProgram, TranslationError, array_function, system_function
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
-from .._formula._contact_newton import invert_matrix, solve_by_elimination
+from .._formula._contact_newton import eliminate, invert_matrix
 from .._misc._errors import InputError
 from .._misc._types import choose_by_precision, in_full_precision
 from .._motion._model import Model, translate_model
@@ -322,15 +322,15 @@ PASSES = 3
 
 
 def _least(
-    directly: Callable[[Array, Array], Array], K: Float[Array, "m m"], b: Float[Array, " m"]
+    factor: Callable[[Array], Callable[[Array], Array]], K: Float[Array, "m m"], b: Float[Array, " m"]
 ) -> Float[Array, " m"]:
     if not b.size:
         return b
     unit, mean = jnp.eye(b.size, dtype=b.dtype), jnp.trace(K) / b.size
-    A = K + choose_by_precision(b.dtype, *PULL) * jnp.where(mean > 0, mean, 1) * unit
-    p = directly(A, b)
+    solve = factor(K + choose_by_precision(b.dtype, *PULL) * jnp.where(mean > 0, mean, 1) * unit)
+    p = solve(b)
     for _ in range(PASSES - 1):
-        p = p + directly(A, b - dot(K, p))
+        p = p + solve(b - dot(K, p))
     return p
 
 
@@ -346,8 +346,13 @@ class ContactContext(NamedTuple):
     solve: Callable[[Array, Array], Array]
 
 
-_written_out = functools.partial(_least, solve_by_elimination)
-_on_arrays = functools.partial(_least, lambda A, b: dot(invert_matrix(A), b))
+def _invert(A: Array) -> Callable[[Array], Array]:
+    inverse = invert_matrix(A)
+    return lambda b: dot(inverse, b)
+
+
+_written_out = jax.jit(functools.partial(_least, eliminate))  # so that it is traced once
+_on_arrays = functools.partial(_least, _invert)
 
 
 def evaluate_array_part(

@@ -106,18 +106,27 @@ def invert_matrix(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
     return dot(chosen, both[:, m:])
 
 
-def solve_by_elimination(A: Float[Array, "m m"], b: Float[Array, " m"]) -> Float[Array, " m"]:
-    """A^-1 b by elimination, written out, with pivots as they come: e keeps them from zero, or is made to."""
-    both, above = jnp.concatenate([A, b[:, None]], axis=1), []
-    for _ in range(b.size):
-        pivot = both[0, 0]
-        row = both[0, 1:] / jnp.where(pivot == 0, 1, pivot)
-        above.append(row)
-        both = both[1:, 1:] - both[1:, :1] * row[None]
-    x = jnp.zeros(0, b.dtype)
-    for row in above[::-1]:
-        x = jnp.concatenate([(row[-1] - jnp.sum(row[:-1] * x))[None], x])
-    return x
+def eliminate(A: Float[Array, "m m"]) -> Callable[[Float[Array, " m"]], Float[Array, " m"]]:
+    """What gives A^-1 b for any b by A = L U, written out, with pivots as they come: e keeps them from zero, or is made
+    to."""
+    parts = []
+    while A.size:
+        pivot = jnp.where(A[0, 0] == 0, 1, A[0, 0])
+        row, column = A[0, 1:] / pivot, A[1:, 0]
+        parts.append((pivot, row, column))
+        A = A[1:, 1:] - column[:, None] * row[None]
+
+    def solve(b: Array) -> Array:
+        y = []
+        for pivot, _, column in parts:
+            y.append(b[0] / pivot)
+            b = b[1:] - column * y[-1]
+        x = jnp.zeros(0, b.dtype)
+        for (_, row, _), last in zip(parts[::-1], y[::-1], strict=True):
+            x = jnp.concatenate([(last - jnp.sum(row * x))[None], x])
+        return x
+
+    return solve
 
 
 # --- The problem as an equation, and Newton's method for it

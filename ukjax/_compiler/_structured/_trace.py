@@ -343,6 +343,13 @@ class Interpreter:
         self, function: Any, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
     ) -> list[Operand] | None:
         """The outputs of a function by a call of a sub-program; None where it is to be written out."""
+        callee = self.specialize(function, inputs, types, trace)
+        return callee and self.b.call(callee, [x for x in inputs if isinstance(x, Node)])
+
+    def specialize(
+        self, function: Any, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
+    ) -> Subprogram | None:
+        """The sub-program of a function for inputs of which some are known; None where it is to be written out."""
         # What is known is part of the sub-program, so that zeros vanish there as they do where it is written out.
         key = (
             function,
@@ -352,8 +359,7 @@ class Interpreter:
         )
         if key not in self.callees.known:
             self.callees.known[key] = self._subprogram(inputs, types, trace)
-        callee = self.callees.known[key]
-        return callee and self.b.call(callee, [x for x in inputs if isinstance(x, Node)])
+        return self.callees.known[key]
 
     def _subprogram(
         self, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
