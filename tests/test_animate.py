@@ -27,16 +27,49 @@ def test_writes_as_many_frames_as_the_time_asks_for(swing, tmp_path, suffix):
         assert "<input" in path.read_text()
 
 
-def test_bars_and_points_are_where_the_motion_is(swing):
-    film = swing.animate(fps=20)
-    figure = film._fig  # pyright: ignore[reportAttributeAccessIssue]
-    (axes,) = figure.axes
-    film._draw_frame(13)  # pyright: ignore[reportAttributeAccessIssue]
-    bar, path, mark = axes.lines
-    np.testing.assert_allclose(np.transpose(bar.get_data()), [[0, 0], swing.q[13]], atol=1e-12)
-    np.testing.assert_allclose(np.transpose(path.get_data()), swing.q[:14], atol=1e-12)
-    np.testing.assert_allclose(np.transpose(mark.get_data()), swing.q[13:14], atol=1e-12)
+def collections_of(film, frame):
+    """The middles (n, 2) of what is drawn at a frame, and the lines."""
+    film._draw_frame(frame)
+    (axes,) = film._fig.axes
     assert axes.get_aspect() == 1.0
+    middles = [np.mean(path.vertices[:-1], axis=0) for path in axes.collections[1].get_paths()]
+    return np.array(middles), axes.lines
+
+
+def test_bars_and_points_are_where_the_motion_is(swing):
+    """A pendulum of 1 m about the origin: all that is drawn lies along its rod, and its path is a circle."""
+    frame, width = 13, 0.03
+    middles, (path,) = collections_of(swing.animate(fps=20), frame)
+    along = np.asarray(swing.q[frame])
+    reach, off = middles @ along, middles @ np.array([-along[1], along[0]])
+    assert np.abs(off).max() < width
+    assert reach.min() > -width
+    assert abs(reach.max() - 1) < width
+    x, y = path.get_data()
+    np.testing.assert_allclose(np.hypot(x, y), 1.0, atol=2e-5)  # between the 21 saved times too
+    np.testing.assert_allclose([x[-1], y[-1]], swing.q[frame], atol=1e-12)
+
+
+def test_paths_reach_the_floor_between_saved_times():
+    """A ball falls from 1 m: saved every 0.2 s, it is never seen near the floor, but its path turns round there."""
+    g, radius = 9.81, 0.1
+    ball = um.disk("ball", (0.0, 1.0), mass=1.0, radius=radius)
+    floor = um.Contact(
+        um.HalfSpace("ground", (0.0, 0.0)), um.Sphere("ball", (0.0, 1.0), radius), restitution=0.8
+    )
+    system = um.assemble([ball], loads=[um.Gravity((0.0, -g))], contacts=[floor])
+    points = lambda t, q: {"centre": q[:2]}
+    problem = uk.Problem(system, system.q0, jnp.zeros(3), 0.0, 1.0, points=points)
+    run = uk.simulate(problem, ts=6)
+    _, lines = collections_of(run.animate(fps=10), 10)
+    assert abs(np.min(lines[-1].get_data()[1]) - radius) < 0.01  # a sixth of a millisecond at 4 m/s
+    assert np.min(run.q[:, 1]) > 2 * radius
+
+
+def test_notebooks_show_figures_and_films(swing):
+    """What IPython asks an object for: bytes of a picture, and a film with its buttons."""
+    assert swing.plot()._repr_png_().startswith(b"\x89PNG")
+    assert "<input" in swing.animate(fps=4)._repr_html_()
 
 
 def test_drawings_are_finite_lines():
@@ -75,7 +108,7 @@ def test_what_cannot_be_drawn_says_so(swing, tmp_path):
     with pytest.raises(uk.InputError, match="speed must lie between 0 and inf"):
         swing.animate(speed=0.0)
     bare = uk.System(jnp.eye(1), jnp.zeros(1))
-    with pytest.raises(uk.InputError, match="nothing to draw of System"):
+    with pytest.raises(uk.InputError, match="nothing to show of System"):
         uk.simulate(bare, jnp.zeros(1), jnp.ones(1), t1=0.1).animate()
     loaded = uk.Trajectory.load(swing.save(Path(tmp_path) / "swing.npz"))
     with pytest.raises(uk.InputError, match=r"give animate\(problem=\.\.\.\)"):

@@ -1,13 +1,16 @@
 """The command line: what it prints, what it writes, its exit status, and its one line for bad input."""
 
 import dataclasses
+import importlib.util
 import inspect
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import diffrax as dfx
@@ -22,6 +25,7 @@ from ukjax._cli import _commands as cli
 from ukjax._cli._options import solvers
 from ukjax.models import MODELS
 
+ROOT = Path(__file__).parent.parent
 SHORT = ["--t1", "0.2", "--times", "5", "--solver", "tsit5"]
 
 
@@ -433,3 +437,23 @@ def test_interrupt(tmp_path: Path) -> None:
     assert out == ""
     assert err.endswith("interrupted\n")
     assert "Traceback" not in err
+
+
+def test_doctor_says_what_is_there_and_what_is_missing():
+    facts = strict(CliRunner().invoke(cli.app, ["doctor", "--json"]).stdout)
+    assert facts["versions"]["jax"] == jax.__version__
+    assert facts["python"] == platform.python_version()
+    assert ("torch" in facts["missing_extras"]) == (importlib.util.find_spec("torch") is None)
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    assert set(cli._EXTRAS) == extras - {"all", "bench", "docs", "test", "dev"}
+
+
+def test_an_unknown_model_is_refused_before_jax_is_loaded():
+    code = (
+        "import sys; from ukjax._cli._commands import main\ntry: main()\nfinally: print('jax' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "simulate", "pendulm"], capture_output=True, text=True, check=False
+    )
+    assert "did you mean 'pendulum'" in done.stderr
+    assert done.stdout.strip() == "False"

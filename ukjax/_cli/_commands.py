@@ -1,4 +1,5 @@
-"""The command line: `ukjax list`, `simulate`, `check`, `load`, `tune`, `sweep`, `bench`, `cache`; also `python -m ukjax`.
+"""The command line: `ukjax list`, `simulate`, `check`, `load`, `tune`, `sweep`, `bench`, `doctor`, `cache`;
+also `python -m ukjax`.
 
 Exit status 0 for success, 1 for a run that ended early, 2 for bad input, with one line on stderr that says
 what was wrong. Being an application, it switches JAX to float64 and keeps compiled programs in a cache.
@@ -6,8 +7,7 @@ what was wrong. Being an application, it switches JAX to float64 and keeps compi
 
 import dataclasses
 import importlib.metadata
-import importlib.resources
-import json
+import importlib.util
 import os
 import sys
 import time
@@ -30,7 +30,27 @@ from ._sweep import sweep
 from ._terminal import OneLineErrors, interruptible, print_json, show, start_jax
 from ._tune import tune
 
-app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
+_EXAMPLES = """[bold]Try[/bold]
+
+  ukjax simulate scara --plot scara.png      the SCARA arm on a helix, as a figure
+
+  ukjax simulate parallelogram --view        a linkage, in the browser
+
+  ukjax load robot.xml                       what of a robot's file is used
+
+  ukjax simulate robot.urdf --t1 1 --view    a robot from its file
+
+  ukjax list                                 all models
+
+  ukjax doctor                               versions, devices, what is missing
+"""
+app = typer.Typer(
+    name="ukjax",
+    cls=OneLineErrors,
+    rich_markup_mode="rich",
+    epilog=_EXAMPLES,
+    pretty_exceptions_enable=False,
+)
 
 
 def main() -> None:
@@ -110,20 +130,20 @@ def _summary_table(problem: "uk.Problem", figures: dict[str, Any], rows: dict[st
 
 
 @app.command("list")
-def list_models(as_json: _options.Json = False) -> None:
+def list_models(
+    citations: Annotated[bool, typer.Option("--citations", help="Also say where each is from.")] = False,
+    as_json: _options.Json = False,
+) -> None:
     """List the models."""
-    # What was read off the models once: to build them all takes seconds. A test compares it with them.
-    entries = json.loads(
-        importlib.resources.files("ukjax._cli").joinpath("catalogue.json").read_text("utf-8")
-    )
+    entries = _options.catalogue()
     if as_json:
         return print_json({"models": entries})
-    table = Table(box=None, padding=(0, 2, 1, 0))
+    table = Table(box=None, padding=(0, 2, int(citations), 0))
     for column in ("model", "coordinates", "rows", "description"):
         table.add_column(column, no_wrap=column == "model")
     for entry in entries:
         *numbers, description, citation = (escape(str(x)) for x in entry.values())
-        table.add_row(*numbers, f"{description}\n[dim]{citation}[/dim]")
+        table.add_row(*numbers, f"{description}\n[dim]{citation}[/dim]" if citations else description)
     show(table)
 
 
@@ -216,6 +236,46 @@ def check(name: _options.Name, parameters: _options.Set = None, as_json: _option
     fields["consistent_state"] = None if state is None else dict(zip("qv", state, strict=True))
     counts = {"ok": report.ok, "degrees_of_freedom": report.degrees_of_freedom}
     print_json({"model": problem.name, **counts, **fields})
+
+
+_EXTRAS = {
+    "plot": "matplotlib", "data": "xarray", "progress": "tqdm", "sweep": "scipy", "gym": "gymnasium", "view": "viser",
+    "export": "flatbuffers", "torch": "torch", "sb3": "stable_baselines3", "cluster": "distributed", "ray": "ray",
+    "robots": "mujoco", "learn": "blackjax",
+}  # fmt: skip
+"""A library of each extra, by which it is known to be there."""
+
+
+@app.command()
+def doctor(as_json: _options.Json = False) -> None:
+    """Say which versions, devices and caches there are, and which extras are missing."""
+    start_jax()
+    import jax
+
+    names = ("ukjax", "jax", "jaxlib", "diffrax", "equinox", "optax", "numpy", "llvmlite")
+    folder = _cache.root()
+    facts: dict[str, Any] = {
+        "python": sys.version.split()[0],
+        "versions": {name: importlib.metadata.version(name) for name in names},
+        "devices": [f"{x.platform}: {x.device_kind}" for x in jax.devices()],
+        "cache": None if folder is None else str(folder),
+        "missing_extras": [x for x, library in _EXTRAS.items() if importlib.util.find_spec(library) is None],
+    }
+    if as_json:
+        return print_json(facts)
+    versions = [f"{name} {version}" for name, version in facts["versions"].items()]
+    missing = ", ".join(f"ukjax[{x}]" for x in facts["missing_extras"])
+    rows = {
+        "python": facts["python"],
+        "versions": "\n".join(versions),
+        "devices": "\n".join(facts["devices"]),
+        "cache": facts["cache"] or f"{_cache.VARIABLE}={os.environ[_cache.VARIABLE]}: nothing is kept",
+        "extras not installed": missing or "none",
+    }
+    table = Table(show_header=False)
+    for row in rows.items():
+        table.add_row(*map(escape, row))
+    show(table)
 
 
 @app.command()

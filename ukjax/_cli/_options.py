@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.resources
 import importlib.util
 import inspect
 import json
@@ -17,7 +18,7 @@ import typer
 import ukjax as uk
 
 from .._figures import _files
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, missing_extra, unknown_name
 from .._run._certificate import require_suffix
 from ._own_models import is_own, own_model
 from ._robot_files import is_robot, robot_model
@@ -52,10 +53,25 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the model; may be repeated."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """The models, as they were read off once: to build them all takes seconds. A test compares."""
+    return json.loads(importlib.resources.files("ukjax._cli").joinpath("catalogue.json").read_text("utf-8"))
+
+
+def _check_name(name: str) -> str:
+    """The name of a model, refused at once where there is none: before JAX is loaded."""
+    if not (is_own(name) or is_robot(name)):
+        choose("model", name, {x["model"]: x["model"] for x in catalogue()})
+    return name
+
+
 Name = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
+        callback=_check_name,
         help="A model, as in `ukjax list`, or your own: a function, as mymodel.py:hoop or package.module:hoop, or a "
         "robot's file, as robot.xml or robot.urdf.",
     ),
@@ -97,8 +113,6 @@ def choose(kind: str, name: str, known: dict[str, _T]) -> _T:
     for k, x in known.items():
         if _key(name) in (_key(k), _key(x if isinstance(x, str) else getattr(x, "__name__", k))):
             return x
-    from .._misc._arguments import unknown_name
-
     raise unknown_name(kind, name.lower(), list(known))
 
 

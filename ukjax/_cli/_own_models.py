@@ -16,7 +16,7 @@ from typing import Any, final
 
 import ukjax as uk
 
-from .._misc._errors import InputError
+from .._misc._errors import InputError, unknown_name
 
 _files: set[str] = set()
 """Where users' models came from: an exception raised there is one of theirs, not one of ukjax."""
@@ -85,8 +85,6 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _no_function(place: str, name: str, module: ModuleType) -> InputError:
-    from .._misc._arguments import unknown_name
-
     own = [x.__name__ for x in vars(module).values() if getattr(x, "__module__", None) == module.__name__]
     return unknown_name(f"function of {place}", name, own)
 

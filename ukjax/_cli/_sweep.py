@@ -152,7 +152,7 @@ def _show(summary: dict[str, Any], out: str | None) -> None:
     results = ", ".join(f"{n} {name}" for name, n in summary["results"].items())
     table = Table(title=f"{summary['model']}: {results}", caption=f"{summary['wall_time']:.1f} s")
     for column in ("output", "least", "at", "median", "largest", "at"):
-        table.add_column(column, no_wrap=column != "at")
+        table.add_column(column)
     for name, x in summary["outputs"].items():
         at = ["\n".join(f"{k} {v:.4g}" for k, v in x[key].items()) for key in ("at_min", "at_max")]
         if x["min"] == x["max"]:

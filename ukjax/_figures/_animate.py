@@ -1,49 +1,107 @@
-"""Moving pictures of a trajectory: the bodies of a mechanism as lines, its named points with their paths."""
+"""Moving pictures of a run as files: the scene that the viewer shows, drawn by Matplotlib from a place far away.
 
+What is behind is drawn first: triangles are sorted by how far away their middles are.
+"""
+
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._compiler import evaluate_at_states
-from .._misc._arguments import require_between, require_instance
 from .._misc._errors import InputError, missing_extra
 from .._misc._files import as_path, replacing
-from .._system._problem import Problem
-from ._moving import compute_drawing, interpolate_frames
+from ._meshes import mesh_of
+from ._moving import FORCES, Curve, SceneNode
 from ._plot import STYLE
+from ._scene import FROM, Scene, first_name
 
 if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
 
 _WRITERS = {".gif": "pillow", ".mp4": "ffmpeg", ".html": "html"}
-_SLENDEREST = {2: 0.25, 3: 0.5}  # by dimension, the narrowest side of what is shown, of the longest
-_COLOURS = ("#33527a", "#c2683c", "#4d8a6a", "#8a5a8f", "#b1953c", "#5b8fa8", "#a34a53", "#6b6f77")
+_SLENDEREST = 0.3  # the shorter side of what is shown, of the longer one
+_INCHES, _DPI = 6.0, 72  # its longer side, and dots of an inch
+_GIF_COLOURS = 64
+_LIGHT = np.array([0.35, 0.75, 0.55])  # where it comes from: right, above, towards the viewer
+_SHADE = 0.62  # of a side that gets no light, of the brightness of one that faces it
+_LINE = "#8c919b"
 
 
-def _limits(arrays: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The box that holds everything, with a margin, never flat, and in space not so slender that labels overlap."""
-    every = np.concatenate([x.reshape(-1, x.shape[-1]) for x in arrays])
-    low, high = every.min(axis=0), every.max(axis=0)
+def check_path(path: str | Path | None) -> Path | None:
+    """A path that a film can be written to.
+
+    **Raises:** `InputError` for another suffix.
+    """
+    path = None if path is None else as_path("path", path)
+    if path is not None and path.suffix not in _WRITERS:
+        raise InputError(f"cannot draw '{path}': the name must end in {', '.join(_WRITERS)}.")
+    return path
+
+
+class _Solid(NamedTuple):
+    """Triangles that move together: corners (f, 3, 3) in the axes of their part, and colours (f, 4)."""
+
+    part: SceneNode
+    corners: np.ndarray
+    colours: np.ndarray
+
+
+def _solids(scene: Scene) -> Iterator[_Solid]:
+    colours = scene.colours()
+    for part in (x for parts in scene.parts.values() for x in parts if isinstance(x, SceneNode)):
+        veiled = any(x.name.startswith(FORCES) for parts in scene.parts.values() for x in parts)
+        for visual in part.visuals:
+            vertices, faces = mesh_of(visual)
+            given = colours[first_name(part)] if visual.colour is None else visual.colour
+            opacity = 0.55 if veiled and not part.name.startswith(FORCES) else 1.0
+            colour = np.array([*given, opacity] if len(given) == 3 else given)
+            yield _Solid(part, vertices[faces], np.tile(colour, (len(faces), 1)))
+
+
+def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The corners (f, 3, 3) of triangles as seen: to the right, above, towards the viewer; and colours in the light."""
+    from scipy.spatial.transform import Rotation
+
+    part = solid.part
+    corners = solid.corners * (1.0 if part.scale is None else part.scale[frame])
+    turn = Rotation.from_quat(np.roll(part.wxyz[frame], -1)).as_matrix()
+    seen = (corners @ turn.T + part.position[frame]) @ axes.T
+    normal = np.cross(seen[:, 1] - seen[:, 0], seen[:, 2] - seen[:, 0])
+    length = np.linalg.norm(normal, axis=1, keepdims=True)
+    facing = normal / np.where(length > 0, length, 1) * np.where(normal[:, 2:] < 0, -1, 1)
+    bright = _SHADE + (1 - _SHADE) * np.clip(facing @ (_LIGHT / np.linalg.norm(_LIGHT)), 0, 1)
+    colours = solid.colours.copy()
+    colours[:, :3] *= bright[:, None]
+    return seen, colours
+
+
+def _outline(scene: Scene, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest and the highest place (2,) of all that ever moves, as seen, with a margin and never slender."""
+    corners = (
+        np.stack(np.meshgrid(*zip(scene.low, scene.high, strict=True)), axis=-1).reshape(8, 3) @ axes[:2].T
+    )
+    low, high = corners.min(axis=0), corners.max(axis=0)
     middle, longest = (low + high) / 2, max((high - low).max(), 1e-3)
-    span = np.maximum(high - low, _SLENDEREST[low.size] * longest)
-    return middle - 0.56 * span, middle + 0.56 * span
+    span = np.maximum(high - low, _SLENDEREST * longest) + 0.08 * longest
+    return middle - span / 2, middle + span / 2
 
 
-def _axes(figure: Any, arrays: list[np.ndarray]) -> Any:
-    """Axes of two or three dimensions with equal scales, in which everything stays in sight."""
-    low, high = _limits(arrays)
-    spatial = low.size == 3
-    axes = figure.add_subplot(projection="3d" if spatial else None)
-    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel="x [m]", ylabel="y [m]")
-    if spatial:
-        axes.set(zlim=(low[2], high[2]), zlabel="z [m]")
-        axes.locator_params(nbins=4)
-        axes.zaxis.labelpad = 8
-        axes.set_box_aspect(high - low)
-    else:
-        axes.set_aspect("equal")
-    return axes
+def _ground(scene: Scene, axes: np.ndarray) -> list[np.ndarray]:
+    """The lines (2, 2) of a grid below all that moves, as seen; none in the plane."""
+    if scene.planar:
+        return []
+    cell, up = scene.cell(), scene.up
+    across = np.linalg.svd(up[None])[2][1:]
+    corners = np.stack(np.meshgrid(*zip(scene.low, scene.high, strict=True)), axis=-1).reshape(8, 3)
+    height = (corners @ up).min() * up
+    ends = [(np.floor(x.min() / cell) - 1, np.ceil(x.max() / cell) + 1) for x in (corners @ across.T).T]
+    found = []
+    for i, j in ((0, 1), (1, 0)):
+        for k in np.arange(ends[i][0], ends[i][1] + 1):
+            line = [height + cell * (k * across[i] + end * across[j]) for end in ends[j]]
+            found.append(np.array(line) @ axes[:2].T)
+    return found
 
 
 def _write(animation: "FuncAnimation", path: Path, fps: int) -> None:
@@ -57,84 +115,96 @@ def _write(animation: "FuncAnimation", path: Path, fps: int) -> None:
         raise InputError(
             f"cannot write {path.suffix}: {writer} is not installed; a name ending in .gif needs nothing more."
         )
-    animation.save(path, writer=writer, fps=fps, dpi=110)
+    animation.save(path, writer=writer, fps=fps, dpi=_DPI)
+    if path.suffix == ".gif":
+        _share_colours(path, fps)
 
 
-def animate(
-    problem: Problem | None, t: Any, q: Any, path: str | Path | None, *, speed: float, fps: int
-) -> "FuncAnimation":
-    """Draws the motion t (k,), q (k, n_q) of a problem; arguments are those of `Trajectory.animate`.
+def _share_colours(path: Path, fps: int) -> None:
+    """Has all frames of a GIF take the same few colours, of which plain shapes need no more: a third of the bytes."""
+    from PIL import Image, ImageSequence
 
-    **Returns:** the matplotlib animation.
+    with Image.open(path) as film:
+        frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(film)]
+    palette = frames[len(frames) // 2].quantize(_GIF_COLOURS)
+    first, *others = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    first.save(
+        path, "GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0, optimize=True
+    )
 
-    **Raises:** `InputError` where there is nothing to draw, or for a file that cannot be written;
-    `MissingExtraError` without matplotlib.
+
+def animate(scene: Scene, title: str, path: Path | None, fps: int) -> "FuncAnimation":
+    """Draws a scene.
+
+    **Arguments:**
+
+    - `title`: the film's, before the time.
+    - `path`: of `check_path`, or None for a film that is not written.
+
+    **Returns:** the matplotlib animation, which shows itself in notebooks.
+
+    **Raises:** `InputError` for a file that cannot be written; `MissingExtraError` without matplotlib.
     """
-    if problem is None:
-        raise InputError("this trajectory does not know its problem: give animate(problem=...).")
-    t, q = np.asarray(t), np.asarray(q)
     try:
         from matplotlib import rc_context
-        from matplotlib.animation import FuncAnimation
-        from matplotlib.figure import Figure
+
+        from ._shown import Film, Picture
     except ImportError as error:
         raise missing_extra("animate()", "plot") from error
-    path = None if path is None else as_path("path", path)
-    if path is not None and path.suffix not in _WRITERS:
-        raise InputError(f"cannot draw '{path}': the name must end in {', '.join(_WRITERS)}.")
-    require_instance("problem", problem, Problem, "uk.models.pendulum()")
-    for name, x in (("speed", speed), ("fps", fps)):
-        require_between(name, x, 0, np.inf)
-    lines, points = evaluate_at_states(compute_drawing, problem, t, q)
-    if not lines and not points:
-        raise InputError(
-            f"there is nothing to draw of {problem.name}: its system has no drawing and its Problem no points."
-        )
-    frames = np.linspace(t[0], t[-1], max(2, round((t[-1] - t[0]) / speed * fps) + 1))
-    lines, points = (
-        {k: interpolate_frames(frames, t, x) for k, x in each.items()} for each in (lines, points)
-    )
+    axes = np.stack(scene.axes((0.0, 1.0, 0.0) if scene.planar else FROM))
+    low, high = _outline(scene, axes)
     with rc_context(STYLE):
-        figure = Figure(figsize=(6.0, 5.0), layout="constrained")
-        axes = _axes(figure, [*lines.values(), *points.values()])
-        draw = _artists(axes, lines, points, frames, problem.name)
-        animation = FuncAnimation(figure, draw, frames=frames.size, interval=1000 / fps)
+        size = _INCHES * (high - low) / (high - low).max()
+        figure = Picture(figsize=(max(size[0], 3.0) + 0.8, size[1] + 0.9), layout="constrained")
+        drawn: Any = figure.add_subplot(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+        drawn.set(xlabel="x [m]", ylabel="y [m]") if scene.planar else drawn.set_axis_off()
+        draw = _artists(drawn, scene, axes, title)
+        film = Film(figure, draw, frames=scene.times.size, interval=1000 / fps)
         draw(0)
         figure.canvas.draw()
         figure.set_layout_engine("none")  # laid out once: it would cost most of the time of every frame
         if path is not None:
             with replacing(path) as partial:
-                _write(animation, partial, fps)
-    return animation
+                _write(film, partial, fps)
+    return film
 
 
-def _artists(axes: Any, lines: dict, points: dict, frames: np.ndarray, name: str) -> Any:
+def _curves(scene: Scene) -> Iterator[Curve]:
+    return (x for parts in scene.parts.values() for x in parts if isinstance(x, Curve))
+
+
+def _is_path(curve: Curve) -> bool:
+    return first_name(curve) == "paths"
+
+
+def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str) -> Any:
     """A function that moves everything to a frame."""
-    bars = [
-        axes.plot(
-            *x[0].T,
-            "-o" if len(x[0]) < 8 else "-",
-            lw=3.5,
-            ms=5,
-            color=_COLOURS[i % len(_COLOURS)],
-            solid_capstyle="round",
-        )[0]
-        for i, x in enumerate(lines.values())
-    ]
-    paths = [axes.plot(*x[:1].T, lw=1.0, alpha=0.6, color="#888888")[0] for x in points.values()]
-    marks = [axes.plot(*x[:1].T, "o", ms=4, color="#222222")[0] for x in points.values()]
-    planar = not hasattr(axes, "get_zlim")
+    from matplotlib.collections import LineCollection, PolyCollection
 
-    def place(artist: Any, xyz: np.ndarray) -> None:
-        artist.set_data(*xyz.T) if planar else artist.set_data_3d(*xyz.T)
+    drawn.add_collection(LineCollection(_ground(scene, axes), colors="#dee1e6", linewidths=0.8, zorder=0))
+    solids = list(_solids(scene))
+    triangles: Any = PolyCollection([], zorder=2, linewidths=0.3)
+    drawn.add_collection(triangles)
+    colours, curves, lines = scene.colours(), list(_curves(scene)), []
+    for curve in curves:
+        thin: dict[str, Any] = {"lw": 1.0, "color": _LINE, "zorder": 1}
+        thick: dict[str, Any] = {"lw": 2.5, "color": colours[first_name(curve)], "zorder": 3}
+        lines += drawn.plot([], [], **thin if _is_path(curve) else thick)
 
     def draw(frame: int) -> list[Any]:
-        for bar, x in zip(bars, lines.values(), strict=True):
-            place(bar, x[frame])
-        for path, mark, x in zip(paths, marks, points.values(), strict=True):
-            place(path, x[: frame + 1])
-            place(mark, x[frame : frame + 1])
-        axes.set_title(f"{name}, t = {frames[frame]:.2f} s", loc="left")
-        return [*bars, *paths, *marks]
+        placed = [_place(x, frame, axes) for x in solids]
+        if placed:
+            seen, colour = (np.concatenate(x) for x in zip(*placed, strict=True))
+            order = np.argsort(seen[:, :, 2].mean(axis=1), kind="stable")
+            triangles.set_verts(seen[order][:, :, :2])
+            triangles.set_facecolor(colour[order])
+            triangles.set_edgecolor(colour[order])
+        for line, curve in zip(lines, curves, strict=True):
+            points = curve.points[min(frame, len(curve.points) - 1)]
+            if _is_path(curve):  # what has been passed: it has points at all frames, and more between them
+                points = points[: 1 + frame * (len(points) - 1) // max(scene.times.size - 1, 1)]
+            line.set_data(*(points @ axes[:2].T).T)
+        drawn.set_title(f"{title}, t = {scene.times[frame]:.2f} s", loc="left")
+        return [triangles, *lines]
 
     return draw

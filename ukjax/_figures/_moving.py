@@ -12,12 +12,14 @@ from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time
 from .._system._problem import Problem
 from .._system._system import innermost
-from ..mechanisms import SpringDamper, Visual
+from ..mechanisms import GROUND, HalfSpace, SpringDamper, Visual
 from ..mechanisms._default_visuals import facing, looks
+from ._meshes import revolve
 
 _WIDTH = 0.008  # of lines, of the size of what is shown: some five pixels of a window
 _BARS = 7  # lines of at most so many points are bars with balls where they meet, as of a linkage; others are curves
 _FLAT = 1e-9  # the least stretch: viewers divide by it
+_OF_PATH = 600  # points of a path
 _TURNS = 8  # of the coil of a spring
 _MARK, _STEEL, _FORCE = (
     (0.16, 0.17, 0.20),
@@ -185,13 +187,8 @@ def _coil(name: str, radius: float, colour: Any) -> Visual:
 def _arrow(name: str, radius: float) -> Visual:
     """An arrow of length one about its z axis."""
     r = radius * np.array([0.0, 0.4, 0.4, 1.0, 0.0])
-    z = np.array([-0.5, -0.5, 0.25, 0.25, 0.5])
-    angle = np.linspace(0.0, 2 * np.pi, 16, endpoint=False)
-    rings = np.stack([np.outer(r, np.cos(angle)), np.outer(r, np.sin(angle)), np.outer(z, angle * 0 + 1)], -1)
-    i = np.arange(4 * 16).reshape(4, 16)
-    j = np.roll(i, -1, axis=1)
-    faces = np.stack([np.stack([i, j, j + 16], -1), np.stack([i, j + 16, i + 16], -1)]).reshape(-1, 3)
-    return Visual(name, "mesh", colour=_FORCE, vertices=rings.reshape(-1, 3), faces=faces)
+    vertices, faces = revolve(r, np.array([-0.5, -0.5, 0.25, 0.25, 0.5]), 16)
+    return Visual(name, "mesh", colour=_FORCE, vertices=vertices, faces=faces)
 
 
 def arrows(run: Shown, times: np.ndarray, scale: float, size: float, front: float) -> list[SceneNode | Curve]:
@@ -201,7 +198,12 @@ def arrows(run: Shown, times: np.ndarray, scale: float, size: float, front: floa
         point, force = (interpolate_frames(times, run.t, _embed_in_space(x)) for x in at_point)
         point = point + np.array([0.0, 0.0, front])
         arrow = _arrow(name, 1.5 * _WIDTH * size)
-        found.append(_stretch_between(f"{FORCES}{name}", arrow, point, point + scale * force))
+        node = _stretch_between(f"{FORCES}{name}", arrow, point, point + scale * force)
+        assert node.scale is not None
+        node.scale[:, :2] = np.clip(
+            node.scale[:, 2:] / (5 * _WIDTH * size), _FLAT, 1
+        )  # short ones are thin too
+        found.append(node)
     return found
 
 
@@ -218,6 +220,18 @@ def corners(part: SceneNode | Curve) -> np.ndarray:
     scale = np.ones((1, 3)) if part.scale is None else part.scale
     turns = Rotation.from_quat(np.roll(part.wxyz, -1, axis=1)).as_matrix()
     return (np.concatenate(own) * scale[:, None]) @ turns.swapaxes(1, 2) + part.position[:, None]
+
+
+def _floor(plane: HalfSpace, every: np.ndarray, size: float) -> Visual:
+    """The line of a half-space of the plane, along all that moves beside it."""
+    x, y = np.asarray(plane.normal, float)
+    along, point = np.array([y, -x, 0.0]), np.append(np.asarray(plane.point, float), 0.0)
+    ends = (every @ along).min() - 0.1 * size, (every @ along).max() + 0.1 * size
+    low = point - 0.5 * _WIDTH * size * np.array([x, y, 0.0])
+    middle = low + (0.5 * sum(ends) - low @ along) * along
+    sizes = (ends[1] - ends[0], _WIDTH * size, _WIDTH * size)
+    turn = np.stack([along, [x, y, 0.0], np.cross(along, [x, y, 0.0])], axis=1)
+    return Visual(GROUND, "box", sizes, middle, turn)
 
 
 def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
@@ -250,5 +264,16 @@ def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
     found += [
         SceneNode(k, (Visual(k, "sphere", 1.7 * width, colour=_MARK),), x, still) for k, x in marks.items()
     ]
-    found += [Curve(f"paths/{k}", place(x)[None], 0.25 * width) for k, x in run.paths.items()]
+    if flat and mechanism:
+        found += [
+            SceneNode(f"{GROUND}/half-space", (_floor(x, every, size),), np.zeros((times.size, 3)), still)
+            for x in (x for c in mechanism.contacts for x in getattr(c, "shapes", ()))
+            if isinstance(x, HalfSpace) and x.body == GROUND
+        ]
+    # A path has points between frames too: those of a circle would be the corners of a polygon.
+    along = np.linspace(times[0], times[-1], 1 + (times.size - 1) * max(1, _OF_PATH // times.size))
+    found += [
+        Curve(f"paths/{k}", interpolate_frames(along, run.t, _embed_in_space(x))[None], 0.25 * width)
+        for k, x in run.paths.items()
+    ]
     return Moving(found, size, mechanism.dimension == 2 if mechanism else flat)

@@ -3,61 +3,29 @@
 import contextlib
 import html
 import io
-import itertools
 from typing import Any
 
 import numpy as np
 
 from .._misc._errors import missing_extra
-from ..mechanisms import GROUND, Visual
+from ..mechanisms import Visual
 from ..mechanisms._default_visuals import facing
+from ._meshes import capsule, tube
 from ._moving import FORCES, Curve, SceneNode
-from ._scene import Scene
+from ._scene import FROM, Scene, first_name
 
-_COLOURS = ("#33527a", "#c2683c", "#4d8a6a", "#8a5a8f", "#b1953c", "#5b8fa8", "#a34a53", "#6b6f77")
 _VEIL = 0.5  # opacity of bodies where arrows are shown, which begin within them
-_GREY = "#9a9da5"
 _FIELD = 0.6  # of view, from top to bottom [rad]: that of a lens of 60 mm, which distorts little
 _ASPECT = 1.3  # width by height of a window in which all must be in sight
 _MARGIN = 1.15
+_FROM = {True: (0.06, 1.0, 0.06), False: FROM}  # of the plane a little from aside, so that it looks solid
 _MOST_TUBES = 8  # points of a line that is drawn as tubes, with light and shadow; one of more is drawn flat
-_NICE = (1.0, 2.0, 5.0, 10.0)  # steps of a grid
-# Where the camera stands, as seen from the middle: to the right, towards the viewer, above.
-_FROM = {True: (0.06, 1.0, 0.06), False: (0.45, 1.0, 0.42)}
-
-
-def _rgb(colour: str) -> tuple[float, float, float]:
-    return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))  # pyright: ignore[reportReturnType]
 
 
 def _wxyz(rotation: np.ndarray) -> np.ndarray:
     from scipy.spatial.transform import Rotation
 
     return np.roll(Rotation.from_matrix(rotation).as_quat(), 1)
-
-
-def _capsule(radius: float, length: float) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices and faces of a capsule about the z axis, its centre at the origin."""
-    around, along = 20, 12  # corners of a ring, and rings: its outline looks round
-    angle = np.linspace(0.0, 2 * np.pi, around, endpoint=False)
-    polar = np.linspace(-np.pi / 2, np.pi / 2, along)
-    r, z = radius * np.cos(polar), radius * np.sin(polar) + np.where(polar < 0, -0.5, 0.5) * length
-    rings = np.stack([np.outer(r, np.cos(angle)), np.outer(r, np.sin(angle)), np.outer(z, angle * 0 + 1)], -1)
-    i = np.arange((along - 1) * around).reshape(along - 1, around)
-    j = np.roll(i, -1, axis=1)
-    faces = np.stack([np.stack([i, j, j + around], -1), np.stack([i, j + around, i + around], -1)])
-    return rings.reshape(-1, 3), faces.reshape(-1, 3)
-
-
-def _tube(points: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices and faces of capsules between points (p, 3)."""
-    vertices, faces = [], []
-    for a, b in itertools.pairwise(points):
-        if (length := float(np.linalg.norm(b - a))) > 0:
-            v, f = _capsule(radius, length)
-            faces.append(f + sum(map(len, vertices)))
-            vertices.append(v @ facing(b - a).T + (a + b) / 2)
-    return np.concatenate(vertices), np.concatenate(faces)
 
 
 def _segments(points: np.ndarray) -> np.ndarray:
@@ -81,7 +49,7 @@ def _add(scene: Any, name: str, visual: Visual, colour: tuple[Any, ...]) -> Any:
         return scene.add_line_segments(name, segments, tuple(rgb), thickness=thickness, **place)
     if visual.kind == "mesh":
         return scene.add_mesh_simple(name, visual.vertices, visual.faces, flat_shading=True, **look)
-    mesh = _capsule(*size) if visual.kind == "capsule" else _tube(visual.vertices, float(size[0]))
+    mesh = capsule(*size) if visual.kind == "capsule" else tube(visual.vertices, float(size[0]))
     return scene.add_mesh_simple(name, *mesh, **look)
 
 
@@ -109,16 +77,12 @@ def _move(handle: Any, part: SceneNode | Curve, frame: int) -> None:
 
 def _camera(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     """Where a camera stands and what it looks at, so that all that ever moves is in sight."""
-    x, y = scene.aside()
-    away = np.array(_FROM[scene.planar]) @ np.stack([x, y, scene.up])
-    away /= np.linalg.norm(away)
-    right = np.cross(scene.up, away)
-    right /= np.linalg.norm(right)
+    right, above, away = scene.axes(_FROM[scene.planar])
     middle = (scene.low + scene.high) / 2
     corners = np.stack(np.meshgrid(*zip(scene.low, scene.high, strict=True)), axis=-1).reshape(8, 3) - middle
     half = np.tan(_FIELD / 2)
     wide = np.abs(corners @ right) / (_ASPECT * half)
-    tall = np.abs(corners @ np.cross(away, right)) / half
+    tall = np.abs(corners @ above) / half
     distance = _MARGIN * float(np.max(np.maximum(wide, tall) + corners @ away))
     return middle + max(distance, 1e-6) * away, middle
 
@@ -126,8 +90,7 @@ def _camera(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
 def _grid(viser_scene: Any, scene: Scene) -> None:
     """A ground below all that moves; of the plane a sheet behind it."""
     span = float(np.linalg.norm(scene.high - scene.low)) or 1.0
-    step = 10.0 ** np.floor(np.log10(span / 8))
-    cell = float(step * min(_NICE, key=lambda x: abs(np.log(x * step * 8 / span))))
+    cell = scene.cell()
     normal = np.array([0.0, 0.0, 1.0]) if scene.planar else scene.up
     heights = [corner @ normal for corner in (scene.low, scene.high)]
     viser_scene.add_grid(
@@ -179,15 +142,13 @@ def _draw_scene(server: Any, scene: Scene) -> list[tuple[Any, SceneNode | Curve]
     camera.position, camera.look_at = _camera(scene)
     far = float(np.linalg.norm(camera.position - camera.look_at))
     camera.up, camera.fov, camera.near, camera.far = scene.up, _FIELD, far / 100, far * 100
-    grey, moved = _rgb(_GREY), []
-    colours = {GROUND: grey, "paths": grey}
+    colours, moved = scene.colours(), []
     for run, parts in scene.parts.items():
         forces = any(part.name.startswith(FORCES) for part in parts)
         for part in parts:
-            of = part.name.partition("/")[0]
-            colour = colours.setdefault(of, _rgb(_COLOURS[(len(colours) - 2) % len(_COLOURS)]))
+            colour = (*colours[first_name(part)], _VEIL if forces else None)
             name = f"/{run.replace('/', '|')}/{part.name}"
-            moved.append((_add_part(server.scene, name, part, (*colour, _VEIL if forces else None)), part))
+            moved.append((_add_part(server.scene, name, part, colour), part))
     for i, (words, place) in enumerate(scene.captions):
         server.scene.add_label(f"/captions/{i + 1}", words, position=place, anchor="top-center")
     return moved

@@ -197,12 +197,13 @@ def plot(table: RunTable, path: str | Path | None = None) -> "Figure":
     """
     try:
         from matplotlib import rc_context
-        from matplotlib.figure import Figure
+
+        from ._shown import Picture
     except ImportError as error:
         raise missing_extra("plot()", "plot") from error
     panels = _panels(table)
     with rc_context(STYLE):
-        figure = Figure(figsize=(11.0, 1.2 + 2.6 * ((len(panels) + 1) // 2)), layout="constrained")
+        figure = Picture(figsize=(11.0, 1.2 + 2.6 * ((len(panels) + 1) // 2)), layout="constrained")
         for panel, axes in zip(panels, _grid(figure, len(panels)), strict=True):
             panel(axes, table)
         figure.suptitle(str(table.attributes["model"]))

@@ -1,5 +1,6 @@
 """The whole of a picture in space: runs side by side, their frames and captions, what is up. No viewer is involved."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -7,12 +8,18 @@ import numpy as np
 
 from .._misc._arguments import require_between
 from .._system._system import innermost
-from ..mechanisms import Gravity
+from ..mechanisms import GROUND, Gravity
 from ._moving import Curve, SceneNode, Shown, arrows, build_moving_parts, corners
 
 _ARROW = (
     0.25  # the arrow of the usual force, of the size of a run; those of impacts may reach beyond the window
 )
+_NICE = (1.0, 2.0, 5.0, 10.0)  # steps of a grid
+FROM = (0.45, 1.0, 0.42)
+"""Where the viewer stands, as seen from the middle: to the right, in front, above."""
+# Those of Okabe and Ito, which colour-blind people tell apart, without yellow, which is hard to see on white.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#6b6f77")
+_GREY = "#9a9da5"
 _GAP = 0.3  # between runs side by side, of the width of one
 
 
@@ -37,12 +44,38 @@ class Scene(NamedTuple):
     planar: bool
     seconds: float
 
-    def aside(self) -> tuple[np.ndarray, np.ndarray]:
-        """Across the direction up: the one that is to the right, and the one towards the viewer."""
+    def axes(self, place: tuple[float, float, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What is to the right, above and towards a viewer (3,) who stands at a place (right, in front, above)."""
         right = np.array([1.0, 0.0, 0.0]) if abs(self.up[0]) < 0.9 else np.array([0.0, 1.0, 0.0])
-        towards = np.cross(right, self.up)
-        towards /= np.linalg.norm(towards)
-        return np.cross(self.up, towards), towards
+        front = np.cross(right, self.up)
+        front /= np.linalg.norm(front)
+        away = np.array(place) @ np.stack([np.cross(self.up, front), front, self.up])
+        away /= np.linalg.norm(away)
+        right = np.cross(self.up, away)
+        right /= np.linalg.norm(right)
+        return right, np.cross(away, right), away
+
+    def cell(self) -> float:
+        """The width of a cell of the grid on the ground [m]."""
+        span = float(np.linalg.norm(self.high - self.low)) or 1.0
+        step = 10.0 ** np.floor(np.log10(span / 8))
+        return float(step * min(_NICE, key=lambda x: abs(np.log(x * step * 8 / span))))
+
+    def colours(self) -> dict[str, tuple[float, float, float]]:
+        """Of bodies and lines, by the first name of their parts."""
+        found = {GROUND: _rgb(_GREY), "paths": _rgb(_GREY)}
+        for part in itertools.chain(*self.parts.values()):
+            found.setdefault(first_name(part), _rgb(COLOURS[(len(found) - 2) % len(COLOURS)]))
+        return found
+
+
+def first_name(part: SceneNode | Curve) -> str:
+    """The name of the body or line that a part belongs to."""
+    return part.name.partition("/")[0]
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))  # pyright: ignore[reportReturnType]
 
 
 def _up(system: Any, planar: bool) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Checks of what a user hands in: each raises `InputError` with one line that names the argument."""
 
 import contextlib
-import difflib
 import inspect
 import numbers
 import os
@@ -39,10 +38,6 @@ def require_own_process() -> None:
 
 # --- Names a user gives, and what the parameters of a user's function are by their names
 
-_MOST_LISTED, _ALIKE = (
-    50,
-    12,
-)  # names in a message: a robot has hundreds, and the one that is meant is near the given one
 _KINDS = {kind.__name__: kind for kind in (float, int, bool, str)}
 
 
@@ -59,25 +54,6 @@ def kind_of(parameter: inspect.Parameter) -> type | None:
         return _KINDS[annotation]
     default = type(parameter.default)
     return default if default in (float, bool, str) else None
-
-
-def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
-    """The error for a name that is not known, with the closest one that is, and all there are; of many those most alike.
-
-    **Arguments:**
-
-    - `kind`: what is named, such as `"model"`.
-    - `name`: what was given.
-    - `known`: the names there are.
-    """
-    known = list(known)
-    close = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else "."
-    if len(known) <= _MOST_LISTED:
-        return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}.")
-    alike = difflib.get_close_matches(str(name), known, n=_ALIKE, cutoff=0)
-    rest = len(known) - len(alike)
-    return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(alike)} and {rest} more.")
 
 
 # --- What to write in place of Python and NumPy where JAX traces a value, as it does all that a user's function is

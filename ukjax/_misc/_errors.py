@@ -1,5 +1,7 @@
 """The errors ukjax raises. Each carries one sentence: what was wrong and what would be right."""
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -78,3 +80,26 @@ def format_value(value: Any) -> str:
     """A value as a message shows it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+# Names in a message: a robot has hundreds, and the one that is meant is near the given one.
+_MOST_LISTED, _ALIKE = 50, 12
+
+
+def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
+    """The error for a name that is not known, with the closest one that is, and all there are; of many those most alike.
+
+    **Arguments:**
+
+    - `kind`: what is named, such as `"model"`.
+    - `name`: what was given.
+    - `known`: the names there are.
+    """
+    known = list(known)
+    close = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else "."
+    if len(known) <= _MOST_LISTED:
+        return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}.")
+    alike = difflib.get_close_matches(str(name), known, n=_ALIKE, cutoff=0)
+    rest = len(known) - len(alike)
+    return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(alike)} and {rest} more.")

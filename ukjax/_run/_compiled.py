@@ -8,8 +8,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
-from .._misc._arguments import real_values, require_finite, require_function, unknown_name
-from .._misc._errors import InputError
+from .._misc._arguments import real_values, require_finite, require_function
+from .._misc._errors import InputError, unknown_name
 from .._misc._types import Numbers
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem

@@ -302,11 +302,14 @@ class Report(eqx.Module):
         """n - rank."""
         return self.n - self.rank
 
+    def __repr__(self) -> str:
+        return str(self)  # what a notebook shows
+
     def __str__(self) -> str:
         m = len(self.rows)
         lines = [
             f"{self.n} velocities, {m} constraint rows of rank {self.rank}: "
-            f"{self.degrees_of_freedom} degrees of freedom."
+            f"{self.degrees_of_freedom} degree{'' if self.degrees_of_freedom == 1 else 's'} of freedom."
         ]
         if self.rank:
             smallest = self.singular_values[self.rank - 1] / self.singular_values[0]

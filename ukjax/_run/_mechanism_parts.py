@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._formula._servo import Servoed, compute_servo_run
-from .._misc._arguments import unknown_name
-from .._misc._errors import InputError
+from .._misc._errors import InputError, unknown_name
 from .._system._labels import title_of
 from ..mechanisms import Contact, Effort, Reaction, contact_frames
 from ..mechanisms._current_values import MechanismSystem

@@ -174,10 +174,14 @@ def ranks(t: Array, rank: Array) -> tuple[Array, Array]:
 
 def points(trajectory: "Trajectory") -> dict[str, Array]:
     """As `Trajectory.points`."""
-    problem = get_problem(trajectory)
+    return points_at(get_problem(trajectory), trajectory.t, trajectory.q)
+
+
+def points_at(problem: Problem, t: Any, q: Any) -> dict[str, Array]:
+    """The named points of a problem at times (k,) and coordinates (k, n_q)."""
     if problem.points is None:
         raise InputError(f"{problem.name} defines no named points: give uk.Problem(..., points=...).")
-    return _evaluate_along(problem.points, trajectory.t, trajectory.q)
+    return _evaluate_along(problem.points, t, q)
 
 
 def energies(trajectory: "Trajectory") -> dict[str, Array]:

@@ -28,7 +28,6 @@ from ._results import (
     is_good,
     last_of,
     require_one,
-    trim_to_end,
 )
 
 if TYPE_CHECKING:
@@ -339,21 +338,23 @@ class Trajectory(eqx.Module):
         path: str | Path | None = None,
         *,
         problem: Problem | None = None,
+        parts: str | Sequence[str] = (),
         speed: float = 1.0,
         fps: int = 25,
     ) -> "FuncAnimation":
-        """A moving picture of the system's `drawing` and the problem's points; between saved times by interpolation.
+        """A moving picture as a file, of what `view` shows: bodies with their shapes, or the system's `drawing`; and the
+        problem's points with their paths. In a notebook it shows itself.
 
         **Arguments:**
 
         - `path`: where to write it (.gif, .html, or .mp4, which needs ffmpeg); by default it is only returned.
         - `problem`: what was simulated; by default known, as `with_problem` says.
+        - `parts`: `"reactions"` and `"contacts"`, the forces at joints and contacts as arrows.
         - `speed`, `fps`: seconds of motion in a second of film, and frames per second.
 
         **Returns:** the matplotlib animation. **Raises:** `InputError` where there is nothing to draw, or for a file
         that cannot be written; `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
-        from .._figures import _animate
+        from . import _view
 
-        run = trim_to_end(self)
-        return _animate.animate(problem or run.problem, run.t, run.q, path, speed=speed, fps=fps)
+        return _view.animate(self, path, problem=problem, parts=parts, speed=speed, fps=fps)

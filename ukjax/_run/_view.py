@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._figures._moving import Shown
+from .._compiler import evaluate_at_states
+from .._figures._animate import animate as animate_scene
+from .._figures._animate import check_path
+from .._figures._between import refine
+from .._figures._moving import Shown, interpolate_frames
 from .._figures._page import page
 from .._figures._scene import scene_of
 from .._figures._serve import View, write_page
-from .._misc._arguments import all_of, whole_number
+from .._misc._arguments import all_of, require_instance, whole_number
 from .._misc._errors import InputError
+from .._system._problem import Problem
 from . import _mechanism_parts, _parts
 from ._results import trim_to_end
 
 if TYPE_CHECKING:
+    from matplotlib.animation import FuncAnimation
+
     from ._trajectory import Trajectory
 
 _SHOWN = ("points", "reactions", "contacts")  # of the parts of a run
@@ -34,7 +41,7 @@ def view(
 
     Bodies of a mechanism have their shapes (see `ukjax.mechanisms.Visual`), other systems the lines of their `drawing`
     and the points of their problem. The page has a slider for the time, a choice of speed, and a list of all that is
-    shown, where each thing can be hidden. Between saved times places and orientations are interpolated.
+    shown, where each thing can be hidden. Between saved times the motion is interpolated by its velocities.
 
     **Arguments:**
 
@@ -64,13 +71,33 @@ def save(trajectory: "Trajectory", path: str | Path, parts: Any) -> Path:
     return write_page(text_of(trajectory, parts=parts, speed=1.0, fps=30.0), path)
 
 
-def text_of(runs: Any, *, parts: Any, speed: float, fps: float) -> str:
-    """The page that shows runs."""
+def animate(
+    run: "Trajectory", path: str | Path | None, *, problem: Problem | None, parts: Any, speed: float, fps: int
+) -> "FuncAnimation":
+    """As `Trajectory.animate`."""
+    file = check_path(path)
+    if problem is not None:
+        require_instance("problem", problem, Problem, "uk.models.pendulum()")
+        run = run.with_problem(problem)
+    if run.problem is None:
+        raise InputError("this trajectory does not know its problem: give animate(problem=...).")
+    name = run.name if problem is None else problem.name
+    shown = _prepare_run(name, run, _choose_shown(parts), trails=True)
+    return animate_scene(scene_of([shown], speed=speed, fps=fps), name, file, fps)
+
+
+def _choose_shown(parts: Any) -> tuple[str, ...]:
     parts = _mechanism_parts.choose_parts(parts)
     if unknown := [name for name in parts if name not in _SHOWN]:
         raise InputError(
             f"parts that can be shown are 'points', 'reactions' and 'contacts', not '{unknown[0]}'."
         )
+    return parts
+
+
+def text_of(runs: Any, *, parts: Any, speed: float, fps: float) -> str:
+    """The page that shows runs."""
+    parts = _choose_shown(parts)
     found = [_prepare_run(name, run, parts) for name, run in _name_runs(runs).items()]
     return page(scene_of(found, speed=speed, fps=fps), ", ".join(x.name for x in found))
 
@@ -92,8 +119,11 @@ def _name_runs(runs: Any) -> "dict[str, Trajectory]":
     return dict(zip(map(str, names), found, strict=True))
 
 
-def _prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...]) -> Shown:
-    """What of a run is shown, up to its end."""
+_LEAST = 600  # times at which a motion is known, so that its paths look smooth
+
+
+def _prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails: bool = False) -> Shown:
+    """What of a run is shown, up to its end; with `trails` the paths of points too, of a problem that has such."""
     problem = _parts.get_problem(run)
     if run.t.ndim != 1:
         raise InputError(
@@ -101,15 +131,25 @@ def _prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...]) -> Shown:
         )
     run = trim_to_end(run)
     forces = _mechanism_parts.reactions(run) if "reactions" in parts else {}
-    paths = _parts.points(run) if "points" in parts else {}
     arrows = {k: (x.point, x.force) for k, x in forces.items()}
     arrows |= _mechanism_parts.contacts(run) if "contacts" in parts else {}
-    at_joints = {k: (np.asarray(x), np.asarray(force)) for k, (x, force) in arrows.items()}
+    t, q, v, a = (np.asarray(x) for x in (run.t, run.q, run.v, run.a))
+    rate = np.asarray(evaluate_at_states(_kinematics, problem.system, t, q, v))
+    history = run.contacts
+    events = np.zeros(0) if history is None else np.asarray(history.event_time)
+    times, places = refine(t, q, rate, a if a.shape == q.shape else 0 * q, events, _LEAST)
+    at_times = lambda x: interpolate_frames(times, t, np.asarray(x))
+    named = "points" in parts or (trails and problem.points is not None)
+    paths = _parts.points_at(problem, times, places) if named else {}
     return Shown(
         name,
         problem,
-        np.asarray(run.t),
-        np.asarray(run.q),
-        at_joints,
+        times,
+        places,
+        {k: (at_times(x), at_times(force)) for k, (x, force) in arrows.items()},
         {k: np.asarray(x) for k, x in paths.items() if x.shape[1:] in ((2,), (3,))},
     )
+
+
+def _kinematics(system: Any, t: Any, q: Any, v: Any) -> Any:
+    return system.kinematics(t, q, v)

@@ -11,8 +11,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array
 
-from .._misc._arguments import number_array, unknown_name
-from .._misc._errors import InputError
+from .._misc._arguments import number_array
+from .._misc._errors import InputError, unknown_name
 from .._misc._traced import fingerprint, trace_program
 from .._run import _options
 from .._run._contact_common import BY_STEPS

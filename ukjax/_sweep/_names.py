@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import call_user_function, kind_of, unknown_name
-from .._misc._errors import InputError, format_value
+from .._misc._arguments import call_user_function, kind_of
+from .._misc._errors import InputError, format_value, unknown_name
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, Baumgarte
 from .._system._system import AbstractForwardingSystem, AbstractSystem, names_of

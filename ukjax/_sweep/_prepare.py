@@ -17,10 +17,9 @@ from .._misc._arguments import (
     real_array,
     require_instance,
     require_solver,
-    unknown_name,
     whole_number,
 )
-from .._misc._errors import InputError, format_value
+from .._misc._errors import InputError, format_value, unknown_name
 from .._run import _options
 from .._system._problem import Problem, resolve_state
 from .._system._rows import constraint_rows

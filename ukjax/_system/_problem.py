@@ -13,7 +13,7 @@ from .._misc._arguments import real_array, real_values, require_finite
 from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError, format_value
 from .._misc._modules import reduce_module
-from .._misc._types import Coordinates, Numbers, Time, Velocities, is_transforming
+from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced, is_transforming
 from ._labels import title_of
 from ._system import AbstractSystem, require_sizes
 
@@ -53,6 +53,12 @@ class Problem(eqx.Module):
             if not isinstance(x := getattr(self, end), float) and real_values(end, x).ndim:
                 raise InputError(f"{end} has shape {jnp.shape(x)}; it must be a scalar.")
         self.name = self.name or title_of(self.system)
+
+    def __repr__(self) -> str:
+        """One line: what it is, how large, and its span."""
+        is_known = not is_traced(self.t0, self.t1) and not (jnp.ndim(self.t0) or jnp.ndim(self.t1))
+        span = f", {float(self.t0):g} to {float(self.t1):g} s" if is_known else ""
+        return f"Problem '{self.name}': {jnp.size(self.q0)} coordinates, {jnp.size(self.v0)} velocities{span}"
 
     def __reduce__(self):
         return reduce_module(self)

@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import unknown_name
 from .._misc._closures import hoist_tracers
-from .._misc._errors import InputError
+from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities, in_full_precision
 from .._system._problem import Problem
 from .._system._system import AbstractSystem

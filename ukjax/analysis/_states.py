@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .._misc._arguments import call_user_function, real_array, unknown_name
-from .._misc._errors import InputError
+from .._misc._arguments import call_user_function, real_array
+from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem, innermost

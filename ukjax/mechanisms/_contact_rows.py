@@ -8,8 +8,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import real_array, unknown_name
-from .._misc._errors import InputError, format_value
+from .._misc._arguments import real_array
+from .._misc._errors import InputError, format_value, unknown_name
 from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
 from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint

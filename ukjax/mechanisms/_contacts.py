@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import fails, require_instance, unknown_name
-from .._misc._errors import InputError
+from .._misc._arguments import fails, require_instance
+from .._misc._errors import InputError, unknown_name
 from .._misc._types import is_traced
 from .._system._constraint import ImpactLaw, impact_law
 from ._abstract_joint import AbstractJoint

@@ -5,8 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import require_instance, unknown_name
-from .._misc._errors import InputError
+from .._misc._arguments import require_instance
+from .._misc._errors import InputError, unknown_name
 from .._misc._lie import unit_quaternion
 from .._misc._types import Coordinates, Time
 from ._absolute import AbsoluteSystem

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import all_of, fails, unknown_name
-from .._misc._errors import InputError
+from .._misc._arguments import all_of, fails
+from .._misc._errors import InputError, unknown_name
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, AbstractBody, PointMass, check_name

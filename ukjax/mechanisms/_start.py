@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import equations_at, evaluate_at_state
-from .._misc._arguments import real_array, unknown_name
-from .._misc._errors import InputError
+from .._misc._arguments import real_array
+from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, in_full_precision, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, solve_on_host
 from .._system._problem import Problem, resolve_state

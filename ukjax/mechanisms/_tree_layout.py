@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Array, Float
 
-from .._misc._arguments import unknown_name
-from .._misc._errors import InputError
+from .._misc._errors import InputError, unknown_name
 from .._misc._types import as_jax, module_for
 from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody, check_nonnegative

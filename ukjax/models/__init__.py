@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .._misc._arguments import unknown_name
-from .._misc._errors import InputError
+from .._misc._errors import InputError, unknown_name
 from .._system._problem import Problem
 from ._andrews import andrews as andrews
 from ._arm_6r import arm_6r as arm_6r

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._misc._arguments import real_array, unknown_name
-from .._misc._errors import InputError, format_value
+from .._misc._arguments import real_array
+from .._misc._errors import InputError, format_value, unknown_name
 
 _USUAL = (0.02, 1.0)  # MuJoCo's solref where a file gives none
 

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._misc._arguments import unknown_name
-from .._misc._errors import InputError
+from .._misc._errors import InputError, unknown_name
 from .._system._labels import unique_names
 from ..mechanisms import GROUND, AbstractShape, Capsule, Contact, Cuboid, HalfSpace, Sphere
 from ..mechanisms._contact_pairs import PAIRS

@@ -5,8 +5,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from .._misc._arguments import flag, one_of, unknown_name
-from .._misc._errors import InputError
+from .._misc._arguments import flag, one_of
+from .._misc._errors import InputError, unknown_name
 from .._misc._types import as_jax
 from .._motion._project import Projection, project_known, tolerance_of
 from .._system._problem import Problem

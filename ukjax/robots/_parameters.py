@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._arguments import fails, real_array, unknown_name
-from .._misc._errors import InputError
+from .._misc._arguments import fails, real_array
+from .._misc._errors import InputError, unknown_name
 from .._misc._types import Numbers
 from .._system._constraint import DryFriction
 from ..mechanisms import (

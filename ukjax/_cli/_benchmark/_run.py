@@ -21,9 +21,9 @@ from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import Array
 
 from ..._compiler._machine_code import optimize_now
-from ..._misc._arguments import all_of, require_between, unknown_name, whole_number
+from ..._misc._arguments import all_of, require_between, whole_number
 from ..._misc._cache import nothing_kept
-from ..._misc._errors import InputError
+from ..._misc._errors import InputError, unknown_name
 from ..._run._simulate import simulate
 from ..._run._trajectory import Trajectory
 from ..._system._problem import Problem
