@@ -12,7 +12,7 @@ def estimates(page: Path) -> dict[tuple[str, str, str], float]:
 
     **Arguments:**
 
-    - `page`: docs/gpu.md.
+    - `page`: docs/measurements.md.
     """
     rows = [[x.strip() for x in line.strip("| \n").split("|")] for line in page.read_text().splitlines()]
     heads = [row for row in rows if row[0] == "model"]

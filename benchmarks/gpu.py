@@ -5,7 +5,7 @@ python benchmarks/gpu.py [parallelogram ...] [--sizes 1e3 1e5 1e7] [--output gpu
 One command for a machine with a GPU. It runs the tests marked `gpu`; compares a batch of each model with the CPU; times
 batches from 1e3 to 1e7 runs in float64 and float32, at fixed and at adaptive steps, beside MJX where
 that is installed (`pip install mujoco-mjx`); and holds them to the estimates of `gpu_static.py`, by the table in
-docs/gpu.md. Runs differ in their velocities. Times are those of later calls, the results left on the device.
+docs/measurements.md. Runs differ in their velocities. Times are those of later calls, the results left on the device.
 
 Without a GPU it says so. `--device cpu` tries the script itself: with few runs it takes a minute.
 """
@@ -34,7 +34,7 @@ import ukjax as uk
 ROOT = Path(__file__).parents[1]
 SIZES = "1e3", "1e4", "1e5", "1e6", "1e7"
 PRECISIONS = {"float64": True, "float32": False}
-ESTIMATED = "H100"  # the card of the table in docs/gpu.md
+ESTIMATED = "H100"  # the card of the table in docs/measurements.md
 COMPARED = 256  # runs, of which those with as many steps are compared
 TOLERANCES = {"float64": 1e-6, "float32": 1e-1}
 """Of the largest difference to the CPU, in units of the largest number of a state: rounding grows with the motion."""
@@ -168,7 +168,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     device = device_of(given.device)
     estimated = ESTIMATED in device.device_kind
-    report = Report(estimates(ROOT / "docs" / "gpu.md") if estimated else {})
+    report = Report(estimates(ROOT / "docs" / "measurements.md") if estimated else {})
     report.note(machine())
     if not estimated:
         report.note(f"The estimates are those of an {ESTIMATED}: none for this device.")

@@ -1,11 +1,17 @@
-"""The moving pictures of README and docs, drawn from runs.
+"""The pictures of README and docs, drawn from runs.
 
-    python experiments/pictures.py [parallelogram cassie gripper drift]
+    python experiments/pictures.py [parallelogram cassie gripper drift mechanisms ...]
 
-They go to `docs/pictures`, each below 400 kB. The robots' files are in `experiments/robots`.
+They go to `docs/pictures`, each below 400 kB. The robots' files are in `experiments/robots`. Pictures of a page of docs
+show what its own code computes.
 """
 
+import contextlib
+import io
+import os
+import re
 import sys
+import tempfile
 from pathlib import Path
 
 import diffrax as dfx
@@ -27,17 +33,18 @@ LIMIT = 400_000  # bytes of a film
 
 def place(name: str) -> Path:
     """Where a film goes."""
-    PICTURES.mkdir(exist_ok=True)
     return PICTURES / f"{name}.gif"
 
 
 def parallelogram() -> None:
     """Three cranks pass their flat position, where the rows depend on each other; arrows are the forces in the joints."""
     up = np.array([0.5, 0.75**0.5])
-    cranks = [um.rod(f"crank {k + 1}", (k, 0.0), up + [k, 0.0], mass=1.0) for k in range(3)]
-    coupler = um.rod("coupler", up, up + [2.0, 0.0], mass=1.0)
+    cranks = [um.rod(f"crank {k + 1}", (k, 0.0), up + np.array([k, 0.0]), mass=1.0) for k in range(3)]
+    coupler = um.rod("coupler", up, up + np.array([2.0, 0.0]), mass=1.0)
     pins = [um.Revolute(f"pin {k + 1}", "ground", f"crank {k + 1}", (float(k), 0.0)) for k in range(3)]
-    pins += [um.Revolute(f"joint {k + 1}", f"crank {k + 1}", "coupler", up + [k, 0.0]) for k in range(3)]
+    pins += [
+        um.Revolute(f"joint {k + 1}", f"crank {k + 1}", "coupler", up + np.array([k, 0.0])) for k in range(3)
+    ]
     system = um.assemble([*cranks, coupler], pins, [um.Gravity()])
     problem = um.problem(system, rates={"pin 1": -1.0}, t1=2.6)
     run = uk.simulate(problem, ts=261)
@@ -87,12 +94,12 @@ def drift() -> None:
     axes.legend(loc="lower left")
     axes.grid(alpha=0.25)
 
-    def draw(frame: int) -> list:
+    def draw_frame(frame: int) -> list:
         for line, t, error in lines:
             line.set_data(t[: 5 * frame + 1], error[: 5 * frame + 1])
         return [x[0] for x in lines]
 
-    FuncAnimation(figure, draw, frames=41).save(place("drift"), writer="pillow", fps=12, dpi=62)
+    FuncAnimation(figure, draw_frame, frames=41).save(place("drift"), writer="pillow", fps=12, dpi=62)
 
 
 def named(problem: uk.Problem, name: str) -> uk.Problem:
@@ -100,16 +107,90 @@ def named(problem: uk.Problem, name: str) -> uk.Problem:
     return uk.Problem(problem.system, problem.q0, problem.v0, problem.t0, problem.t1, name=name)
 
 
-FILMS = {x.__name__: x for x in (parallelogram, cassie, gripper, drift)}
+# --- Pictures of pages
+
+
+def run_page(name: str, blocks: int = 1) -> dict:
+    """What the first Python blocks of a page of the docs compute, by name."""
+    text = (PICTURES.parent / f"{name}.md").read_text()
+    names: dict = {"__name__": name}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[:blocks]:
+            exec(block, names)
+    return names
+
+
+def draw(name: str, x: str, y: str, *, log: bool = False, **lines: tuple) -> None:
+    """A plot of named lines, each (x values, y values, style)."""
+    figure, axes = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
+    for label, line in lines.items():
+        axes.plot(*line, ms=4, label=label.replace("_", " "))
+    axes.set(xlabel=x, ylabel=y, yscale="log" if log else "linear")
+    axes.grid(alpha=0.3)
+    if len(lines) > 1:
+        axes.legend()
+    figure.savefig(PICTURES / f"{name}.png", dpi=110)
+
+
+def gradients() -> None:
+    """Gradient descent on the length of a pendulum."""
+    miss = jax.jit(jax.vmap(jax.value_and_grad(run_page("gradients")["miss"])))
+    lengths, path = jnp.linspace(0.6, 1.8, 121), [1.0]
+    for _ in range(8):
+        path.append(path[-1] - 0.3 * float(miss(jnp.array([path[-1]]))[1][0]))
+    steps = jnp.array(path)
+    draw(
+        "gradients", "length [m]", "squared distance [m²]",
+        every_length=(lengths, miss(lengths)[0]), gradient_descent=(steps, miss(steps)[0], "o-"),
+    )  # fmt: skip
+
+
+def sweeps() -> None:
+    """The period of a pendulum over its angle, for two lengths."""
+    runs = run_page("sweeps")["runs"]
+    lines = {f"length_{x:g}_m": (runs.angle, runs.period.sel(length=x), "o-") for x in (0.5, 1.0)}
+    draw("sweeps", "initial angle [rad]", "period [s]", **lines)
+
+
+def tuning() -> None:
+    """What `result.plot` draws."""
+    run_page("tuning")["result"].plot(PICTURES / "tuning.png")
+
+
+def learning() -> None:
+    """Data and fit, and the losses of a training."""
+    names = run_page("learning", 3)
+    t = 0.02 * np.arange(1, 51)
+    fit, guess = (names["positions"](jnp.asarray(x))[:, 0] for x in (names["fit"].value, 1.0))
+    data = (t, names["data"][:, 0], ".")
+    draw("learning-fit", "time [s]", "x [m]", data=data, fit=(t, fit), first_guess=(t, guess, "--"))
+    losses = names["losses"]
+    draw("learning-loss", "iteration", "mean squared error [m²]", log=True, loss=(range(len(losses)), losses))
+
+
+RUNS = {"mechanisms": "run", "contact": "run", "viewer": "run", "tutorial": "turning"}
+"""Pages whose first block has a run, and its name: their picture is its film."""
+DRAWN = (parallelogram, cassie, gripper, drift, gradients, sweeps, tuning, learning)
 
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
-    for name in sys.argv[1:] or FILMS:
-        FILMS[name]()
-        size = place(name).stat().st_size
-        print(f"{place(name).name}: {size / 1000:.0f} kB{'' if size < LIMIT else ', too large'}")
+    PICTURES.mkdir(exist_ok=True)
+    functions = {x.__name__: x for x in DRAWN}
+    for name in sys.argv[1:] or (*functions, *RUNS):
+        if name in RUNS:
+            run_page(name)[RUNS[name]].animate(place(name), fps=15)
+        else:
+            functions[name]()
+    for path in sorted(PICTURES.iterdir()):
+        size = path.stat().st_size
+        print(f"{path.name}: {size / 1000:.0f} kB{'' if size < LIMIT else ', too large'}")
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("MPLBACKEND", "agg")
     main()

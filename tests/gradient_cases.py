@@ -1,6 +1,6 @@
 """The grid of derivatives of whole runs: which options are tested with which, and how a case is measured.
 
-`CASES` has every pair of options that go together. gradient_table.py writes what comes of them into docs/gradients.md.
+`CASES` has every pair of options that go together. gradient_table.py writes what comes of them into docs/measurements.md.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The table of docs/gradients.md. `python tests/gradient_table.py` measures every case and writes it."""
+"""The table of docs/measurements.md. `python tests/gradient_table.py` measures every case and writes it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from gradient_cases import ADJOINTS, AXES, CASES, STEPS, Case, Errors, measure
 
-PAGE = Path(__file__).parent.parent / "docs" / "gradients.md"
+PAGE = Path(__file__).parent.parent / "docs" / "measurements.md"
 COLUMNS = (*ADJOINTS, *STEPS)
 START, STOP = "<!-- table: tests/gradient_table.py -->", "<!-- end of table -->"
 

@@ -1,6 +1,7 @@
 """What README and docs show must run: Python blocks as they stand, command lines up to the simulation itself."""
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -35,6 +36,9 @@ OWN_MODEL = blocks(ROOT / "docs" / "cli.md", "python")[0]
 
 # Pages whose blocks train, tune, differentiate or are many: up to half a minute of compilation each.
 SLOW = (
+    "README.md",
+    "impacts.md",
+    "recipes.md",
     "analysis.md",
     "cluster.md",
     "coming-from.md",
@@ -72,15 +76,31 @@ COMMANDS = [
 # In a process of their own, since tests switch JAX to stricter rules than users have, and with fewer searches for unused
 # objects, as the tests have. What a page switches on is off again for the next.
 RUN = """
-import gc, os, runpy, sys
+import contextlib, gc, io, json, os, sys
 gc.set_threshold(100_000, 50, 50)
 import jax
 for folder in sys.argv[1:]:
     print(folder, file=sys.stderr)
     os.chdir(folder)
     jax.config.update("jax_enable_x64", False)
-    runpy.run_path("blocks.py", run_name="__main__")
+    names, printed = {"__name__": "__main__"}, []
+    for block in json.load(open("blocks.json")):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile(block, "blocks.py", "exec"), names)
+        printed.append(out.getvalue())
+    json.dump(printed, open("printed.json", "w"))
 """
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?")
+ROUNDING = 1e-9  # numbers below differ from machine to machine
+
+
+def says_the_same(shown: str, printed: str) -> bool:
+    """Whether a text is what was printed, numbers to a thousandth."""
+    texts = [re.sub(r"[\s\[\]]+", "", NUMBER.sub("#", x)) for x in (shown, printed)]
+    pairs = zip(*([float(x) for x in NUMBER.findall(text)] for text in (shown, printed)), strict=False)
+    return texts[0] == texts[1] and all(abs(a - b) <= 1e-3 * max(abs(a), abs(b)) + ROUNDING for a, b in pairs)
+
+
 TOGETHER = tuple(page for page in WITH_PYTHON if page.name not in SLOW)
 APART = [page for page in WITH_PYTHON if page.name in SLOW]
 
@@ -96,7 +116,8 @@ def test_python_blocks_run(pages: tuple[Path, ...], tmp_path: Path) -> None:
     folders = [tmp_path / page.stem for page in pages]
     for page, folder in zip(pages, folders, strict=True):
         folder.mkdir()
-        (folder / "blocks.py").write_text("\n".join(blocks(page, "python")))
+        (folder / "blocks.json").write_text(json.dumps(blocks(page, "python")))
+        (folder / "experiments").symlink_to(ROOT / "experiments")
         for robot in ROBOTS.glob("*.xml"):
             shutil.copy(robot, folder)
     # What trains or tunes runs longer than it compiles.
@@ -105,6 +126,16 @@ def test_python_blocks_run(pages: tuple[Path, ...], tmp_path: Path) -> None:
         [sys.executable, "-c", RUN, *folders], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    for page, folder in zip(pages, folders, strict=True):
+        pairs = zip(shown_output(page), json.loads((folder / "printed.json").read_text()), strict=True)
+        wrong = [(shown, printed) for shown, printed in pairs if shown and not says_the_same(shown, printed)]
+        assert not wrong, f"{page.name} shows and prints: {wrong[0]}"
+
+
+def shown_output(page: Path) -> list[str]:
+    """What a page shows under each of its blocks, empty where it shows nothing."""
+    text = page.read_text()
+    return re.findall(r"^```python\n.*?^```\n(?:\n```text\n(.*?)^```)?", text, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -159,9 +190,9 @@ def test_links_of_the_readme_lead_somewhere() -> None:
 BEGINNING = 16  # of a text, which no line of code parts; files without it are not parsed
 
 
-def test_errors_of_the_faq_are_those_of_the_code() -> None:
+def test_errors_of_troubleshooting_are_those_of_the_code() -> None:
     """What it quotes is somewhere in a string of the package, between what is filled in."""
-    quoted = re.findall(r'\*\*"([^"]+)"\*\*', (ROOT / "docs" / "faq.md").read_text())
+    quoted = re.findall(r'\*\*"([^"]+)"\*\*', (ROOT / "docs" / "troubleshooting.md").read_text())
     parts = [part for text in quoted for part in (x.strip(" ';") for x in text.split("...")) if part]
     files = [path.read_text() for path in (ROOT / "ukjax").rglob("*.py")]
     texts = [

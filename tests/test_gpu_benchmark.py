@@ -25,7 +25,7 @@ def test_without_a_gpu_it_says_so(script: Any) -> None:
 
 
 def test_estimates_are_those_of_the_page(script: Any) -> None:
-    page = script.ROOT / "docs" / "gpu.md"
+    page = script.ROOT / "docs" / "measurements.md"
     found = script.estimates(page)
     assert {x[0] for x in found} == set(script.MODELS)
     assert {x[1:] for x in found} == {(p, s) for p in script.PRECISIONS for s in script.WAYS}
