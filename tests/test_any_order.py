@@ -138,7 +138,7 @@ def test_jerk_point_is_its_closed_form(helix):
     assert np.all(np.asarray(run.rank) == 2)
     report = str(uk.check(problem))
     assert "path[0] asks nothing of the acceleration" in report
-    assert "1 degrees of freedom" in report
+    assert "1 degree of freedom" in report
 
 
 def test_jerk_point_in_one_coordinate(helix):

@@ -45,7 +45,7 @@ def test_parallelogram():
     text = str(report)
     for words in (
         "12 constraint rows of rank 11",
-        "1 degrees of freedom",
+        "1 degree of freedom",
         "Redundant: ",
         "positive definite",
     ):

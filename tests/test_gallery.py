@@ -42,6 +42,17 @@ def test_a_page_has_the_whole_notebook(path: Path, tmp_path: Path) -> None:
     assert page.count("```") % 2 == 0
 
 
+def test_pages_and_index_show_what_is_kept() -> None:
+    """Each example has its film and figure in the repository, the page begins with the film, and the index has it too."""
+    index = pages.with_thumbnails((FOLDER / "index.md").read_text())
+    for path in pages.EXAMPLES:
+        for name in pages.PICTURES:
+            assert 0 < (pages.KEPT / path.stem / name).stat().st_size < 500_000
+        text = pages.page(path.stem, path.read_text())
+        assert text.splitlines()[2] == f"![{pages.title(path.read_text())}](kept/{path.stem}/motion.gif)"
+        assert f"| ![](kept/{path.stem}/motion.gif) | [" in index
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", pages.EXAMPLES, ids=lambda x: x.stem)
 def test_an_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

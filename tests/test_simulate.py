@@ -265,6 +265,19 @@ def test_order_of_convergence_at_fixed_steps(solver, order, dt0):
     assert abs(rate - order) < 0.35
 
 
+def test_an_implicit_solver_takes_fixed_steps():
+    """Its root finder would take tolerances from an adaptive controller. Halving the step divides the error by 8."""
+    system = uk.System(jnp.eye(1), lambda t, q, v: -q)
+
+    def error(dt0):
+        options = {"solver": dfx.Kvaerno3(), "stepsize_controller": dfx.ConstantStepSize()}
+        return abs(
+            float(uk.simulate(system, [1.0], [0.0], t1=3.0, dt0=dt0, **options).q_end[0]) - np.cos(3.0)
+        )
+
+    assert abs(np.log2(error(0.1) / error(0.05)) - 3) < 0.3
+
+
 def test_evaluations_are_counted():
     run = uk.simulate(uk.models.pendulum(), t1=0.1, dt0=0.01, ts=2, solver=dfx.Euler())
     assert run.stats["num_evaluations"] == run.stats["num_steps"] == 10

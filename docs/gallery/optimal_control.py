@@ -1,5 +1,5 @@
 # %% [markdown]
-# # The push that just gets there
+# # Optimal control: the push that just gets there
 #
 # A mass on a rod hangs at rest. A horizontal force, given at eight times and linear between them, is to bring it to
 # the side and leave it there at rest, with little effort. Gradients come through the run itself.

@@ -1,10 +1,10 @@
 """Makes pages of the gallery's examples while the site is built, and pictures for them before.
 
 The examples are notebooks in jupytext's percent format. `mkdocs build` turns their cells into pages and runs nothing, so
-it takes no longer; it shows the pictures that are there. To run all examples and keep what they draw and print (some
-minutes):
+it takes no longer; it shows the pictures in `kept/`. To run examples anew, all or some by their names, and keep what they
+draw and print (all: some minutes):
 
-    python docs/gallery/pages.py
+    python docs/gallery/pages.py [bicycle ...]
 """
 
 import os
@@ -17,6 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 KEPT = HERE / "kept"
+PICTURES = ("motion.gif", "figure.png")
 EXAMPLES = sorted(path for path in HERE.glob("*.py") if path != Path(__file__))
 
 
@@ -38,16 +39,38 @@ def title(source: str) -> str:
 
 
 def page(name: str, source: str, kept: Path = KEPT) -> str:
-    """The notebook as Markdown, with the pictures and the output that there are."""
-    parts = [text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in cells(source)]
+    """The notebook as Markdown, its film under the title, and at the end what it draws and prints."""
+    (_, first), *others = cells(source)
+    head, _, rest = first.partition("\n")
+    shown = {x: f"![{title(source)}](kept/{name}/{x})" for x in PICTURES if (kept / name / x).exists()}
+    film = shown.pop("motion.gif", "")
+    parts = [head, film, rest.strip()]
+    parts += [text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in others]
     printed = kept / name / "output.txt"
     if printed.exists():
         parts.append("It prints:\n\n```text\n" + printed.read_text().rstrip() + "\n```")
-    for picture in ("figure.png", "motion.gif"):
-        if (kept / name / picture).exists():
-            parts.append(f"![{title(source)}](kept/{name}/{picture})")
+    parts += shown.values()
     parts.append(f"Source: `docs/gallery/{name}.py`, a notebook for `jupytext --to ipynb`.")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def with_thumbnails(index: str, kept: Path = KEPT) -> str:
+    """The index with each list of examples as a table whose first column has their films."""
+
+    def table(found: re.Match) -> str:
+        rows = ["| | |", "|---|---|"]
+        for line in found[0].strip().splitlines():
+            name = re.search(r"\((\w+)\.md\)", line)[1]
+            film = f"![](kept/{name}/motion.gif)" if (kept / name / "motion.gif").exists() else ""
+            rows.append(f"| {film} | {line.removeprefix('- ')} |")
+        return "\n".join(rows) + "\n"
+
+    return re.sub(r"(?:^- \[.*\n)+", table, index, flags=re.MULTILINE)
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Called by MkDocs for each page: the gallery's index gets its pictures."""
+    return with_thumbnails(markdown) if page.file.src_uri == "gallery/index.md" else markdown
 
 
 def run(path: Path, folder: Path) -> str:
@@ -76,13 +99,13 @@ def on_files(files, config):
 
 
 def main() -> None:
-    for path in EXAMPLES:
+    for path in (x for x in EXAMPLES if x.stem in (sys.argv[1:] or [x.stem])):
         with tempfile.TemporaryDirectory() as folder:
             printed = run(path, Path(folder))
             kept = KEPT / path.stem
             kept.mkdir(parents=True, exist_ok=True)
             (kept / "output.txt").write_text(printed, encoding="utf-8")
-            for picture in ("figure.png", "motion.gif"):
+            for picture in PICTURES:
                 if (Path(folder) / picture).exists():
                     shutil.copy(Path(folder) / picture, kept)
         print(path.stem, flush=True)

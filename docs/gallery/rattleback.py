@@ -1,5 +1,5 @@
 # %% [markdown]
-# # A stone that turns back
+# # The rattleback, a stone that turns back
 #
 # Nonholonomic: an ellipsoid rolls without slipping, its axes of inertia turned a little against its own. Spun the
 # wrong way, it starts to rattle, stops, and turns back. Nothing is lost: the constraint force does no work.

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Two sevenths
+# # Two sevenths: a ball on a turntable
 #
 # A uniform ball on a turntable runs round a circle at 2/7 of its rate, wherever it is and whatever its size. The
 # turntable is driven: a constraint that depends on time, which does work.

@@ -214,10 +214,12 @@ def controller(
     return given
 
 
-def with_tolerances(solver: dfx.AbstractSolver, dtype: jnp.dtype) -> dfx.AbstractSolver:
-    """A solver for steps without a controller: where its root finder would take tolerances from one, the default ones."""
+def with_tolerances(
+    solver: dfx.AbstractSolver, dtype: jnp.dtype, controller: dfx.AbstractStepSizeController | None = None
+) -> dfx.AbstractSolver:
+    """A solver whose root finder has the default tolerances where it would take them from a controller that has none."""
     finder = getattr(solver, "root_finder", None)
-    if finder is None:
+    if finder is None or hasattr(controller, "rtol"):
         return solver
     tolerance = _tolerance(dtype)
     for name, default in {"rtol": tolerance, "atol": tolerance, "norm": optx.max_norm}.items():

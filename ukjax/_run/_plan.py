@@ -90,6 +90,7 @@ class RunPlan:
         max_steps = whole_number("max_steps", o.max_steps)
         adjoint = _options.adjoint(o.adjoint, (q, v), max_steps)
         controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), dtype)
+        o = o._replace(solver=_options.with_tolerances(o.solver, dtype, controller))
         self.automatic = o.formula is None
         self._begun: tuple[Any, State, Array] | None = None
         self._started = False

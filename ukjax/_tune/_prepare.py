@@ -107,6 +107,7 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
         controller = dfx.ConstantStepSize()
     tolerances = options["rtol"], options["atol"]
     controller = _options.controller(controller, solver, dt0 is not None, tolerances, dtype)
+    solver = _options.with_tolerances(solver, dtype, controller)
     ts, max_steps = _options.times(t0, t1, options["ts"]), options["max_steps"]
     if isinstance(controller, dfx.ConstantStepSize):
         assert dt0 is not None

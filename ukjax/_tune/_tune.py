@@ -135,7 +135,7 @@ def tune(
     - `aggregate`: `"mean"` or `"worst"` loss of several problems.
     - `convention`: how alpha and beta are searched and reported: `"plain"`, or `"squared"` as `Baumgarte.squared`.
     - `per_row`: give every row gains of its own.
-    - `starts`: how many gains between 0.1 and 10,000 to try first, in one batch; an eighth as many are tried around the
+    - `starts`: how many gains between 0.1 and 10,000 to try first, in one batch; eight times as many are tried around the
       best ones where the optimizer is stuck. 0 for none.
     - `iterations`: the most steps of the optimizer. Gains per row are searched twice with this many steps: first with
       one value for all rows, then one for each.

@@ -179,8 +179,8 @@ def problem(
 
     With `at` it starts where joints are at given positions, exactly, and the rest follows: from the reference posture, or
     from a problem's start, they go there in small steps, and all joints stay closed. So a linkage keeps the assembly it
-    is drawn in, elbow up or down. What that leaves open moves as little as it can, in the mass metric; the other joints
-    of an open tree not at all.
+    is drawn in, elbow up or down. What that leaves open moves as little as it can, in the mass metric. Where `at` names
+    joints of an open tree, its other joints do not move at all.
 
     **Arguments:**
 
