@@ -114,3 +114,22 @@ def test_what_cannot_be_drawn_says_so(swing, tmp_path):
     with pytest.raises(uk.InputError, match=r"give animate\(problem=\.\.\.\)"):
         loaded.animate()
     loaded.animate(problem=swing.problem, fps=4)
+
+
+def test_lengths_and_angles_have_panels_of_their_own():
+    """An arm that turns and reaches out, in joint coordinates and in absolute ones."""
+    bodies = [um.rod("arm", (0.0, 0.0), (0.0, 1.0), 1.0), um.rod("hand", (0.0, 1.0), (0.0, 1.5), 1.0)]
+    joints = [um.Revolute("turn", "ground", "arm", (0.0, 0.0))]
+    joints += [um.Prismatic("reach", "arm", "hand", (0.0, 1.0), (0.0, 1.0))]
+    lines = {}
+    for build in (um.tree, um.assemble):
+        run = uk.simulate(um.problem(build(bodies, joints, [um.Gravity()]), t1=0.1), ts=3)
+        axes = run.plot().axes
+        lines[build] = {x.get_title("left"): [y.get_label() for y in x.lines] for x in axes}
+    assert lines[um.tree]["Coordinates [rad]"] == ["turn"]
+    assert lines[um.tree]["Coordinates [m]"] == ["reach"]
+    assert lines[um.assemble]["Coordinates [m]"] == ["arm x", "arm y", "hand x", "hand y"]
+    assert lines[um.assemble]["Generalized constraint forces [N m]"] == ["arm theta", "hand theta"]
+    assert "Coordinates" in [
+        x.get_title("left") for x in uk.simulate(uk.models.pendulum(), t1=0.1).plot().axes
+    ]

@@ -1,6 +1,7 @@
 """Figures of a run over time: coordinates, forces, contacts, constraint and servo errors, inputs, energy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,10 @@ from .._system._constraint import OF_POSITIONS, OF_VELOCITIES
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Those of Okabe and Ito, which colour-blind people tell apart, and three more.
+_COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#6b6f77", "#882255", "#000000",
+)  # fmt: skip
 STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -23,15 +28,21 @@ STYLE: dict[Any, Any] = {
     "legend.edgecolor": "none",
     "font.size": 9.0,
     "lines.linewidth": 1.2,
+    "axes.prop_cycle": f"cycler('color', {list(_COLOURS)})",
 }
 # So many lines can be told apart, by the colours of Matplotlib's cycle and in a legend.
 _MOST_LINES = 10
 
 
-def _lines(axes: Any, table: RunTable, name: str, title: str, said: str, size: Callable = np.ptp) -> None:
-    """The columns of an array, with a legend; of too many those largest by `size`, and a word on it."""
+def _lines(
+    axes: Any, table: RunTable, name: str, title: str, said: str, size: Callable = np.ptp, places: Any = None
+) -> None:
+    """The columns of an array, or those at some places, with a legend; of too many those largest by `size`, and a word on
+    it."""
     column = table.columns[name]
     values, labels = column.values, table.labels[column.dims[1]]
+    if places is not None:
+        values, labels = values[:, places], [labels[i] for i in places]
     shown = range(len(labels))
     if len(labels) > _MOST_LINES:
         with np.errstate(invalid="ignore"):
@@ -49,16 +60,30 @@ def _largest(values: np.ndarray, axis: int) -> np.ndarray:
     return np.abs(values).max(axis=axis)
 
 
-def _coordinates(axes: Any, table: RunTable) -> None:
-    _lines(axes, table, "q", "Coordinates", "that move most")
+_OF_MOTION = {
+    "q": ("Coordinates", "that move most", np.ptp, {"m": "m", "rad": "rad"}),
+    "v": ("Velocities", "that change most", np.ptp, {"m": "m/s", "rad": "rad/s"}),
+    "constraint_force": (
+        "Generalized constraint forces",
+        "that are largest",
+        _largest,
+        {"m": "N", "rad": "N m"},
+    ),
+}
+"""Of arrays with a column for each coordinate: title, what is shown of many, and units by that of the coordinate."""
 
 
-def _velocities(axes: Any, table: RunTable) -> None:
-    _lines(axes, table, "v", "Velocities", "that change most")
-
-
-def _forces(axes: Any, table: RunTable) -> None:
-    _lines(axes, table, "constraint_force", "Generalized constraint forces", "that are largest", _largest)
+def _of_motion(table: RunTable, name: str, units: Sequence[str]) -> list[Callable[[Any, RunTable], None]]:
+    """A panel for each unit; one for all where units are not known."""
+    title, said, size, named = _OF_MOTION[name]
+    if len(units) != table.columns[name].values.shape[1]:
+        units = ("",) * table.columns[name].values.shape[1]
+    panels = []
+    for unit in dict.fromkeys(units):
+        words = f"{title} [{named[unit]}]" if unit else title
+        places = [i for i, x in enumerate(units) if x == unit]
+        panels.append(partial(_lines, name=name, title=words, said=said, size=size, places=places))
+    return panels
 
 
 def _inputs(axes: Any, table: RunTable) -> None:
@@ -152,13 +177,15 @@ def _some(table: RunTable, name: str) -> bool:
     return name in table.columns and bool(np.any(table.columns[name].values))
 
 
-def _panels(table: RunTable) -> list[Callable[[Any, RunTable], None]]:
+def _panels(table: RunTable, units: Sequence[str]) -> list[Callable[[Any, RunTable], None]]:
     """What there is to show, and nothing that would be empty."""
-    kinds = set(table.labels["row_kind"])
-    wanted = {
-        _coordinates: table.columns["q"].values.size > 0,
-        _velocities: not kinds or not table.columns["q"].values.size,
-        _forces: bool(kinds),
+    kinds, moves = set(table.labels["row_kind"]), table.columns["q"].values.size > 0
+    wanted = [
+        *(_of_motion(table, "q", units) if moves else ()),
+        *(() if kinds and moves else _of_motion(table, "v", units)),
+        *(_of_motion(table, "constraint_force", units) if kinds else ()),
+    ]
+    others = {
         _gaps: "gap" in table.columns,
         _contact_forces: _some(table, "contact_force"),
         _impulses: _some(table, "impulse"),
@@ -169,7 +196,7 @@ def _panels(table: RunTable) -> list[Callable[[Any, RunTable], None]]:
         _energy: "energy" in table.columns,
         _rank: bool(kinds) and "energy" not in table.columns,
     }
-    return [panel for panel, is_wanted in wanted.items() if is_wanted]
+    return [*wanted, *(panel for panel, is_wanted in others.items() if is_wanted)]
 
 
 def _grid(figure: Any, count: int) -> list[Any]:
@@ -188,8 +215,12 @@ def _grid(figure: Any, count: int) -> list[Any]:
     return axes
 
 
-def plot(table: RunTable, path: str | Path | None = None) -> "Figure":
+def plot(table: RunTable, path: str | Path | None = None, units: Sequence[str] = ()) -> "Figure":
     """Draws a trajectory's table.
+
+    **Arguments:**
+
+    - `units`: of each coordinate `"m"`, `"rad"` or nothing; by default not known.
 
     **Returns:** the matplotlib figure.
 
@@ -201,7 +232,7 @@ def plot(table: RunTable, path: str | Path | None = None) -> "Figure":
         from ._shown import Picture
     except ImportError as error:
         raise missing_extra("plot()", "plot") from error
-    panels = _panels(table)
+    panels = _panels(table, units)
     with rc_context(STYLE):
         figure = Picture(figsize=(11.0, 1.2 + 2.6 * ((len(panels) + 1) // 2)), layout="constrained")
         for panel, axes in zip(panels, _grid(figure, len(panels)), strict=True):

@@ -12,9 +12,11 @@ from jaxtyping import Array
 from .._formula._servo import Servoed, compute_servo_run
 from .._misc._errors import InputError, unknown_name
 from .._system._labels import title_of
-from ..mechanisms import Contact, Effort, Reaction, contact_frames
+from .._system._system import innermost
+from ..mechanisms import Contact, Effort, Reaction, TreeSystem, contact_frames
 from ..mechanisms._current_values import MechanismSystem
 from ..mechanisms._efforts import efforts_along
+from ..mechanisms._postures import quaternions
 from ..mechanisms._reactions import reactions_along
 from ..mechanisms._start import InputMatrix
 from ._parts import energies, get_problem, points
@@ -38,6 +40,22 @@ def _mechanism(trajectory: "Trajectory", method: str) -> tuple[MechanismSystem, 
             f"by ukjax.mechanisms.assemble or tree."
         )
     return system, inputs
+
+
+_METRES, _RADIANS = ("x", "y", "z"), ("theta",)
+
+
+def coordinate_units(trajectory: "Trajectory") -> tuple[str, ...]:
+    """The units of the coordinates of a mechanism, nothing for those of quaternions; none of other systems."""
+    system = None if trajectory.problem is None else innermost(trajectory.problem.system)
+    if isinstance(system, TreeSystem):
+        turns = {i + k for i in quaternions(system) for k in range(4)}
+        labels = enumerate(system.labels)
+        return tuple("m" if x in system.order.slides else "" if i in turns else "rad" for i, x in labels)
+    if not isinstance(system, MechanismSystem):
+        return ()
+    last = [x.rpartition(" ")[2] for x in system.labels]
+    return tuple("m" if x in _METRES else "rad" if x in _RADIANS else "" for x in last)
 
 
 def reactions(trajectory: "Trajectory") -> dict[str, Reaction]:

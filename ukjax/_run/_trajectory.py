@@ -317,15 +317,17 @@ class Trajectory(eqx.Module):
 
     def plot(self, path: str | Path | None = None) -> "Figure":
         """Draws over time: coordinates, and what there is of constraint forces and errors (log axis), servo errors and
-        inputs, and energy. Of many lines the ones that move most are drawn, and it says so.
+        inputs, and energy. Of many lines the ones that move most are drawn, and it says so. Lengths and angles of a
+        mechanism have panels of their own.
 
         **Arguments:**
 
         - `path`: where to write it (.png, .pdf, .svg). `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
         from .._figures import _plot
+        from . import _mechanism_parts
 
-        return _plot.plot(_reports.table(self), path)
+        return _plot.plot(_reports.table(self), path, _mechanism_parts.coordinate_units(self))
 
     def view(self, **options: Any) -> "View":
         """This run in the browser: `ukjax.view`, which has the `options` and also shows several runs side by side."""
