@@ -51,7 +51,6 @@ SLOW = (
     "index.md",
     "learning.md",
     "mechanisms.md",
-    "methods.md",
     "performance.md",
     "robots.md",
     "sweeps.md",

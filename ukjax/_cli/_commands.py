@@ -212,7 +212,7 @@ def simulate(
     if as_json:
         print_json(figures)
     else:
-        rows = {"wall time": f"{wall_time:.1f} s, compiling included"}
+        rows = {"simulation took": f"{wall_time:.1f} s, compiling included"}
         rows |= {"written": ", ".join(written)} if written else {}
         show(_summary_table(problem, figures, rows))
     if view:

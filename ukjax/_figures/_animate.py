@@ -12,7 +12,7 @@ import numpy as np
 from .._misc._errors import InputError, missing_extra
 from .._misc._files import as_path, replacing
 from ._meshes import mesh_of
-from ._moving import FORCES, Curve, SceneNode
+from ._moving import FORCES, Curve, SceneNode, corners
 from ._plot import STYLE
 from ._scene import FROM, Scene, first_name
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _WRITERS = {".gif": "pillow", ".mp4": "ffmpeg", ".html": "html"}
 _SLENDEREST = 0.3  # the shorter side of what is shown, of the longer one
+_FOR_ARROWS = 0.15  # of that side, around all that is no arrow
 _INCHES, _DPI = 6.0, 72  # its longer side, and dots of an inch
 _GIF_COLOURS = 64
 _LIGHT = np.array([0.35, 0.75, 0.55])  # where it comes from: right, above, towards the viewer
@@ -64,9 +65,9 @@ def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.
     from scipy.spatial.transform import Rotation
 
     part = solid.part
-    corners = solid.corners * (1.0 if part.scale is None else part.scale[frame])
+    own = solid.corners * (1.0 if part.scale is None else part.scale[frame])
     turn = Rotation.from_quat(np.roll(part.wxyz[frame], -1)).as_matrix()
-    seen = (corners @ turn.T + part.position[frame]) @ axes.T
+    seen = (own @ turn.T + part.position[frame]) @ axes.T
     normal = np.cross(seen[:, 1] - seen[:, 0], seen[:, 2] - seen[:, 0])
     length = np.linalg.norm(normal, axis=1, keepdims=True)
     facing = normal / np.where(length > 0, length, 1) * np.where(normal[:, 2:] < 0, -1, 1)
@@ -77,11 +78,14 @@ def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _outline(scene: Scene, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The lowest and the highest place (2,) of all that ever moves, as seen, with a margin and never slender."""
-    corners = (
-        np.stack(np.meshgrid(*zip(scene.low, scene.high, strict=True)), axis=-1).reshape(8, 3) @ axes[:2].T
-    )
-    low, high = corners.min(axis=0), corners.max(axis=0)
+    """The lowest and the highest place (2,) of all that ever moves, as seen, with a margin and never slender; of arrows
+    what they reach but for moments, and not far beyond."""
+    arrows = [x for parts in scene.parts.values() for x in parts if x.name.startswith(FORCES)]
+    reached = [np.percentile(corners(x), (3, 97), axis=0).reshape(-1, 3) for x in arrows]
+    box, all_seen = (x @ axes[:2].T for x in (scene.box(), np.concatenate([scene.box(), *reached])))
+    room = _FOR_ARROWS * np.ptp(box, axis=0).max()
+    low = np.maximum(all_seen.min(axis=0), box.min(axis=0) - room)
+    high = np.minimum(all_seen.max(axis=0), box.max(axis=0) + room)
     middle, longest = (low + high) / 2, max((high - low).max(), 1e-3)
     span = np.maximum(high - low, _SLENDEREST * longest) + 0.08 * longest
     return middle - span / 2, middle + span / 2
@@ -93,9 +97,9 @@ def _ground(scene: Scene, axes: np.ndarray) -> list[np.ndarray]:
         return []
     cell, up = scene.cell(), scene.up
     across = np.linalg.svd(up[None])[2][1:]
-    corners = np.stack(np.meshgrid(*zip(scene.low, scene.high, strict=True)), axis=-1).reshape(8, 3)
-    height = (corners @ up).min() * up
-    ends = [(np.floor(x.min() / cell) - 1, np.ceil(x.max() / cell) + 1) for x in (corners @ across.T).T]
+    box = scene.box()
+    height = (box @ up).min() * up
+    ends = [(np.floor(x.min() / cell) - 1, np.ceil(x.max() / cell) + 1) for x in (box @ across.T).T]
     found = []
     for i, j in ((0, 1), (1, 0)):
         for k in np.arange(ends[i][0], ends[i][1] + 1):

@@ -79,7 +79,7 @@ def _camera(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     """Where a camera stands and what it looks at, so that all that ever moves is in sight."""
     right, above, away = scene.axes(_FROM[scene.planar])
     middle = (scene.low + scene.high) / 2
-    corners = np.stack(np.meshgrid(*zip(scene.low, scene.high, strict=True)), axis=-1).reshape(8, 3) - middle
+    corners = scene.box() - middle
     half = np.tan(_FIELD / 2)
     wide = np.abs(corners @ right) / (_ASPECT * half)
     tall = np.abs(corners @ above) / half

@@ -55,6 +55,10 @@ class Scene(NamedTuple):
         right /= np.linalg.norm(right)
         return right, np.cross(away, right), away
 
+    def box(self) -> np.ndarray:
+        """The corners (8, 3) of the box that everything but arrows stays in [m]."""
+        return np.stack(np.meshgrid(*zip(self.low, self.high, strict=True)), axis=-1).reshape(8, 3)
+
     def cell(self) -> float:
         """The width of a cell of the grid on the ground [m]."""
         span = float(np.linalg.norm(self.high - self.low)) or 1.0

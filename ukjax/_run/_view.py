@@ -83,7 +83,8 @@ def animate(
         raise InputError("this trajectory does not know its problem: give animate(problem=...).")
     name = run.name if problem is None else problem.name
     shown = _prepare_run(name, run, _choose_shown(parts), trails=True)
-    return animate_scene(scene_of([shown], speed=speed, fps=fps), name, file, fps)
+    scene = scene_of([shown], speed=speed, fps=fps)
+    return animate_scene(scene, scene.captions[0][0], file, fps)
 
 
 def _choose_shown(parts: Any) -> tuple[str, ...]:
