@@ -40,6 +40,7 @@ SLOW = (
     "impacts.md",
     "recipes.md",
     "analysis.md",
+    "choosing.md",
     "cluster.md",
     "coming-from.md",
     "concepts.md",
