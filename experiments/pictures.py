@@ -1,16 +1,16 @@
 """The pictures of README and docs, drawn from runs.
 
-    python experiments/pictures.py [parallelogram cassie gripper drift mechanisms ...]
+    python experiments/pictures.py [parallelogram cassie gripper drift mechanisms ...] [--out docs/pictures]
 
-They go to `docs/pictures`, each below 400 kB. The robots' files are in `experiments/robots`. Pictures of a page of docs
+Each is below 400 kB. The robots' files are in `experiments/robots`. Pictures of a page of docs
 show what its own code computes.
 """
 
+import argparse
 import contextlib
 import io
 import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 
@@ -112,7 +112,7 @@ def named(problem: uk.Problem, name: str) -> uk.Problem:
 
 def run_page(name: str, blocks: int = 1) -> dict:
     """What the first Python blocks of a page of the docs compute, by name."""
-    text = (PICTURES.parent / f"{name}.md").read_text()
+    text = (HERE.parent / "docs" / f"{name}.md").read_text()
     names: dict = {"__name__": name}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -178,10 +178,18 @@ DRAWN = (parallelogram, cassie, gripper, drift, gradients, sweeps, tuning, learn
 
 
 def main() -> None:
-    jax.config.update("jax_enable_x64", True)
-    PICTURES.mkdir(exist_ok=True)
+    global PICTURES
     functions = {x.__name__: x for x in DRAWN}
-    for name in sys.argv[1:] or (*functions, *RUNS):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", choices=[*functions, *RUNS, []], help="which; by default all")
+    parser.add_argument("--out", type=Path, default=PICTURES, help="the folder they go to")
+    given = parser.parse_args()
+    PICTURES = given.out.absolute()
+    PICTURES.mkdir(exist_ok=True)
+    jax.config.update("jax_enable_x64", True)
+    for name in given.names or (*functions, *RUNS):
         if name in RUNS:
             run_page(name)[RUNS[name]].animate(place(name), fps=15)
         else:

@@ -31,6 +31,7 @@ SHORT: dict[str, list[str] | None] = {
     "experiments/optimal_control.py": None,
     "experiments/orsino_3rrr.py": None,
     "experiments/orsino_modules.py": None,
+    "experiments/pictures.py": ["tutorial", "gradients", "--out", "."],
     "experiments/pseudoinverse_dpv.py": ["--quick", "--study", "rcond"],
     "experiments/rank_rule.py": None,
     "experiments/scara_xu_liu.py": None,
