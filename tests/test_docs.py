@@ -153,7 +153,7 @@ def test_commands_are_understood(
     if command[0] == "cache":
         monkeypatch.setenv("UKJAX_CACHE", str(own_folder / "kept"))  # not that of the tests
     result = CliRunner().invoke(cli.app, command)
-    if command[0] in ("list", "load", "cache"):
+    if command[0] in ("list", "load", "cache", "doctor"):
         assert result.exit_code == 0
     else:
         assert (result.exit_code, result.stderr) == (2, "error: so far so good\n")
