@@ -39,9 +39,8 @@ FLAGS = {"xla_cpu_use_fusion_emitters": "false", "xla_cpu_parallel_codegen_split
 OBJECTS = 100_000
 TESTS_BETWEEN_COUNTS = 8
 # To forget programs takes 3 s. Two processes of this size fit into the memory of a usual machine, 16 GB.
-MEASURED = Path(__file__).with_name(
-    "slow.txt"
-)  # cases that took more than a second and a half, by their names
+# Cases that took more than a second and a half, by their names.
+MEASURED = Path(__file__).with_name("slow.txt")
 MAPS, MEMORY = 40_000, 4 * 2**30
 _tests = itertools.count()
 

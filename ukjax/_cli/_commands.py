@@ -32,7 +32,7 @@ from ._tune import tune
 
 _EXAMPLES = """[bold]Try[/bold]
 
-  ukjax simulate scara --plot scara.png      the SCARA arm on a helix, as a figure
+  ukjax simulate scara --plot scara.png      a SCARA arm, as a figure
 
   ukjax simulate parallelogram --view        a linkage, in the browser
 

@@ -98,9 +98,8 @@ def _operation(x: Node) -> Callable[..., Any]:
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
 _TO_COMPILE = 5e-5  # s an operation
-_WORTH_OWN_CODE = (
-    0.8  # of the operations: with fewer left where some inputs are known, a copy is made for them
-)
+# Of the operations: where some inputs are known and fewer are left, a copy is made for them.
+_WORTH_OWN_CODE = 0.8
 _PASSED_ON = _MARKS - {"stop_gradient"}  # with a derivative of its own, or none
 
 

@@ -14,7 +14,7 @@ from .._misc._files import as_path, replacing
 from ._meshes import mesh_of
 from ._moving import FORCES, Curve, SceneNode, corners
 from ._plot import STYLE
-from ._scene import FROM, Scene, first_name
+from ._scene import FROM, VEIL, Scene, first_name
 
 if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
@@ -50,12 +50,12 @@ class _Solid(NamedTuple):
 
 def _solids(scene: Scene) -> Iterator[_Solid]:
     colours = scene.colours()
+    veiled = any(x.name.startswith(FORCES) for parts in scene.parts.values() for x in parts)
     for part in (x for parts in scene.parts.values() for x in parts if isinstance(x, SceneNode)):
-        veiled = any(x.name.startswith(FORCES) for parts in scene.parts.values() for x in parts)
         for visual in part.visuals:
             vertices, faces = mesh_of(visual)
             given = colours[first_name(part)] if visual.colour is None else visual.colour
-            opacity = 0.55 if veiled and not part.name.startswith(FORCES) else 1.0
+            opacity = VEIL if veiled and not part.name.startswith(FORCES) else 1.0
             colour = np.array([*given, opacity] if len(given) == 3 else given)
             yield _Solid(part, vertices[faces], np.tile(colour, (len(faces), 1)))
 
@@ -152,7 +152,7 @@ def animate(scene: Scene, title: str, path: Path | None, fps: int) -> "FuncAnima
     try:
         from matplotlib import rc_context
 
-        from ._shown import Film, Picture
+        from ._notebook import Film, Picture
     except ImportError as error:
         raise missing_extra("animate()", "plot") from error
     axes = np.stack(scene.axes((0.0, 1.0, 0.0) if scene.planar else FROM))

@@ -82,7 +82,7 @@ class Shown(NamedTuple):
     - `problem`: what was simulated.
     - `t`, `q`: the motion (k,), (k, n_q).
     - `forces`: of each joint its point and the force there (k, 3) or (k, 2), by name.
-    - `paths`: points whose paths are drawn (k, 3) or (k, 2), by name.
+    - `paths`: whether the paths of the problem's points are drawn.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Shown(NamedTuple):
     t: np.ndarray
     q: np.ndarray
     forces: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    paths: Mapping[str, np.ndarray]
+    paths: bool
 
 
 def _place_bodies(system: Any, t: Time, q: Coordinates) -> dict[str, Any]:
@@ -274,6 +274,6 @@ def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
     along = np.linspace(times[0], times[-1], 1 + (times.size - 1) * max(1, _OF_PATH // times.size))
     found += [
         Curve(f"paths/{k}", interpolate_frames(along, run.t, _embed_in_space(x))[None], 0.25 * width)
-        for k, x in run.paths.items()
+        for k, x in (points.items() if run.paths else ())
     ]
     return Moving(found, size, mechanism.dimension == 2 if mechanism else flat)

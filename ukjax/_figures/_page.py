@@ -12,9 +12,8 @@ from ..mechanisms import Visual
 from ..mechanisms._default_visuals import facing
 from ._meshes import capsule, tube
 from ._moving import FORCES, Curve, SceneNode
-from ._scene import FROM, Scene, first_name
+from ._scene import FROM, VEIL, Scene, first_name
 
-_VEIL = 0.5  # opacity of bodies where arrows are shown, which begin within them
 _FIELD = 0.6  # of view, from top to bottom [rad]: that of a lens of 60 mm, which distorts little
 _ASPECT = 1.3  # width by height of a window in which all must be in sight
 _MARGIN = 1.15
@@ -146,7 +145,7 @@ def _draw_scene(server: Any, scene: Scene) -> list[tuple[Any, SceneNode | Curve]
     for run, parts in scene.parts.items():
         forces = any(part.name.startswith(FORCES) for part in parts)
         for part in parts:
-            colour = (*colours[first_name(part)], _VEIL if forces else None)
+            colour = (*colours[first_name(part)], VEIL if forces else None)
             name = f"/{run.replace('/', '|')}/{part.name}"
             moved.append((_add_part(server.scene, name, part, colour), part))
     for i, (words, place) in enumerate(scene.captions):

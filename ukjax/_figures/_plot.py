@@ -229,7 +229,7 @@ def plot(table: RunTable, path: str | Path | None = None, units: Sequence[str] =
     try:
         from matplotlib import rc_context
 
-        from ._shown import Picture
+        from ._notebook import Picture
     except ImportError as error:
         raise missing_extra("plot()", "plot") from error
     panels = _panels(table, units)

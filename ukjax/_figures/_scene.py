@@ -20,6 +20,7 @@ FROM = (0.45, 1.0, 0.42)
 # Those of Okabe and Ito, which colour-blind people tell apart, without yellow, which is hard to see on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#6b6f77")
 _GREY = "#9a9da5"
+VEIL = 0.5  # opacity of bodies where arrows are shown, which begin within them
 _GAP = 0.3  # between runs side by side, of the width of one
 
 

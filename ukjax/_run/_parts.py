@@ -174,14 +174,14 @@ def ranks(t: Array, rank: Array) -> tuple[Array, Array]:
 
 def points(trajectory: "Trajectory") -> dict[str, Array]:
     """As `Trajectory.points`."""
-    return points_at(get_problem(trajectory), trajectory.t, trajectory.q)
+    return _evaluate_along(require_points(get_problem(trajectory)), trajectory.t, trajectory.q)
 
 
-def points_at(problem: Problem, t: Any, q: Any) -> dict[str, Array]:
-    """The named points of a problem at times (k,) and coordinates (k, n_q)."""
+def require_points(problem: Problem) -> Callable[..., dict[str, Array]]:
+    """The function of a problem's named points; raises `InputError` where it has none."""
     if problem.points is None:
         raise InputError(f"{problem.name} defines no named points: give uk.Problem(..., points=...).")
-    return _evaluate_along(problem.points, t, q)
+    return problem.points
 
 
 def energies(trajectory: "Trajectory") -> dict[str, Array]:

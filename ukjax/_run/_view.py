@@ -10,7 +10,7 @@ import numpy as np
 from .._compiler import evaluate_at_states
 from .._figures._animate import animate as animate_scene
 from .._figures._animate import check_path
-from .._figures._between import refine
+from .._figures._interpolation import refine
 from .._figures._moving import Shown, interpolate_frames
 from .._figures._page import page
 from .._figures._scene import scene_of
@@ -140,15 +140,15 @@ def _prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails
     events = np.zeros(0) if history is None else np.asarray(history.event_time)
     times, places = refine(t, q, rate, a if a.shape == q.shape else 0 * q, events, _LEAST)
     at_times = lambda x: interpolate_frames(times, t, np.asarray(x))
-    named = "points" in parts or (trails and problem.points is not None)
-    paths = _parts.points_at(problem, times, places) if named else {}
+    if "points" in parts:
+        _parts.require_points(problem)
     return Shown(
         name,
         problem,
         times,
         places,
         {k: (at_times(x), at_times(force)) for k, (x, force) in arrows.items()},
-        {k: np.asarray(x) for k, x in paths.items() if x.shape[1:] in ((2,), (3,))},
+        trails or "points" in parts,
     )
 
 
