@@ -13,7 +13,10 @@ from ._contact_rows import ContactFrame as ContactFrame
 from ._contact_rows import contact_frames as contact_frames
 from ._contact_shapes import AbstractShape as AbstractShape
 from ._contact_shapes import Capsule as Capsule
+from ._contact_shapes import ConvexHull as ConvexHull
 from ._contact_shapes import Cuboid as Cuboid
+from ._contact_shapes import Cylinder as Cylinder
+from ._contact_shapes import Ellipsoid as Ellipsoid
 from ._contact_shapes import HalfSpace as HalfSpace
 from ._contact_shapes import Sphere as Sphere
 from ._contact_shapes import Surface as Surface

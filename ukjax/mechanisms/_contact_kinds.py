@@ -1,56 +1,27 @@
 """Contacts of shapes as kinds: one program for all pairs that are alike, which takes a pair by its number.
 
-Of the two bodies of a pair placements and twists are looked up in arrays in memory. Contact velocities are linear in the
-twists, so the rows of a contact are few numbers by twist times those by which velocities move the two bodies.
+Of the two bodies of a pair placements and twists are looked up in arrays in memory (`_moving_bodies`).
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._contact_list import entry, item, loop, put
 from .._misc._types import as_jax, module_for
+from ._contact_pairs import is_closed_form
 from ._contact_shapes import Capsule, Cuboid, HalfSpace, Sphere
 from ._contacts import Contact
-from ._placement import AnyPlacement, Twist, rate_of
+from ._convex_kinds import ConvexKind, convex_kind
+from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
+from ._placement import rate_of
 from ._vmap_by_structure import _form
-
-
-def flat_twist(twist: Twist) -> Float[Array, " s"]:
-    """A twist as one vector, the angular velocity first."""
-    return jnp.concatenate([jnp.reshape(twist.omega, -1), twist.velocity])
-
-
-def _twist(x: Float[Array, " s"]) -> Twist:
-    return Twist(x[:3], x[3:]) if x.size == 6 else Twist(x[0], x[1:])
-
-
-class _Bodies(NamedTuple):
-    """The bodies of contacts, stacked; see `Motion`.
-
-    - `placements`: where they are.
-    - `twists`, `rates`: how they move, and the rates of that (bodies, s).
-    - `columns`: how velocities move them, from the first of theirs on (bodies, s, w).
-    """
-
-    placements: AnyPlacement
-    twists: Array
-    rates: Array
-    columns: Array
-
-
-class _Row(NamedTuple):
-    """The rows of a contact: by the twists of its two bodies (1 + d, 2, s), and which bodies these are."""
-
-    by_twist: Array
-    bodies: tuple[Array, Array]
-    of: _Bodies
 
 
 @final
@@ -77,23 +48,8 @@ class ShapeKind(eqx.Module):
         """They all have one."""
         return True
 
-    def _placements(self, at: Instant) -> AnyPlacement:
-        by_name = lambda: self.places.placements(self.bodies, at.q)
-        stack = lambda found: jax.tree.map(lambda *x: jnp.stack(x), *(found[name] for name in self.bodies))
-        return at.once(("placements", self.bodies), lambda: stack(by_name()))
-
-    def _twists(self, q: Array, v: Array) -> Array:
-        moved = self.places.moving(self.bodies, q, v)[1]
-        return jnp.stack([flat_twist(moved[name]) for name in self.bodies])
-
-    def moving(self, motion: Motion) -> _Bodies:
-        at, v, q_rate, a = motion
-
-        def bodies() -> _Bodies:
-            twists, rates = jax.jvp(self._twists, (at.q, v), (q_rate, a))
-            return _Bodies(self._placements(at), twists, rates, self.places.columns(self.bodies, at.q))
-
-        return at.once(("motion", self.bodies), bodies)
+    def moving(self, motion: Motion) -> MovingBodies:
+        return move_all(self.places, self.bodies, motion)
 
     def _numbers(self, i: Array) -> tuple[Array, Array]:
         first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
@@ -104,7 +60,8 @@ class ShapeKind(eqx.Module):
         return eqx.combine(jax.tree.map(lambda x: item(jnp.asarray(x), i).astype(dtype), arrays), rest)
 
     def gaps(self, at: Instant, so_far: Array) -> Array:
-        places, which, dtype = self._placements(at), jnp.asarray(np.array(self.contacts)), at.q.dtype
+        places = locate_all(self.places, self.bodies, at)
+        which, dtype = jnp.asarray(np.array(self.contacts)), at.q.dtype
 
         def one(i: Array, so_far: Array) -> Array:
             ends = [jax.tree.map(lambda x, b=b: item(x, b), places) for b in self._numbers(i)]
@@ -112,71 +69,30 @@ class ShapeKind(eqx.Module):
 
         return loop(len(self.contacts), one, so_far)
 
-    def motion(self, moving: _Bodies, i: Array) -> ContactMotion:
+    def motion(self, moving: MovingBodies, i: Array) -> ContactMotion:
         numbers, dtype = self._numbers(i), moving.twists.dtype
         contact, at = self._contact(i, dtype), lambda x: [item(x, b) for b in numbers]
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
         twists, rates = at(moving.twists), at(moving.rates)
         gap = lambda *places: contact.meeting(*places).gap[0]
-        speed = lambda places, twists: rate_of(gap, places, list(map(_twist, twists)))
-        flows = [place.flow(_twist(x)) for place, x in zip(places, twists, strict=True)]
+        speed = lambda places, twists: rate_of(gap, places, list(map(twist_of, twists)))
+        flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
         return ContactMotion(gap(*places), jax.jvp(speed, (places, twists), (flows, rates))[1])
 
-    def rows(self, moving: _Bodies, i: Array) -> _Row:
+    def rows(self, moving: MovingBodies, i: Array) -> BodyRow:
         numbers, dtype = self._numbers(i), moving.twists.dtype
         contact = self._contact(i, dtype)
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
         meeting = contact.meeting(*places)
+        gap = lambda *places: contact.meeting(*places).gap[0]
+        across = contact.tangents(places[0], meeting)[0] if self.tangents else None
+        return contact_row(gap, meeting.point[0], across, places, numbers, moving)
 
-        def velocities(twists: Float[Array, "2 s"]) -> Array:
-            moves = [_twist(x) for x in twists]
-            rate = rate_of(lambda *places: contact.meeting(*places).gap[0], places, moves)
-            if not self.tangents:
-                return rate[None]
-            first, second = (
-                _velocity_of(meeting.point[0], place, twist)
-                for place, twist in zip(places, moves, strict=True)
-            )
-            across = contact.tangents(places[0], meeting)[0]
-            return jnp.concatenate([rate[None], across @ (second - first)])
+    def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
+        return write_row(self.places, self.bodies, rows, J, row, stride)
 
-        by_twist = jax.jacfwd(velocities)(jnp.zeros((2, moving.twists.shape[1]), dtype))
-        return _Row(by_twist, numbers, moving)
-
-    def write(self, rows: _Row, J: Array, row: Array, stride: int) -> Array:
-        starts = jnp.asarray(np.array(self.places.velocity_starts(self.bodies)))
-        for k, body in enumerate(rows.bodies):
-            J = _with_body(
-                J, rows.by_twist[:, k], rows.of.columns, body, entry(starts, body) * stride + row, stride
-            )
-        return J
-
-    def drift(self, rows: _Row) -> Array:
+    def drift(self, rows: BodyRow) -> Array:
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
-
-
-def _with_body(
-    J: Array, by_twist: Float[Array, "rows s"], columns: Array, body: Array, to: Array, stride: int
-) -> Array:
-    """J with what the velocities of a body add to the rows of a contact, of the first velocity from a place on."""
-    (_, s, width), flat = columns.shape, columns.reshape(-1)
-
-    def column(j: Array, J: Array) -> Array:
-        moves = [entry(flat, (body * s + c) * width + j) for c in range(s)]
-        for a in range(by_twist.shape[0]):
-            at = to + j * stride + a
-            more = sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
-            J = put(J, at, entry(J, at) + more)
-        return J
-
-    return loop(width, column, J)
-
-
-def _velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:
-    """Of the place of a body that is at a point of the world."""
-    arm = point - placement.p
-    turning = twist.omega * jnp.stack([-arm[1], arm[0]]) if arm.shape == (2,) else jnp.cross(twist.omega, arm)
-    return twist.velocity + turning
 
 
 def _single(contact: Contact) -> list[Contact]:
@@ -203,17 +119,31 @@ def _stack(contacts: Sequence[Contact]) -> Contact:
 
 def kinds_of_shapes(
     places: Any, contacts: Sequence[Contact], first: int, names: tuple[str, ...]
-) -> list[ShapeKind]:
-    """Contacts by kinds."""
-    singles = [x for contact in contacts for x in _single(contact)]
-    groups: dict[Any, list[int]] = {}
-    for i, x in enumerate(singles):
-        groups.setdefault(_form(x), []).append(i)
+) -> list[ShapeKind | ConvexKind]:
+    """Contacts by kinds: those of closed forms by their forms, those of convex bodies together."""
     number = {name: i for i, name in enumerate(names)}
+    bodies = lambda x: (number[x.bodies[0]], number[x.bodies[1]])
+    groups: dict[Any, list[tuple[Contact, int]]] = {}
+    for contact in contacts:
+        if is_closed_form(*contact.shapes):
+            singles = _single(contact)
+            for i, x in enumerate(singles):
+                groups.setdefault(_form(x), []).append((x, first + i))
+        else:
+            key = ConvexKind, isinstance(contact.shapes[0], HalfSpace), contact.count, contact.rough
+            groups.setdefault(key, []).append((contact, first))
+        first += contact.count
     kinds = []
-    for of in groups.values():
-        own = [singles[i] for i in of]
-        pairs = tuple((number[x.bodies[0]], number[x.bodies[1]]) for x in own)
-        tangents = (own[0].dimension - 1) * own[0].rough
-        kinds.append(ShapeKind(places, _stack(own), names, pairs, tuple(first + i for i in of), tangents))
+    for own in groups.values():
+        items, numbers = zip(*own, strict=True)
+        pairs = tuple(map(bodies, items))
+        tangents = (items[0].dimension - 1) * items[0].rough
+        make = _shape_kind if is_closed_form(*items[0].shapes) else convex_kind
+        kinds.append(make(places, items, names, pairs, numbers, tangents))
     return kinds
+
+
+def _shape_kind(
+    places: Any, items: Sequence[Contact], names: tuple[str, ...], pairs: Any, numbers: Any, tangents: int
+) -> ShapeKind:
+    return ShapeKind(places, _stack(items), names, pairs, numbers, tangents)

@@ -2,19 +2,23 @@
 
 Of round shapes a gap is the distance of their middles less the radii, with one contact; a capsule on a plane has one at
 each of its ends, a box one at each of its corners. So gaps are smooth but where the nearest place of a line or a box
-changes from its inside to its end: there their rates are continuous and accelerations jump.
+changes from its inside to its end: there their rates are continuous and accelerations jump. Any other two convex shapes
+in space meet as `_convex` says, with one contact where one of them is round, else with up to five that come and go.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._contact_shapes import AbstractShape, Capsule, Cuboid, HalfSpace, Sphere, Surface, from_world
-from ._placement import AnyPlacement, norm
+from ._contact_shapes import AbstractShape, Capsule, Cuboid, Ellipsoid, HalfSpace, Sphere, Surface, from_world
+from ._convex import POINTS, Pair, Touch, find_plane_touch, find_touch
+from ._placement import AnyPlacement, Placement, norm
+from ._vmap_by_structure import unstack_tree, vmap_by_structure
 
 
 class Meeting(NamedTuple):
@@ -124,8 +128,7 @@ def _cuboid_sphere(a: Cuboid, b: Sphere, first: AnyPlacement, second: AnyPlaceme
     return Meeting(gap[None], (x - (b.radius + 0.5 * gap) * normal)[None], normal[None])
 
 
-Pair = Callable[..., Meeting]
-PAIRS: dict[tuple[type[AbstractShape], type[AbstractShape]], Pair] = {
+CLOSED_FORMS: dict[tuple[type[AbstractShape], type[AbstractShape]], Callable[..., Meeting]] = {
     (HalfSpace, Sphere): _plane_sphere,
     (HalfSpace, Capsule): _plane_capsule,
     (HalfSpace, Cuboid): _plane_cuboid,
@@ -135,4 +138,79 @@ PAIRS: dict[tuple[type[AbstractShape], type[AbstractShape]], Pair] = {
     (Capsule, Capsule): _capsules,
     (Sphere, Sphere): _spheres,
 }
-"""The pairs that can touch, the shape of lower order first."""
+"""Pairs whose gaps have closed forms, the shape of lower order first."""
+
+
+def is_closed_form(a: AbstractShape, b: AbstractShape) -> bool:
+    """Whether the gap of a pair has a closed form."""
+    return (type(a), type(b)) in CLOSED_FORMS
+
+
+def is_offered(a: AbstractShape, b: AbstractShape) -> bool:
+    """Whether two shapes can touch, the one of lower order first."""
+    in_space = b.dimension == 3 and b.core() is not None
+    return is_closed_form(a, b) or (in_space and (isinstance(a, HalfSpace) or a.core() is not None))
+
+
+def count_contacts(a: AbstractShape, b: AbstractShape) -> int:
+    """How many contacts a pair has at most."""
+    if isinstance(a, HalfSpace) and isinstance(b, Capsule | Cuboid):
+        return 2 if isinstance(b, Capsule) else 2 ** len(b.centre)
+    round_one = any(isinstance(x, Sphere | Ellipsoid) for x in (a, b))
+    return 1 if is_closed_form(a, b) or round_one else POINTS
+
+
+def pair_of(a: AbstractShape, b: AbstractShape, first: Placement, second: Placement) -> Pair:
+    """Two convex shapes, or a half-space and one, where they are."""
+    cores = [x.plane() if isinstance(x, HalfSpace) else x.core() for x in (a, b)]
+    return Pair(tuple(cores), (first, second))  # pyright: ignore[reportArgumentType]
+
+
+def touch_of(pair: Pair, on_plane: bool) -> Touch:
+    """Where a pair touches, as what does not change."""
+    return _find(*jax.lax.stop_gradient((pair.cores, pair.places)), on_plane)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _find(cores: Any, places: Any, on_plane: bool) -> Touch:
+    """Traced once for all places where it is used."""
+    return (find_plane_touch if on_plane else find_touch)(Pair(cores, places))
+
+
+def meet(a: AbstractShape, b: AbstractShape, first: AnyPlacement, second: AnyPlacement) -> Meeting:
+    """Where two shapes would touch."""
+    if is_closed_form(a, b):
+        return CLOSED_FORMS[type(a), type(b)](a, b, first, second)
+    assert isinstance(first, Placement) and isinstance(second, Placement)
+    return _meet_convex(pair_of(a, b, first, second), isinstance(a, HalfSpace), count_contacts(a, b))
+
+
+def _meet_convex(pair: Pair, on_plane: bool, count: int) -> Meeting:
+    touch = touch_of(pair, on_plane)
+    return Meeting(*map(jnp.stack, zip(*(touch.gap(pair, i) for i in range(count)), strict=True)))
+
+
+def meet_each(items: Sequence[tuple[Any, Any, Any, Any]]) -> list[Meeting]:
+    """Where pairs of shapes would touch, each with two placements; of convex bodies one program does one after the other."""
+    groups: dict[Any, list[int]] = {}
+    for i, (a, b, *_) in enumerate(items):
+        form = None if is_closed_form(a, b) else (isinstance(a, HalfSpace), count_contacts(a, b))
+        groups.setdefault(form, []).append(i)
+    found: dict[int, Meeting] = {}
+    for form, numbers in groups.items():
+        own = [items[i] for i in numbers]
+        if form is None:
+            met = vmap_by_structure(meet, own)
+        else:
+            stacked = jax.tree.map(lambda *x: jnp.stack(x), *_of_one_size([pair_of(*x) for x in own]))
+            together = jax.lax.map(lambda pair: _meet_convex(Pair(*pair), *form), stacked)
+            met = unstack_tree(together, len(own))
+        found |= zip(numbers, met, strict=True)
+    return [found[i] for i in range(len(items))]
+
+
+def _of_one_size(pairs: list[Pair]) -> list[tuple[Any, Any]]:
+    """Cores and places of pairs, all with the same number of points: those behind the last one are not looked at."""
+    most = max(core.points.size for pair in pairs for core in pair.cores)
+    wide = lambda core: core._replace(points=jnp.pad(core.points, (0, most - core.points.size)))
+    return [(tuple(map(wide, pair.cores)), pair.places) for pair in pairs]

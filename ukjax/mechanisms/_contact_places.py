@@ -11,11 +11,11 @@ from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Velocities
 from ._bodies import GROUND
-from ._contact_kinds import flat_twist
 from ._contact_rows import AbstractBodyKinematics
 from ._coordinates import AbstractCoordinates, GroundCoordinates
 from ._each_body import call_each_body
 from ._mechanism import Mechanism, Placements, Twists
+from ._moving_bodies import flat_twist
 from ._tree_layout import Order
 from ._tree_loops import columns, ends, locate_bodies, placements_by_name, twists_of
 from ._tree_place import cast_arrays, chains_of, moving

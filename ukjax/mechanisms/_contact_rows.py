@@ -14,11 +14,12 @@ from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
 from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._contact_kinds import ShapeKind, kinds_of_shapes
-from ._contact_pairs import Meeting
+from ._contact_pairs import Meeting, meet_each
 from ._contacts import Contact, JointFriction, Limit
 from ._joint_rows import rotation_angle
 from ._joints import Revolute, Spherical
 from ._mechanism import Mechanism, Placements, Twists
+from ._moving_bodies import velocity_of
 from ._placement import AnyPlacement, Twist, rate_of
 from ._vmap_by_structure import vmap_by_structure
 
@@ -149,8 +150,7 @@ class ContactGaps(eqx.Module):
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
         contacts = _contacts(self.places.described(q.dtype), self.rough)
         placed = self.places.placements(_bodies(contacts), q)
-        items = [(x, *(placed[name] for name in x.bodies)) for x in contacts]
-        return jnp.concatenate(vmap_by_structure(lambda contact, *ends: contact.meeting(*ends).gap, items))
+        return jnp.concatenate([x.gap for x in _meetings(contacts, placed)])
 
     def kinds(self, first: int) -> list[ShapeKind]:
         """The contacts by kinds, for steps over a list of them."""
@@ -159,20 +159,18 @@ class ContactGaps(eqx.Module):
         return kinds_of_shapes(self.places, _contacts(mechanism, self.rough), first, names)
 
 
-def _velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:
-    """Of the place of a body that is at a point of the world."""
-    arm = point - placement.p
-    turning = twist.omega * jnp.stack([-arm[1], arm[0]]) if arm.shape == (2,) else jnp.cross(twist.omega, arm)
-    return twist.velocity + turning
+def _meetings(contacts: Sequence[Contact], placed: Placements) -> list[Meeting]:
+    return meet_each([(*x.shapes, *(placed[name] for name in x.bodies)) for x in contacts])
 
 
-def _slip(contact: Contact, ends: tuple[AnyPlacement, ...], moves: tuple[Twist, ...]) -> Array:
+def _slip(
+    contact: Contact, meeting: Meeting, ends: tuple[AnyPlacement, ...], moves: tuple[Twist, ...]
+) -> Array:
     """The tangential velocities of a contact (k, d - 1)."""
-    meeting = contact.meeting(*ends)
     tangents = contact.tangents(ends[0], meeting)
     found = []
     for x, across in zip(meeting.point, tangents, strict=True):
-        first, second = (_velocity_of(x, *end) for end in zip(ends, moves, strict=True))
+        first, second = (velocity_of(x, *end) for end in zip(ends, moves, strict=True))
         found.append(across @ (second - first))
     return jnp.stack(found)
 
@@ -187,7 +185,9 @@ class ContactSlips(eqx.Module):
         contacts = _contacts(self.places.described(q.dtype), True)
         placed, moved = self.places.moving(_bodies(contacts), q, v)
         of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
-        return jnp.concatenate(vmap_by_structure(_slip, [(x, of(placed, x), of(moved, x)) for x in contacts]))
+        met = _meetings(contacts, placed)
+        items = [(x, m, of(placed, x), of(moved, x)) for x, m in zip(contacts, met, strict=True)]
+        return jnp.concatenate(vmap_by_structure(_slip, items))
 
 
 class ContactFrame(NamedTuple):
@@ -228,10 +228,10 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
     if not contacts:
         return {}
     placed, found = places.placements(_bodies(contacts), q), {}
-    for x in contacts:
-        ends = tuple(placed[name] for name in x.bodies)
-        meeting: Meeting = x.meeting(*ends)
-        axes = jnp.concatenate([meeting.normal[:, None], x.tangents(ends[0], meeting)], axis=1)
+    for x, meeting in zip(contacts, _meetings(contacts, placed), strict=True):
+        axes = jnp.concatenate(
+            [meeting.normal[:, None], x.tangents(placed[x.bodies[0]], meeting)], axis=1
+        )
         for i, name in enumerate(x.row_names):
             found[name] = ContactFrame(meeting.point[i], axes[i], x.bodies)
     return found

@@ -1,4 +1,4 @@
-"""Shapes that touch: balls, capsules, boxes, half-spaces and surfaces, each fixed to a body in the reference posture."""
+"""Shapes that touch, each fixed to a body in the reference posture."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, final
@@ -10,13 +10,18 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, require_function
 from .._misc._errors import InputError
+from .._misc._types import as_jax, is_traced
 from ._abstract_joint import normalize_axis
-from ._bodies import check_array, check_name, check_nonnegative
+from ._bodies import check_array, check_name, check_nonnegative, check_positive_scalar
+from ._convex import Core, core_of
+from ._joint_rows import across
 from ._placement import AnyPlacement
 
 
 class AbstractShape(eqx.Module):
-    """A shape that may touch others. Concrete ones: `Sphere`, `Capsule`, `Cuboid`, `HalfSpace`, `Surface`.
+    """A shape that may touch others.
+
+    Concrete ones: `Sphere`, `Capsule`, `Cuboid`, `Cylinder`, `Ellipsoid`, `ConvexHull`, `HalfSpace`, `Surface`.
 
     - `order`: of two shapes the one with the lower order counts as the first.
     - `body`: the name of the body it is fixed to, or `"ground"`.
@@ -28,6 +33,10 @@ class AbstractShape(eqx.Module):
     @property
     def dimension(self) -> int | None:
         """2 in the plane, 3 in space, None for either."""
+        return None
+
+    def core(self) -> Core | None:
+        """The shape as a convex body in space; None for one that is not."""
         return None
 
 
@@ -44,7 +53,7 @@ class Sphere(AbstractShape):
     **Raises:** `InputError` for a negative radius.
     """
 
-    order: ClassVar[int] = 4
+    order: ClassVar[int] = 7
 
     body: str = eqx.field(static=True)
     centre: Array
@@ -58,6 +67,9 @@ class Sphere(AbstractShape):
     @property
     def dimension(self) -> int:
         return self.centre.shape[0]
+
+    def core(self) -> Core:
+        return core_of(self.centre[None], self.centre, radius=self.radius)
 
 
 @final
@@ -73,7 +85,7 @@ class Capsule(AbstractShape):
     **Raises:** `InputError` for a negative radius, and for two points that are one.
     """
 
-    order: ClassVar[int] = 3
+    order: ClassVar[int] = 6
 
     body: str = eqx.field(static=True)
     start: Array
@@ -92,6 +104,11 @@ class Capsule(AbstractShape):
     def dimension(self) -> int:
         return self.start.shape[0]
 
+    def core(self) -> Core:
+        half = 0.5 * (self.end - self.start)
+        axes = jnp.stack([half, jnp.zeros_like(half), jnp.zeros_like(half)], 1)
+        return core_of(jnp.stack([self.start, self.end]), self.start + half, axes, radius=self.radius)
+
 
 @final
 class Cuboid(AbstractShape):
@@ -107,7 +124,7 @@ class Cuboid(AbstractShape):
     **Raises:** `InputError` for negative lengths, and what is no rotation matrix.
     """
 
-    order: ClassVar[int] = 2
+    order: ClassVar[int] = 5
 
     body: str = eqx.field(static=True)
     centre: Array
@@ -120,9 +137,7 @@ class Cuboid(AbstractShape):
         d = self.dimension
         self.size = check_nonnegative(f"the size of a cuboid of '{body}'", size, (d,))
         rotation = np.eye(d) if rotation is None else rotation
-        self.rotation = check_array(f"the rotation of a cuboid of '{body}'", rotation, (d, d))
-        if fails(lambda R: np.allclose(R @ R.T, np.eye(d), atol=1e-6), rotation):  # as read from a file
-            raise InputError(f"the rotation of a cuboid of '{body}' must be a rotation matrix.")
+        self.rotation = _check_rotation(f"the rotation of a cuboid of '{body}'", rotation, d)
 
     @property
     def dimension(self) -> int:
@@ -134,6 +149,140 @@ class Cuboid(AbstractShape):
         signs = np.array(np.meshgrid(*[(-1.0, 1.0)] * d, indexing="ij")).reshape(d, -1).T
         half = jnp.asarray(signs, self.size.dtype) * (0.5 * self.size)[None]
         return self.centre[None] + half @ self.rotation.T
+
+    def core(self) -> Core:
+        return core_of(self.corners(), self.centre, self.rotation * (0.5 * self.size))
+
+
+@final
+class Cylinder(AbstractShape):
+    """A cylinder with flat ends, in space.
+
+    **Arguments:**
+
+    - `body`: name of the body.
+    - `start`, `end`: the middles of its ends in the reference posture [m] (3,).
+    - `radius`: [m].
+
+    **Raises:** `InputError` for a radius that is not positive, and for two middles that are one.
+    """
+
+    order: ClassVar[int] = 3
+
+    body: str = eqx.field(static=True)
+    start: Array
+    end: Array
+    radius: Float[Array, ""]
+
+    def __init__(self, body: str, start: Any, end: Any, radius: Any):
+        self.body = check_name("body", body)
+        self.start = check_array(f"the start of a cylinder of '{body}'", start, (3,))
+        self.end = check_array(f"the end of a cylinder of '{body}'", end, (3,))
+        self.radius = check_positive_scalar(f"the radius of a cylinder of '{body}'", radius)
+        if fails(lambda a, b: np.any(a != b), start, end):
+            raise InputError(f"a cylinder of '{body}' has no length.")
+
+    @property
+    def dimension(self) -> int:
+        return 3
+
+    def core(self) -> Core:
+        half = 0.5 * (self.end - self.start)
+        along = half / jnp.linalg.norm(half)
+        one, two = across(along)
+        disc = self.radius**2 * (jnp.eye(3, dtype=half.dtype) - jnp.outer(along, along))
+        axes = jnp.stack([self.radius * one, self.radius * two, half], 1)
+        return core_of(jnp.stack([self.start, self.end]), self.start + half, axes, disc, along)
+
+
+@final
+class Ellipsoid(AbstractShape):
+    """An ellipsoid, in space.
+
+    **Arguments:**
+
+    - `body`: name of the body.
+    - `centre`: in the reference posture [m] (3,).
+    - `radii`: half the lengths of its axes [m] (3,).
+    - `rotation`: its axes in the reference posture, as columns; by default those of the world.
+
+    **Raises:** `InputError` for radii that are not positive, and what is no rotation matrix.
+    """
+
+    order: ClassVar[int] = 4
+
+    body: str = eqx.field(static=True)
+    centre: Array
+    radii: Array
+    rotation: Array
+
+    def __init__(self, body: str, centre: Any, radii: Any, rotation: Any = None):
+        self.body = check_name("body", body)
+        self.centre = check_array(f"the centre of an ellipsoid of '{body}'", centre, (3,))
+        self.radii = check_array(f"the radii of an ellipsoid of '{body}'", radii, (3,))
+        if fails(lambda r: np.all(r > 0), radii):
+            raise InputError(f"the radii of an ellipsoid of '{body}' must be positive, got {radii}.")
+        rotation = np.eye(3) if rotation is None else rotation
+        self.rotation = _check_rotation(f"the rotation of an ellipsoid of '{body}'", rotation, 3)
+
+    @property
+    def dimension(self) -> int:
+        return 3
+
+    def core(self) -> Core:
+        axes = self.rotation * self.radii
+        return core_of(self.centre[None], self.centre, axes, axes @ axes.T)
+
+
+@final
+class ConvexHull(AbstractShape):
+    """The convex hull of some points, such as those of a mesh, in space.
+
+    **Arguments:**
+
+    - `body`: name of the body.
+    - `points`: in the reference posture [m] (n, 3), at least four that are not in one plane. Those within the hull are
+      left out, unless they are traced.
+
+    **Raises:** `InputError` for fewer points, and points in one plane.
+    """
+
+    order: ClassVar[int] = 2
+
+    body: str = eqx.field(static=True)
+    points: Float[Array, "n 3"]
+
+    def __init__(self, body: str, points: Any):
+        self.body = check_name("body", body)
+        what = f"the points of a hull of '{body}'"
+        if jnp.ndim(points) != 2 or jnp.shape(points)[1] != 3 or jnp.shape(points)[0] < 4:
+            raise InputError(f"{what} must have the shape (n, 3) with n > 3, got {jnp.shape(points)}.")
+        points = check_array(what, points, jnp.shape(points))
+        self.points = points if is_traced(points) else as_jax(_hull_points(what, np.asarray(points)))
+
+    @property
+    def dimension(self) -> int:
+        return 3
+
+    def core(self) -> Core:
+        return core_of(self.points, jnp.mean(self.points, 0))
+
+
+def _hull_points(what: str, points: np.ndarray) -> np.ndarray:
+    from scipy.spatial import ConvexHull as Hull  # slow to load
+    from scipy.spatial import QhullError
+
+    try:
+        return points[np.sort(Hull(points).vertices)]
+    except QhullError as error:
+        raise InputError(f"{what} lie in one plane: a hull needs a volume.") from error
+
+
+def _check_rotation(what: str, rotation: Any, d: int) -> Array:
+    found = check_array(what, rotation, (d, d))
+    if fails(lambda R: np.allclose(R @ R.T, np.eye(d), atol=1e-6), rotation):  # as read from a file
+        raise InputError(f"{what} must be a rotation matrix.")
+    return found
 
 
 @final
@@ -164,6 +313,10 @@ class HalfSpace(AbstractShape):
     @property
     def dimension(self) -> int:
         return self.point.shape[0]
+
+    def plane(self) -> Core:
+        """A point of the plane, with the normal for an axis."""
+        return core_of(self.point[None], self.point, axis=self.normal)
 
 
 @final

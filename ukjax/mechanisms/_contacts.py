@@ -13,10 +13,10 @@ from .._system._constraint import ImpactLaw, impact_law
 from ._abstract_joint import AbstractJoint
 from ._abstract_length import AbstractLength
 from ._bodies import check_array, check_name, check_nonnegative
-from ._contact_pairs import PAIRS, Meeting
-from ._contact_shapes import AbstractShape, Surface
+from ._contact_pairs import CLOSED_FORMS, Meeting, count_contacts, is_closed_form, is_offered, meet
+from ._contact_shapes import AbstractShape, HalfSpace, Surface
 from ._joint_rows import across
-from ._placement import AnyPlacement, ground_placement
+from ._placement import AnyPlacement, ground_placement, norm
 
 
 def _length_of(joint: Any) -> AbstractLength | None:
@@ -190,8 +190,7 @@ class Contact(eqx.Module):
         self.impact = impact_law(self.name, impact)
         self.friction = check_nonnegative(f"the friction of contact '{self.name}'", friction)
         self.rough = is_traced(friction) or fails(lambda x: x == 0, friction)
-        still = ground_placement(self.dimension, self.restitution.dtype)
-        self.direction = self.meeting(still, still).normal[0]
+        self.direction = self._reference_normal()
 
     @property
     def dimension(self) -> int:
@@ -203,12 +202,23 @@ class Contact(eqx.Module):
         """The bodies that meet, the first one first."""
         return (self.shapes[0].body, self.shapes[1].body)
 
+    def _reference_normal(self) -> Array:
+        """The normal in the reference posture; of convex bodies only about."""
+        first, second = self.shapes
+        if is_closed_form(first, second):
+            still = ground_placement(self.dimension, self.restitution.dtype)
+            return self.meeting(still, still).normal[0]
+        if isinstance(first, HalfSpace):
+            return first.normal
+        middles = [x.core().origin for x in self.shapes]  # pyright: ignore[reportOptionalMemberAccess]
+        off = middles[1] - middles[0]
+        off = jnp.where(jnp.any(off != 0), off, 1)
+        return off / norm(off)
+
     @property
     def count(self) -> int:
         """How many contacts there are."""
-        if self.shapes[0].order == 1:  # a half-space
-            return {2: 2**self.dimension, 3: 2}.get(self.shapes[1].order, 1)
-        return 1
+        return count_contacts(*self.shapes)
 
     @property
     def row_names(self) -> list[str]:
@@ -222,7 +232,7 @@ class Contact(eqx.Module):
 
         - `first`, `second`: placements of `bodies`.
         """
-        return PAIRS[type(self.shapes[0]), type(self.shapes[1])](*self.shapes, first, second)
+        return meet(*self.shapes, first, second)
 
     def tangents(self, first: AnyPlacement, meeting: Meeting) -> Float[Array, "k tangents d"]:
         """Directions of slip in the world, across the normals.
@@ -237,12 +247,14 @@ class Contact(eqx.Module):
         """
         if self.dimension == 2:
             return jnp.stack([meeting.normal[:, 1], -meeting.normal[:, 0]], axis=1)[:, None]
-        start, eps = self.direction, jnp.finfo(meeting.gap.dtype).eps
-        found = []
-        for n in (first.back(normal) for normal in meeting.normal):
-            share = (n + start) / jnp.maximum(1 + jnp.dot(n, start), eps)
-            found.append(jnp.stack([first.vector(a - jnp.dot(n, a) * share) for a in across(start)]))
-        return jnp.stack(found)
+        return jnp.stack([turn_tangents(self.direction, first, n) for n in meeting.normal])
+
+
+def turn_tangents(start: Array, first: AnyPlacement, normal: Array) -> Float[Array, "2 3"]:
+    """Directions of slip in space: those across a normal of the reference posture, turned with it the shortest way."""
+    n = first.back(normal)
+    share = (n + start) / jnp.maximum(1 + jnp.dot(n, start), jnp.finfo(n.dtype).eps)
+    return jnp.stack([first.vector(a - jnp.dot(n, a) * share) for a in across(start)])
 
 
 AnyContact = Limit | JointFriction | Contact
@@ -254,10 +266,11 @@ def _order_shapes(
     """The two shapes, the one of lower order first."""
     a, b = sorted((first, second), key=lambda x: x.order)
     kinds = type(a), type(b)
-    if kinds not in PAIRS:
-        offered = ", ".join(f"{x.__name__} and {y.__name__}" for x, y in PAIRS)
+    if not is_offered(a, b):
+        offered = ", ".join(f"{x.__name__} and {y.__name__}" for x, y in CLOSED_FORMS)
         raise InputError(
-            f"contact '{name}': a {kinds[0].__name__} and a {kinds[1].__name__} are not offered; there are {offered}."
+            f"contact '{name}': a {kinds[0].__name__} and a {kinds[1].__name__} are not offered; there are {offered}, and "
+            "in space any two convex shapes, and these and a HalfSpace."
         )
     if a.body == b.body:
         raise InputError(f"contact '{name}' is of '{a.body}' with itself; its two bodies must differ.")

@@ -434,6 +434,8 @@ class Interpreter:
     def _while(self, e: Any, inputs: list[Value]) -> list[Value]:
         p = e.params
         nc, nb = p["cond_nconsts"], p["body_nconsts"]
+        if p["cond_jaxpr"].out_avals[0].shape:  # of a `vmap`
+            return self.closed(_while_of_members(e), inputs)
         condition_consts, body_consts, first = inputs[:nc], inputs[nc : nc + nb], inputs[nc + nb :]
         goes_on = lambda x: to_scalars(self.b, self.closed(p["cond_jaxpr"], [*condition_consts, *x])[0])[()]
         advance = lambda x: self.closed(p["body_jaxpr"], [*body_consts, *x])
@@ -705,3 +707,23 @@ CONTROL: dict[str, Callable[..., list[Value]]] = {
     "scan": Interpreter._scan,
     "cond": Interpreter._cond,
 }
+
+
+def _while_of_members(e: Any) -> Any:
+    """A loop whose members end by themselves, as `vmap` leaves it, as one that goes on until the last has ended."""
+    p = e.params
+    nc, nb = p["cond_nconsts"], p["body_nconsts"]
+    condition, body = (core.jaxpr_as_fun(p[name]) for name in ("cond_jaxpr", "body_jaxpr"))
+
+    def run(*inputs: Any) -> Any:
+        of_condition, of_body, first = inputs[:nc], inputs[nc : nc + nb], inputs[nc + nb :]
+        active = lambda x: condition(*of_condition, *x)[0]
+
+        def advance(x: Any) -> Any:
+            goes = active(x)
+            wide = lambda y: jnp.reshape(goes, goes.shape + (1,) * (y.ndim - goes.ndim))
+            return [jnp.where(wide(new), new, old) for new, old in zip(body(*of_body, *x), x, strict=True)]
+
+        return jax.lax.while_loop(lambda x: jnp.any(active(x)), advance, list(first))
+
+    return jax.make_jaxpr(run)(*(v.aval for v in e.invars))

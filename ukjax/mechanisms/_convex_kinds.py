@@ -1,0 +1,213 @@
+"""Contacts of convex bodies as one kind: one program that takes any pair by its number, whatever the two shapes are.
+
+Where a pair touches is sought once an instant and kept in memory; its contacts are smooth functions of that. Pairs of
+which not even the balls about both bodies touch are not looked at.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._contact._kinds import ContactMotion, Instant, Motion
+from .._formula._contact_list import blank, entry, item, loop, put
+from .._misc._types import as_jax, module_for
+from ._contact_pairs import touch_of
+from ._contact_shapes import HalfSpace
+from ._contacts import Contact, turn_tangents
+from ._convex import Core, Pair, Touch
+from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
+from ._placement import norm, rate_of
+
+_MARGIN = 0.02  # of the sizes of a pair: beyond it the distance of the balls about them stands for the gap
+
+
+class _MovingTouches(NamedTuple):
+    """The bodies, and the record of each pair's touch (pairs * size,)."""
+
+    bodies: MovingBodies
+    touches: Array
+
+
+@final
+class ConvexKind(eqx.Module):
+    """Contacts of pairs of convex bodies, or of half-spaces and convex bodies.
+
+    - `places`: where bodies are.
+    - `points`: of all shapes, one after the other (3 n,).
+    - `cores`: of the two shapes of each pair, all but the points, stacked.
+    - `directions`: of each pair the normal from which directions of slip are turned (pairs, 3).
+    - `bodies`: the names of all bodies.
+    - `pairs`: of each pair the places of its bodies among these.
+    - `contacts`: which of all contacts each is, those of a pair one after the other.
+    - `count`: how many each pair has.
+    - `tangents`: how many tangential rows each has.
+    - `on_plane`: whether the first shape is a half-space.
+    """
+
+    places: Any
+    points: Array
+    cores: tuple[Core, Core]
+    directions: Array
+    bodies: tuple[str, ...] = eqx.field(static=True)
+    pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    contacts: tuple[int, ...] = eqx.field(static=True)
+    count: int = eqx.field(static=True)
+    tangents: int = eqx.field(static=True)
+    on_plane: bool = eqx.field(static=True)
+
+    @property
+    def has_gap(self) -> bool:
+        """They all have one."""
+        return True
+
+    def _numbers(self, i: Array) -> tuple[Array, Array]:
+        first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
+        return entry(first, i), entry(second, i)
+
+    def _cores(self, i: Array, dtype: jnp.dtype) -> tuple[Core, Core]:
+        points = jnp.asarray(self.points).astype(dtype)
+
+        def one(core: Core) -> Core:
+            own = jax.tree.map(lambda x: item(jnp.asarray(x), i), core._replace(points=None))
+            real = lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+            return jax.tree.map(real, own)._replace(points=points)
+
+        first, second = map(one, self.cores)
+        return first, second
+
+    def _pair(self, placements: Any, i: Array, dtype: jnp.dtype) -> Pair:
+        at = [jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(i)]
+        return Pair(self._cores(i, dtype), (at[0], at[1]))
+
+    def _bound(self, pair: Pair) -> Array:
+        """No more than the gap: by the balls about both bodies, or the half-space and a ball."""
+        (a, b), (first, second) = pair.cores, pair.places
+        x, y = first.point(a.origin), second.point(b.origin)
+        if self.on_plane:
+            return jnp.dot(first.vector(a.axis), y - x) - b.size
+        return norm(y - x) - a.size - b.size
+
+    def _is_near(self, pair: Pair) -> Array:
+        sizes = pair.cores[1].size if self.on_plane else pair.cores[0].size + pair.cores[1].size
+        return self._bound(pair) < _MARGIN * sizes
+
+    def _touch_like(self, placements: Any, dtype: jnp.dtype) -> Touch:
+        make = lambda: touch_of(self._pair(placements, jnp.asarray(0), dtype), self.on_plane)
+        return jax.eval_shape(make)  # pyright: ignore[reportReturnType]
+
+    def moving(self, motion: Motion) -> _MovingTouches:
+        bodies = move_all(self.places, self.bodies, motion)
+        dtype, placements = motion.v.dtype, bodies.placements
+        size = sum(x.size for x in jax.tree.leaves(self._touch_like(placements, dtype)))
+
+        def one(i: Array, memory: Array) -> Array:
+            pair = self._pair(placements, i, dtype)
+
+            def keep(_: Array, memory: Array) -> Array:
+                touch = touch_of(pair, self.on_plane)
+                flat = jnp.concatenate([jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)])
+                for k, x in enumerate(flat):
+                    memory = put(memory, i * size + k, x)
+                return memory
+
+            return loop(self._is_near(pair).astype(i.dtype), keep, memory)
+
+        return _MovingTouches(bodies, loop(len(self.pairs), one, blank(len(self.pairs) * size, dtype)))
+
+    def _read(self, moving: _MovingTouches, i: Array) -> Touch:
+        """What is kept of pair i."""
+        dtype = moving.touches.dtype
+        leaves, tree = jax.tree.flatten(self._touch_like(moving.bodies.placements, dtype))
+        start, found = i * sum(x.size for x in leaves), []
+        for x in leaves:
+            own = jnp.stack([entry(moving.touches, start + k) for k in range(x.size)])
+            found.append(own.reshape(x.shape) > 0 if x.dtype == bool else own.reshape(x.shape).astype(x.dtype))
+            start = start + x.size
+        return jax.tree.unflatten(tree, found)
+
+    def gaps(self, at: Instant, so_far: Array) -> Array:
+        placements, dtype = locate_all(self.places, self.bodies, at), at.q.dtype
+        which = jnp.asarray(np.array(self.contacts))
+
+        def one(i: Array, so_far: Array) -> Array:
+            pair = self._pair(placements, i, dtype)
+            near, bound = self._is_near(pair), self._bound(pair)
+            far = lambda r, x: put(x, entry(which, i * self.count + r), bound)
+            so_far = loop(jnp.where(near, 0, self.count), far, so_far)
+
+            def look(_: Array, so_far: Array) -> Array:
+                touch = touch_of(pair, self.on_plane)
+                gap = lambda r, x: put(x, entry(which, i * self.count + r), touch.gap(pair, r)[0])
+                return loop(self.count, gap, so_far)
+
+            return loop(near.astype(i.dtype), look, so_far)
+
+        return loop(len(self.pairs), one, so_far)
+
+    def motion(self, moving: _MovingTouches, i: Array) -> ContactMotion:
+        bodies, dtype = moving.bodies, moving.touches.dtype
+        number, r = i // self.count, i % self.count
+        pair = self._pair(bodies.placements, number, dtype)
+        near, bound = self._is_near(pair), self._bound(pair)
+        ends = self._numbers(number)
+        twists, rates = ([item(x, b) for b in ends] for x in (bodies.twists, bodies.rates))
+
+        def look(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            touch = self._read(moving, number)
+            gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
+            speed = lambda places, twists: rate_of(gap, places, list(map(twist_of, twists)))
+            places = list(pair.places)
+            flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
+            return gap(*places), jax.jvp(speed, (places, twists), (flows, rates))[1]
+
+        return ContactMotion(*loop(near.astype(i.dtype), look, (bound, jnp.zeros((), dtype))))
+
+    def rows(self, moving: _MovingTouches, i: Array) -> BodyRow:
+        number, r = i // self.count, i % self.count
+        pair = self._pair(moving.bodies.placements, number, moving.touches.dtype)
+        touch = self._read(moving, number)
+        _, point, normal = touch.gap(pair, r)
+        start = item(jnp.asarray(self.directions).astype(point.dtype), number)
+        gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
+        across = turn_tangents(start, pair.places[0], normal) if self.tangents else None
+        return contact_row(gap, point, across, pair.places, self._numbers(number), moving.bodies)
+
+    def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
+        return write_row(self.places, self.bodies, rows, J, row, stride)
+
+    def drift(self, rows: BodyRow) -> Array:
+        return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
+
+
+def convex_kind(
+    places: Any,
+    items: Sequence[Contact],
+    names: tuple[str, ...],
+    pairs: tuple[tuple[int, int], ...],
+    numbers: Sequence[int],
+    tangents: int,
+) -> ConvexKind:
+    """Contacts of convex bodies as one kind."""
+    on_plane, count = isinstance(items[0].shapes[0], HalfSpace), items[0].count
+    cores = [[x.plane() if isinstance(x, HalfSpace) else x.core() for x in item.shapes] for item in items]
+    points, starts, known = [], [], {}
+    for own in cores:
+        for core in own:
+            assert core is not None
+            known.setdefault(id(core), sum(x.size // 3 for x in points))
+            points.append(core.points)
+    firsts = [[known[id(core)] for core in own] for own in cores]
+    stack = lambda x: as_jax(module_for(*x).stack(x))
+    stacked = []
+    for k in range(2):
+        own = [c[k]._replace(points=None, first=np.asarray(f[k])) for c, f in zip(cores, firsts, strict=True)]  # pyright: ignore
+        stacked.append(jax.tree.map(lambda *x: stack(x), *own))
+    which = tuple(n + r for n in numbers for r in range(count))
+    flat = as_jax(module_for(*points).concatenate(points))
+    directions = stack([x.direction for x in items])
+    return ConvexKind(places, flat, tuple(stacked), directions, names, pairs, which, count, tangents, on_plane)

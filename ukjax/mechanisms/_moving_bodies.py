@@ -1,0 +1,125 @@
+"""The bodies of contacts in memory, where a program takes any of them by its number: how they move, and how rows move them.
+
+Contact velocities are linear in the twists, so the rows of a contact are few numbers by twist times those by which
+velocities move the two bodies.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._contact._kinds import Instant, Motion
+from .._formula._contact_list import entry, loop, put
+from ._placement import AnyPlacement, Twist, rate_of
+
+
+def flat_twist(twist: Twist) -> Float[Array, " s"]:
+    """A twist as one vector, the angular velocity first."""
+    return jnp.concatenate([jnp.reshape(twist.omega, -1), twist.velocity])
+
+
+def twist_of(x: Float[Array, " s"]) -> Twist:
+    """The twist that is one vector."""
+    return Twist(x[:3], x[3:]) if x.size == 6 else Twist(x[0], x[1:])
+
+
+def velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:
+    """Of the place of a body that is at a point of the world."""
+    arm = point - placement.p
+    turning = twist.omega * jnp.stack([-arm[1], arm[0]]) if arm.shape == (2,) else jnp.cross(twist.omega, arm)
+    return twist.velocity + turning
+
+
+class MovingBodies(NamedTuple):
+    """The bodies of contacts, stacked; see `Motion`.
+
+    - `placements`: where they are.
+    - `twists`, `rates`: how they move, and the rates of that (bodies, s).
+    - `columns`: how velocities move them, from the first of theirs on (bodies, s, w).
+    """
+
+    placements: AnyPlacement
+    twists: Array
+    rates: Array
+    columns: Array
+
+
+def locate_all(places: Any, names: Sequence[str], at: Instant) -> AnyPlacement:
+    """Where bodies are, stacked."""
+    by_name = lambda: places.placements(names, at.q)
+    stack = lambda found: jax.tree.map(lambda *x: jnp.stack(x), *(found[name] for name in names))
+    return at.once(("placements", names), lambda: stack(by_name()))
+
+
+def move_all(places: Any, names: Sequence[str], motion: Motion) -> MovingBodies:
+    """How bodies move."""
+    at, v, q_rate, a = motion
+
+    def twists(q: Array, v: Array) -> Array:
+        moved = places.moving(names, q, v)[1]
+        return jnp.stack([flat_twist(moved[name]) for name in names])
+
+    def bodies() -> MovingBodies:
+        now, rates = jax.jvp(twists, (at.q, v), (q_rate, a))
+        return MovingBodies(locate_all(places, names, at), now, rates, places.columns(names, at.q))
+
+    return at.once(("motion", names), bodies)
+
+
+class BodyRow(NamedTuple):
+    """The rows of a contact: by the twists of its two bodies (1 + d, 2, s), and which bodies these are."""
+
+    by_twist: Array
+    bodies: tuple[Array, Array]
+    of: MovingBodies
+
+
+def contact_row(
+    gap: Callable[..., Array],
+    point: Array,
+    across: Array | None,
+    places: Sequence[AnyPlacement],
+    numbers: tuple[Array, Array],
+    of: MovingBodies,
+) -> BodyRow:
+    """The rows of a contact from its gap, a function of two placements, its place, and directions of slip, if any."""
+
+    def velocities(twists: Float[Array, "2 s"]) -> Array:
+        moves = [twist_of(x) for x in twists]
+        rate = rate_of(gap, places, moves)
+        if across is None:
+            return rate[None]
+        first, second = (velocity_of(point, *end) for end in zip(places, moves, strict=True))
+        return jnp.concatenate([rate[None], across @ (second - first)])
+
+    return BodyRow(jax.jacfwd(velocities)(jnp.zeros((2, of.twists.shape[1]), point.dtype)), numbers, of)
+
+
+def write_row(places: Any, names: Sequence[str], row: BodyRow, J: Array, to: Array, stride: int) -> Array:
+    """J with the rows of a contact, from row `to` on; that of velocity k begins at k times the stride."""
+    starts = jnp.asarray(np.array(places.velocity_starts(names)))
+    for k, body in enumerate(row.bodies):
+        at = entry(starts, body) * stride + to
+        J = _with_body(J, row.by_twist[:, k], row.of.columns, body, at, stride)
+    return J
+
+
+def _with_body(
+    J: Array, by_twist: Float[Array, "rows s"], columns: Array, body: Array, to: Array, stride: int
+) -> Array:
+    """J with what the velocities of a body add to the rows of a contact, of the first velocity from a place on."""
+    (_, s, width), flat = columns.shape, columns.reshape(-1)
+
+    def column(j: Array, J: Array) -> Array:
+        moves = [entry(flat, (body * s + c) * width + j) for c in range(s)]
+        for a in range(by_twist.shape[0]):
+            at = to + j * stride + a
+            more = sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
+            J = put(J, at, entry(J, at) + more)
+        return J
+
+    return loop(width, column, J)
