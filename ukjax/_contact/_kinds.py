@@ -64,25 +64,35 @@ class ContactKind(Protocol):
     - `contacts`: which of all contacts each is.
     - `has_gap`: whether they have normal rows.
     - `tangents`: how many tangential rows each has.
+    - `seeks`: whether where they are is sought, and not only computed: then `seek` finds it.
     """
 
     contacts: tuple[int, ...]
     has_gap: bool
     tangents: int
+    seeks: bool
 
     def moving(self, motion: Motion) -> Any:
         """What the others are computed from."""
         ...
 
-    def gaps(self, at: Instant, so_far: Array) -> Array:
+    def unsought(self, at: Instant) -> Any:
+        """What `seek` fills in."""
+        ...
+
+    def seek(self, at: Instant, unsought: Any) -> Any:
+        """Where contacts are at an instant, as far as that is sought and not computed: what is kept of it."""
+        ...
+
+    def gaps(self, at: Instant, kept: Any, so_far: Array) -> Array:
         """The gaps of all contacts (n,), those of this kind filled in."""
         ...
 
-    def motion(self, moving: Any, i: Array) -> ContactMotion:
-        """Contact i of the kind."""
+    def motion(self, moving: Any, kept: Any, i: Array) -> ContactMotion:
+        """Contact i of the kind, where it is looked for at the instant of the motion."""
         ...
 
-    def rows(self, moving: Any, i: Array) -> Any:
+    def rows(self, moving: Any, kept: Any, i: Array) -> Any:
         """The rows of contact i of the kind."""
         ...
 
@@ -106,6 +116,8 @@ class FunctionKind:
     - `first`: the number of its first contact.
     - `shape`: how many contacts and tangential rows.
     """
+
+    seeks = False
 
     def __init__(
         self, constraint: AbstractUnilateral, system: AbstractSystem, first: int, shape: tuple[int, int]
@@ -140,17 +152,23 @@ class FunctionKind:
         drift = self._velocities(t, q, jnp.zeros_like(v))
         return self._gaps(t, q), rate, J.reshape(-1), drift.reshape(-1)
 
-    def gaps(self, at: Instant, so_far: Array) -> Array:
+    def unsought(self, at: Instant) -> None:
+        return None
+
+    def seek(self, at: Instant, unsought: None) -> None:
+        return None
+
+    def gaps(self, at: Instant, kept: None, so_far: Array) -> Array:
         gaps = self._gaps(at.t, at.q)
         for i, k in enumerate(self.contacts):
             so_far = put(so_far, k, gaps[i])
         return so_far
 
-    def motion(self, moving: Any, i: Array) -> ContactMotion:
+    def motion(self, moving: Any, kept: None, i: Array) -> ContactMotion:
         gap, rate, *_ = moving
         return ContactMotion(entry(gap, i), entry(rate, i))
 
-    def rows(self, moving: Any, i: Array) -> Any:
+    def rows(self, moving: Any, kept: None, i: Array) -> Any:
         return (*moving[2:], i)
 
     def write(self, rows: Any, J: Array, row: Array, stride: int) -> Array:

@@ -247,19 +247,28 @@ class _Problems(NamedTuple):
     """The problems of a step, one after the other.
 
     - `state`: what it leaves so far.
+    - `q`: where the next is.
+    - `kept`: of each kind where contacts are, as far as that is sought.
+    - `seeks`: whether it is sought anew.
     - `takes_part`: 1 for contacts of the next problem (n,), of the first one 2 for those that are only looked at.
+    - `rates`: how fast the rates of gaps change without impulses (n,).
     - `gaps`: at the end (n,), before the first one at the start, where the step is looked at.
     - `push`: impulses of positions, on normal rows (m,).
-    - `d`: displacements by them.
+    - `base`, `d`: displacements before these impulses, and with what they add.
     - `projected`: velocities at the end on the bilateral rows.
-    - `number`: how many were solved.
+    - `number`: how many were solved; -1 for a look at the start before.
     - `going`: whether there is another.
     """
 
     state: StepState
+    q: Array
+    kept: list[Any]
+    seeks: Array
     takes_part: Array
+    rates: Array
     gaps: Array
     push: Array
+    base: Array
     d: Array
     projected: Array
     number: Array
@@ -291,6 +300,7 @@ class ContactStep:
         kinematics: Callable[[Array, Array, Array], Array],
     ):
         self.kinds, self.layout = kinds, layout
+        self.seeks = any(kind.seeks for kind in kinds)
         self.free, self.arrive, self.kinematics = free, arrive, kinematics
         rows = sum(int(normal) + tangents for normal, tangents in layout.contacts)
         most = max((tangents for _, tangents in layout.contacts), default=0)
@@ -298,14 +308,19 @@ class ContactStep:
         sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
         self.starts = np.cumsum([0, *sizes])[:-1]
 
-    def gaps(self, t: Array, q: Array) -> Array:
+    def gaps(self, at: Instant, kept: Sequence[Any]) -> Array:
         """The gaps of all contacts (n,), zero for those that have none."""
-        n, at = len(self.layout.contacts), Instant(t, q)
-        gaps = fill_entries(blank(n, q.dtype), 0, 0, n)
-        for kind in self.kinds:
+        n = len(self.layout.contacts)
+        gaps = fill_entries(blank(n, at.q.dtype), 0, 0, n)
+        for kind, own in zip(self.kinds, kept, strict=True):
             if kind.has_gap:
-                gaps = kind.gaps(at, gaps)
+                gaps = kind.gaps(at, own, gaps)
         return gaps
+
+    def gaps_at(self, t: Array, q: Array) -> Array:
+        """The gaps of all contacts (n,)."""
+        at = Instant(t, q)
+        return self.gaps(at, [kind.seek(at, kind.unsought(at)) for kind in self.kinds])
 
     def before(self, q: Array, v: Array) -> StepState:
         """What there is before a first step."""
@@ -326,20 +341,18 @@ class ContactStep:
         q_rate = self.kinematics(free.t, free.q, free.v)
         motion = Motion(Instant(free.t, free.q), free.v, q_rate, free.a)
         moving = [kind.moving(motion) for kind in self.kinds]
-        none = jnp.zeros(len(self.layout.contacts), dtype)
-        takes_part, rates = self._near(moving, h, dtype)
-        takes_part, gaps = self._with_touching(takes_part, t, last, looks)
+        n = len(self.layout.contacts)
+        none, push = jnp.zeros(n, dtype), jnp.zeros(self.room.stride, dtype)
         state = last._replace(closed=none, sliding=none, struck=none)
-        push = jnp.zeros(self.room.stride, dtype)
-        first = _Problems(
-            state, takes_part, gaps, push, jnp.zeros_like(v), v, jnp.asarray(0), jnp.asarray(True)
-        )
+        kept = [kind.unsought(motion.at) for kind in self.kinds]
+        where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
+        yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
+        start = _Problems(state, where, kept, yes, none, none, none, push, no, no, v, number, yes)
 
         def solved(x: _Problems) -> _Problems:
             first = x.number == 0
-            speeds = rates, v, free.end
             looked = (looks & first).astype(x.number.dtype)
-            listed, contacts, struck = self._listed(moving, speeds, h, coefficients, x, first, looked)
+            listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
             of = delassus(listed, self.room, free.respond)
             found = solve(contacts, self.room, of, tolerance_of(dtype))
             state, push = self._scattered(contacts, struck, found, x, first)
@@ -349,11 +362,8 @@ class ContactStep:
                 lambda _, y: self._looked_at(listed, _without_others(listed, contacts, found), of, h),
                 (state.push, state.ambiguous),
             )
-            d = jnp.where(first, 0, found.change)
+            d = jnp.where(first, 0, x.base + found.change)
             (q_end, projected), off = self.arrive(q, v + v_end, v_end, d, t, h, free)
-            gaps = self.gaps(t + h, q_end)
-            takes_part, worst = self._penetrating(gaps, push)
-            going = (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number < TRIES)
             state = state._replace(
                 q=q_end,
                 v=v_end,
@@ -363,52 +373,65 @@ class ContactStep:
                 solver_steps=jnp.where(first, found.steps, state.solver_steps),
                 off=off,
             )
-            return _Problems(state, takes_part, gaps, push, d, projected, x.number + 1, going)
+            return x._replace(state=state, q=q_end, push=push, d=d, projected=projected)
 
-        end = lax.while_loop(lambda x: x.going, solved, first)
+        def look(x: _Problems) -> _Problems:
+            """At the start, if asked for; in the middle, where the problem of velocities is; then at the end."""
+            first, start = x.number == 0, x.number < 0
+            at = Instant(jnp.where(start, t, jnp.where(first, free.t, t + h)), x.q)
+            whole = lambda yes: yes.astype(x.number.dtype)
+            kept = x.kept
+            if self.seeks:
+                here = [kind.unsought(at) for kind in self.kinds]  # bodies are located for all that follows
+                seek = lambda: [kind.seek(at, x) for kind, x in zip(self.kinds, here, strict=True)]
+                kept = loop(whole(x.seeks), lambda _, kept: seek(), kept)
+            gaps = loop(whole(~first), lambda _, gaps: self.gaps(at, kept), x.gaps)
+            near = lambda _, x: self._near(moving, h, x, last, looks)
+            x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
+            takes_part, worst = self._penetrating(gaps, x.push)
+            pushes = ~start & ~first & (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number <= TRIES)
+            # Once what was sought before bodies were pushed has them apart, it is sought anew.
+            again = ~(start | first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
+            x = x._replace(
+                takes_part=jnp.where(first, x.takes_part, takes_part),
+                going=start | first | pushes | again,
+                seeks=start | first | again,
+                base=jnp.where(again, x.d, x.base),
+                push=jnp.where(again, 0, x.push),
+            )
+            x = loop(whole(first | pushes), lambda _, x: solved(x), x)
+            return x._replace(number=x.number + 1, q=jnp.where(start, free.q, x.q))
+
+        end = lax.while_loop(lambda x: x.going, look, start)
         return end.state._replace(v=end.projected)
 
-    def _near(self, moving: Sequence[Any], h: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
-        """1 for contacts that close by the middle, or have no gap (n,), and the rates of change of speed (n,)."""
-        found = blank(len(self.layout.contacts), dtype), blank(len(self.layout.contacts), dtype)
-        for kind, of in zip(self.kinds, moving, strict=True):
+    def _near(
+        self, moving: Sequence[Any], h: Array, x: _Problems, last: StepState, looks: Array
+    ) -> _Problems:
+        """With the contacts that close by the middle, or have no gap, and the rates of change of their speeds. Where the
+        step is looked at, with others that touch as it begins, and part though they might not."""
+        n, dtype = len(self.layout.contacts), last.q.dtype
+        has_gap = jnp.asarray(self.layout.has_gap.astype(float), dtype)
+        # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
+        zero = choose_by_precision(dtype, *PENETRATION)
+        found = x.takes_part, x.rates
+        for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             which = jnp.asarray(np.array(kind.contacts))
 
-            def look(i: Array, so_far: tuple, kind: Any = kind, of: Any = of, which: Any = which) -> tuple:
-                gap, rate = kind.motion(of, i)
-                near = gap + 0.125 * h * h * rate <= 0 if kind.has_gap else True
+            def look(i: Array, so_far: tuple, kind: Any = kind, of: Any = of, own: Any = own, which: Any = which) -> tuple:
+                gap, rate = kind.motion(of, own, i)
+                near = gap + 0.125 * h * h * rate <= 0 if kind.has_gap else jnp.asarray(True)
                 k = entry(which, i)
-                return put(so_far[0], k, near), put(so_far[1], k, rate)
+                touches = looks & (entry(has_gap, k) > 0) & ((entry(x.gaps, k) <= zero) | (entry(last.closed, k) > 0))
+                return put(so_far[0], k, jnp.where(near, 1, jnp.where(touches, 2, 0))), put(so_far[1], k, rate)
 
             found = loop(len(kind.contacts), look, found)
-        return found
-
-    def _with_touching(
-        self, takes_part: Array, t: Array, last: StepState, looks: Array
-    ) -> tuple[Array, Array]:
-        """`takes_part`, where the step is looked at with 2 for others that touch as it begins, and part though they might
-        not; and the gaps there."""
-        n, q = len(self.layout.contacts), last.q
-        has_gap = jnp.asarray(self.layout.has_gap.astype(float), q.dtype)
-        # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
-        zero = choose_by_precision(q.dtype, *PENETRATION)
-
-        def touching(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-            takes_part, gaps = so_far[0], self.gaps(t, q)
-
-            def of_contact(k: Array, so_far: Array) -> Array:
-                touches = (entry(has_gap, k) > 0) & ((entry(gaps, k) <= zero) | (entry(last.closed, k) > 0))
-                part = entry(so_far, k)
-                return put(so_far, k, jnp.where((part == 0) & touches, 2, part))
-
-            return loop(n, of_contact, takes_part), gaps
-
-        return loop(looks.astype(jnp.asarray(0).dtype), touching, (takes_part, jnp.zeros(n, q.dtype)))
+        return x._replace(takes_part=found[0], rates=found[1])
 
     def _listed(
         self,
         moving: Sequence[Any],
-        speeds: tuple[Array, Array, Array],
+        speeds: tuple[Array, Array],
         h: Array,
         coefficients: Coefficients,
         x: _Problems,
@@ -416,13 +439,12 @@ class ContactStep:
         looked: Array,
     ) -> tuple[ContactList, ContactList, Array]:
         """The contacts of a problem and behind them, if it is looked at, others that touch; the list of the first; and 1
-        for those of the list that are struck fast; by the rates of change of their speeds, and velocities before and
-        without impulses."""
-        rates, v_before, v_free = speeds
+        for those of the list that are struck fast; by velocities before and without impulses."""
+        v_before, v_free = speeds
         dtype, stride, v = x.gaps.dtype, self.room.stride, self.room.velocities
 
-        def row(kind: Any, of: Any, i: Array, k: Array, contacts: ContactList) -> tuple[ContactList, Array]:
-            rows, row, normals = kind.rows(of, i), contacts.rows, int(kind.has_gap)
+        def row(kind: Any, of: Any, own: Any, i: Array, k: Array, contacts: ContactList) -> tuple[ContactList, Array]:
+            rows, row, normals = kind.rows(of, own, i), contacts.rows, int(kind.has_gap)
             laws = coefficients.friction, coefficients.limit, coefficients.restitution
             mu, c, e = (entry(a, k) for a in laws)
             rough = first & ((mu > 0) | (c > 0))
@@ -441,21 +463,21 @@ class ContactStep:
             before, *free = loop(
                 v, moved, (drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents)))
             )
-            forced = h * jnp.abs(entry(rates, k))
+            forced = h * jnp.abs(entry(x.rates, k))
             fast = before < -forced
             other = entry(x.takes_part, k) == 2
 
             def parting(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
                 # The gap's rate as the step begins, by that in the middle and by what changes till there without forces.
-                rate = 4 * (kind.motion(of, i).gap - entry(x.gaps, k)) / h - before
-                return rate + h * entry(rates, k), rate > forced + 2 * jnp.abs(before - rate)
+                rate = 4 * (kind.motion(of, own, i).gap - entry(x.gaps, k)) / h - before
+                return rate + h * entry(x.rates, k), rate > forced + 2 * jnp.abs(before - rate)
 
             none = before, jnp.asarray(False)
             parts, leaves = loop(other.astype(k.dtype), parting, none) if normals else none
             u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
             guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
             if normals:
-                less = lambda j, so_far: so_far - entry(J, j * stride + row) * entry(x.d, j)
+                less = lambda j, so_far: so_far - entry(J, j * stride + row) * (entry(x.d, j) - entry(x.base, j))
                 gap = loop(v, less, entry(x.gaps, k))
                 after = jnp.where(other, parts, free[0] + jnp.where(fast, e * before, 0))
                 u = put(u, row, jnp.where(first, after, gap))
@@ -479,14 +501,14 @@ class ContactStep:
             )
             return contacts, fast & kind.has_gap
 
-        def of_kind(kind: Any, of: Any, part: Array, listed: tuple) -> tuple:
+        def of_kind(kind: Any, of: Any, own: Any, part: Array, listed: tuple) -> tuple:
             which = jnp.asarray(np.array(kind.contacts))
 
             def look(i: Array, so_far: tuple) -> tuple:
                 k = entry(which, i)
 
                 def add(_: Array, so_far: tuple) -> tuple:
-                    contacts, fast = row(kind, of, i, k, so_far[0])
+                    contacts, fast = row(kind, of, own, i, k, so_far[0])
                     return contacts, put(so_far[1], so_far[0].number, fast)
 
                 return loop((entry(x.takes_part, k) == part).astype(i.dtype), add, so_far)
@@ -495,8 +517,8 @@ class ContactStep:
 
         def of_part(number: Array, so_far: tuple) -> tuple:
             listed, part = so_far[:2], 1 + number
-            for kind, of in zip(self.kinds, moving, strict=True):
-                listed = of_kind(kind, of, part.astype(dtype), listed)
+            for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
+                listed = of_kind(kind, of, own, part.astype(dtype), listed)
             sizes = listed[0].number, listed[0].rows
             return *listed, *(
                 jnp.where(number == 0, new, old) for new, old in zip(sizes, so_far[2:], strict=True)

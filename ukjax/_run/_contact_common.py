@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, final, get_args
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -72,10 +73,11 @@ class ContactRun(NamedTuple):
 
 def _gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     """Gaps (n,), and how far contact velocities are from linear in v, beside their size (m,)."""
-    found, step = kinematics(system, t, q, v), 1 + 0.5 * jnp.cos(jnp.arange(v.size, dtype=v.dtype) ** 2)
-    more, less = (kinematics(system, t, q, v + d).u for d in (step, -step))
-    size = jnp.abs(more) + jnp.abs(less) + jnp.abs(found.u)
-    return found.gap, jnp.abs(more + less - 2 * found.u) / jnp.where(size > 0, size, 1)
+    step = 1 + 0.5 * jnp.cos(jnp.arange(v.size, dtype=v.dtype) ** 2)
+    of = lambda v: kinematics(system, t, q, v)
+    gap, (now, more, less) = jax.vmap(of)(jnp.stack([v, v + step, v - step]))
+    size = jnp.abs(more) + jnp.abs(less) + jnp.abs(now)
+    return gap[0], jnp.abs(more + less - 2 * now) / jnp.where(size > 0, size, 1)
 
 
 class Asked(NamedTuple):

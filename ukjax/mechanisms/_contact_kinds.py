@@ -59,7 +59,18 @@ class ShapeKind(eqx.Module):
         arrays, rest = eqx.partition(self.stacked, eqx.is_array)
         return eqx.combine(jax.tree.map(lambda x: item(jnp.asarray(x), i).astype(dtype), arrays), rest)
 
-    def gaps(self, at: Instant, so_far: Array) -> Array:
+    @property
+    def seeks(self) -> bool:
+        """Closed forms are computed."""
+        return False
+
+    def unsought(self, at: Instant) -> None:
+        return None
+
+    def seek(self, at: Instant, unsought: None) -> None:
+        return None
+
+    def gaps(self, at: Instant, kept: None, so_far: Array) -> Array:
         places = locate_all(self.places, self.bodies, at)
         which, dtype = jnp.asarray(np.array(self.contacts)), at.q.dtype
 
@@ -69,7 +80,7 @@ class ShapeKind(eqx.Module):
 
         return loop(len(self.contacts), one, so_far)
 
-    def motion(self, moving: MovingBodies, i: Array) -> ContactMotion:
+    def motion(self, moving: MovingBodies, kept: None, i: Array) -> ContactMotion:
         numbers, dtype = self._numbers(i), moving.twists.dtype
         contact, at = self._contact(i, dtype), lambda x: [item(x, b) for b in numbers]
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
@@ -79,7 +90,7 @@ class ShapeKind(eqx.Module):
         flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
         return ContactMotion(gap(*places), jax.jvp(speed, (places, twists), (flows, rates))[1])
 
-    def rows(self, moving: MovingBodies, i: Array) -> BodyRow:
+    def rows(self, moving: MovingBodies, kept: None, i: Array) -> BodyRow:
         numbers, dtype = self._numbers(i), moving.twists.dtype
         contact = self._contact(i, dtype)
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]

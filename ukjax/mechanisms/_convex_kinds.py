@@ -21,16 +21,16 @@ from ._contact_shapes import HalfSpace
 from ._contacts import Contact, turn_tangents
 from ._convex import Core, Pair, Touch
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
-from ._placement import norm, rate_of
+from ._placement import AnyPlacement, norm, rate_of
 
 _MARGIN = 0.02  # of the sizes of a pair: beyond it the distance of the balls about them stands for the gap
 
 
-class _MovingTouches(NamedTuple):
-    """The bodies, and the record of each pair's touch (pairs * size,)."""
+class _Touches(NamedTuple):
+    """Where bodies are at an instant, and the record of each pair's touch there (pairs * size,)."""
 
-    bodies: MovingBodies
-    touches: Array
+    placements: AnyPlacement
+    records: Array
 
 
 @final
@@ -100,48 +100,58 @@ class ConvexKind(eqx.Module):
         make = lambda: touch_of(self._pair(placements, jnp.asarray(0), dtype), self.on_plane)
         return jax.eval_shape(make)  # pyright: ignore[reportReturnType]
 
-    def moving(self, motion: Motion) -> _MovingTouches:
-        bodies = move_all(self.places, self.bodies, motion)
-        dtype, placements = motion.v.dtype, bodies.placements
-        size = sum(x.size for x in jax.tree.leaves(self._touch_like(placements, dtype)))
+    def moving(self, motion: Motion) -> MovingBodies:
+        return move_all(self.places, self.bodies, motion)
 
-        def one(i: Array, memory: Array) -> Array:
+    @property
+    def seeks(self) -> bool:
+        """Which parts touch is sought."""
+        return True
+
+    def unsought(self, at: Instant) -> _Touches:
+        placements = locate_all(self.places, self.bodies, at)
+        size = sum(x.size for x in jax.tree.leaves(self._touch_like(placements, at.q.dtype)))
+        return _Touches(placements, blank(len(self.pairs) * size, at.q.dtype))
+
+    def seek(self, at: Instant, unsought: _Touches) -> _Touches:
+        placements, dtype, size = unsought.placements, at.q.dtype, unsought.records.size // len(self.pairs)
+
+        def one(i: Array, records: Array) -> Array:
             pair = self._pair(placements, i, dtype)
 
-            def keep(_: Array, memory: Array) -> Array:
+            def keep(_: Array, records: Array) -> Array:
                 touch = touch_of(pair, self.on_plane)
                 flat = jnp.concatenate([jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)])
                 for k, x in enumerate(flat):
-                    memory = put(memory, i * size + k, x)
-                return memory
+                    records = put(records, i * size + k, x)
+                return records
 
-            return loop(self._is_near(pair).astype(i.dtype), keep, memory)
+            return loop(self._is_near(pair).astype(i.dtype), keep, records)
 
-        return _MovingTouches(bodies, loop(len(self.pairs), one, blank(len(self.pairs) * size, dtype)))
+        return unsought._replace(records=loop(len(self.pairs), one, unsought.records))
 
-    def _read(self, moving: _MovingTouches, i: Array) -> Touch:
+    def _read(self, kept: _Touches, i: Array) -> Touch:
         """What is kept of pair i."""
-        dtype = moving.touches.dtype
-        leaves, tree = jax.tree.flatten(self._touch_like(moving.bodies.placements, dtype))
+        leaves, tree = jax.tree.flatten(self._touch_like(kept.placements, kept.records.dtype))
         start, found = i * sum(x.size for x in leaves), []
         for x in leaves:
-            own = jnp.stack([entry(moving.touches, start + k) for k in range(x.size)])
-            found.append(own.reshape(x.shape) > 0 if x.dtype == bool else own.reshape(x.shape).astype(x.dtype))
+            own = jnp.stack([entry(kept.records, start + k) for k in range(x.size)]).reshape(x.shape)
+            found.append(own > 0 if x.dtype == bool else own.astype(x.dtype))
             start = start + x.size
         return jax.tree.unflatten(tree, found)
 
-    def gaps(self, at: Instant, so_far: Array) -> Array:
-        placements, dtype = locate_all(self.places, self.bodies, at), at.q.dtype
-        which = jnp.asarray(np.array(self.contacts))
+    def gaps(self, at: Instant, kept: _Touches, so_far: Array) -> Array:
+        which, now = jnp.asarray(np.array(self.contacts)), locate_all(self.places, self.bodies, at)
 
         def one(i: Array, so_far: Array) -> Array:
-            pair = self._pair(placements, i, dtype)
-            near, bound = self._is_near(pair), self._bound(pair)
+            near = self._is_near(self._pair(kept.placements, i, at.q.dtype))
+            pair = self._pair(now, i, at.q.dtype)
+            bound = self._bound(pair)
             far = lambda r, x: put(x, entry(which, i * self.count + r), bound)
             so_far = loop(jnp.where(near, 0, self.count), far, so_far)
 
             def look(_: Array, so_far: Array) -> Array:
-                touch = touch_of(pair, self.on_plane)
+                touch = self._read(kept, i)
                 gap = lambda r, x: put(x, entry(which, i * self.count + r), touch.gap(pair, r)[0])
                 return loop(self.count, gap, so_far)
 
@@ -149,33 +159,32 @@ class ConvexKind(eqx.Module):
 
         return loop(len(self.pairs), one, so_far)
 
-    def motion(self, moving: _MovingTouches, i: Array) -> ContactMotion:
-        bodies, dtype = moving.bodies, moving.touches.dtype
+    def motion(self, moving: MovingBodies, kept: _Touches, i: Array) -> ContactMotion:
         number, r = i // self.count, i % self.count
-        pair = self._pair(bodies.placements, number, dtype)
+        pair = self._pair(kept.placements, number, kept.records.dtype)
         near, bound = self._is_near(pair), self._bound(pair)
         ends = self._numbers(number)
-        twists, rates = ([item(x, b) for b in ends] for x in (bodies.twists, bodies.rates))
+        twists, rates = ([item(x, b) for b in ends] for x in (moving.twists, moving.rates))
 
         def look(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-            touch = self._read(moving, number)
+            touch = self._read(kept, number)
             gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
             speed = lambda places, twists: rate_of(gap, places, list(map(twist_of, twists)))
             places = list(pair.places)
             flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
             return gap(*places), jax.jvp(speed, (places, twists), (flows, rates))[1]
 
-        return ContactMotion(*loop(near.astype(i.dtype), look, (bound, jnp.zeros((), dtype))))
+        return ContactMotion(*loop(near.astype(i.dtype), look, (bound, jnp.zeros_like(bound))))
 
-    def rows(self, moving: _MovingTouches, i: Array) -> BodyRow:
+    def rows(self, moving: MovingBodies, kept: _Touches, i: Array) -> BodyRow:
         number, r = i // self.count, i % self.count
-        pair = self._pair(moving.bodies.placements, number, moving.touches.dtype)
-        touch = self._read(moving, number)
+        pair = self._pair(kept.placements, number, kept.records.dtype)
+        touch = self._read(kept, number)
         _, point, normal = touch.gap(pair, r)
         start = item(jnp.asarray(self.directions).astype(point.dtype), number)
         gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
         across = turn_tangents(start, pair.places[0], normal) if self.tangents else None
-        return contact_row(gap, point, across, pair.places, self._numbers(number), moving.bodies)
+        return contact_row(gap, point, across, pair.places, self._numbers(number), moving)
 
     def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
         return write_row(self.places, self.bodies, rows, J, row, stride)
