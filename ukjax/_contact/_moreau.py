@@ -420,7 +420,7 @@ class ContactStep:
 
             def look(i: Array, so_far: tuple, kind: Any = kind, of: Any = of, own: Any = own, which: Any = which) -> tuple:
                 gap, rate = kind.motion(of, own, i)
-                near = gap + 0.125 * h * h * rate <= 0 if kind.has_gap else jnp.asarray(True)
+                near = gap + 0.125 * h * h * rate <= 2 * zero if kind.has_gap else jnp.asarray(True)
                 k = entry(which, i)
                 touches = looks & (entry(has_gap, k) > 0) & ((entry(x.gaps, k) <= zero) | (entry(last.closed, k) > 0))
                 return put(so_far[0], k, jnp.where(near, 1, jnp.where(touches, 2, 0))), put(so_far[1], k, rate)

@@ -11,8 +11,10 @@ from jax import lax
 from jaxtyping import Array
 
 from .._formula._contact_list import blank, entry, fill_entries, loop, put
+from .._misc._types import choose_by_precision
 from .._motion._model import Model
 from ._moreau import ContactStep, FreeStep, StepState
+from ._penetration import PENETRATION
 from ._rows import Coefficients, ContactLayout, kinematics, with_push
 
 # --- One time step with contacts, in parts; see `_stepping` for the equations
@@ -83,7 +85,9 @@ class MidpointStage:
         state, change = (middle, q_middle, v_middle), (jnp.ones_like(t), q_rate, a)
         rate = jax.jvp(velocities, state, change)[1]
         before, u = velocities(middle, q_middle, v), velocities(middle, q_middle, free)
-        near = of(*state).gap + 0.125 * h * h * _take_normal_entries(layout, rate) <= 0
+        # What was pushed apart by a body that is held, as this one is not yet, touches.
+        zero = 2 * choose_by_precision(q.dtype, *PENETRATION)
+        near = of(*state).gap + 0.125 * h * h * _take_normal_entries(layout, rate) <= zero
         fast = layout.is_normal & (before < -h * jnp.abs(rate))
         u = u + jnp.where(fast, coefficients.restitution[layout.owner] * before, 0)
         number, active = lambda x: x.astype(q.dtype), jnp.asarray(~layout.has_gap) | near
