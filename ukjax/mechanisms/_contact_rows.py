@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -126,6 +126,7 @@ class FrictionRates(eqx.Module):
     """The rates of joints with dry friction."""
 
     places: AbstractBodyKinematics
+    is_linear: ClassVar[bool] = True  # in the velocities
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
         frictions = [x for x in self.places.described(q.dtype).contacts if isinstance(x, JointFriction)]
@@ -180,6 +181,7 @@ class ContactSlips(eqx.Module):
     """The slips of contacts with friction."""
 
     places: AbstractBodyKinematics
+    is_linear: ClassVar[bool] = True  # in the velocities
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "k d"]:
         contacts = _contacts(self.places.described(q.dtype), True)
