@@ -1,5 +1,6 @@
 """The geoms of a file that touch: which pairs do by MuJoCo's rules, and which `mechanisms.Contact` offers."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -7,8 +8,19 @@ import numpy as np
 
 from .._misc._errors import InputError, unknown_name
 from .._system._labels import unique_names
-from ..mechanisms import GROUND, AbstractShape, Capsule, Contact, Cuboid, HalfSpace, Sphere
-from ..mechanisms._contact_pairs import PAIRS
+from ..mechanisms import (
+    GROUND,
+    AbstractShape,
+    Capsule,
+    Contact,
+    ConvexHull,
+    Cuboid,
+    Cylinder,
+    Ellipsoid,
+    HalfSpace,
+    Sphere,
+)
+from ..mechanisms._contact_pairs import is_offered
 from ._coefficients import is_usual, restitution_of
 from ._contact_selection import ContactSelection
 from ._mujoco import mujoco
@@ -122,22 +134,39 @@ def shape_of(at: Reference, geom: int) -> AbstractShape | None:
         return HalfSpace(body, centre, axes[:, 2])
     if kind == "sphere":
         return Sphere(body, centre, size[0])
+    along = size[1] * axes[:, 2]
     if kind == "capsule":
-        along = size[1] * axes[:, 2]
         return Capsule(body, centre - along, centre + along, size[0])
+    if kind == "cylinder":
+        return Cylinder(body, centre - along, centre + along, size[0])
+    if kind == "ellipsoid":
+        return Ellipsoid(body, centre, size, axes)
+    if kind == "mesh":
+        return _hull_of(at, geom, body, centre, axes)
     return Cuboid(body, centre, 2 * size, axes) if kind == "box" else None
 
 
+def _hull_of(at: Reference, geom: int, body: str, centre: np.ndarray, axes: np.ndarray) -> ConvexHull | None:
+    """The convex hull of a mesh, as MuJoCo takes it for contacts; None of one without a volume."""
+    mesh, model = int(at.model.geom_dataid[geom]), at.model
+    if mesh < 0:
+        return None
+    first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
+    vertices = np.array(model.mesh_vert[first : first + count], float)
+    try:
+        return ConvexHull(body, centre + vertices @ axes.T)
+    except InputError:
+        return None
+
+
 def _is_offered(first: AbstractShape | None, second: AbstractShape | None) -> bool:
-    if first is None or second is None:
-        return False
-    a, b = sorted((first, second), key=lambda x: x.order)
-    return (type(a), type(b)) in PAIRS
+    return first is not None and second is not None and is_offered(*sorted((first, second), key=lambda x: x.order))
 
 
 def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The contacts of geoms, with a ground that stands still and with each other."""
     names, found, rows, asked = geom_names(at), list[Contact](), list[Row](), set[frozenset[str]]()
+    shape = functools.cache(lambda geom: shape_of(at, geom))
     for touch in touching(at):
         i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
         bodies = [at.names.bodies[at.model.geom_bodyid[x]] for x in (i, j)]
@@ -149,7 +178,7 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
             feature = "contact with what stands still" if word == "ground" else "contact of moving bodies"
             rows += chosen.left_out(feature, [name], word)
             continue
-        first, second = shape_of(at, i), shape_of(at, j)
+        first, second = shape(i), shape(j)
         if not _is_offered(first, second):
             rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
             continue
