@@ -72,6 +72,13 @@ def item(x: Array, place: Any) -> Array:
     return lax.gather(x, jnp.reshape(place, (1,)), where, (1, *x.shape[1:]), mode=_WITHIN)
 
 
+def put_item(x: Array, place: Any, value: Array) -> Array:
+    """An array with x[place] replaced along the first axis."""
+    window = tuple(range(x.ndim - 1))
+    where = lax.ScatterDimensionNumbers(window, (0,), (0,))
+    return lax.scatter(x, jnp.reshape(place, (1,)), value.astype(x.dtype), where, mode=_WITHIN)
+
+
 def blank(size: int, dtype: Any) -> Array:
     """A flat array whose entries are put before they are read."""
     return lax.empty((size,), dtype)

@@ -141,7 +141,7 @@ def kinds_of_shapes(
             for i, x in enumerate(singles):
                 groups.setdefault(_form(x), []).append((x, first + i))
         else:
-            key = ConvexKind, isinstance(contact.shapes[0], HalfSpace), contact.count, contact.rough
+            key = ConvexKind, isinstance(contact.shapes[0], HalfSpace)
             groups.setdefault(key, []).append((contact, first))
         first += contact.count
     kinds = []

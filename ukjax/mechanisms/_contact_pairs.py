@@ -194,7 +194,7 @@ def meet_each(items: Sequence[tuple[Any, Any, Any, Any]]) -> list[Meeting]:
     """Where pairs of shapes would touch, each with two placements; of convex bodies one program does one after the other."""
     groups: dict[Any, list[int]] = {}
     for i, (a, b, *_) in enumerate(items):
-        form = None if is_closed_form(a, b) else (isinstance(a, HalfSpace), count_contacts(a, b))
+        form = None if is_closed_form(a, b) else isinstance(a, HalfSpace)
         groups.setdefault(form, []).append(i)
     found: dict[int, Meeting] = {}
     for form, numbers in groups.items():
@@ -203,14 +203,18 @@ def meet_each(items: Sequence[tuple[Any, Any, Any, Any]]) -> list[Meeting]:
             met = vmap_by_structure(meet, own)
         else:
             stacked = jax.tree.map(lambda *x: jnp.stack(x), *_of_one_size([pair_of(*x) for x in own]))
-            together = jax.lax.map(lambda pair: _meet_convex(Pair(*pair), *form), stacked)
-            met = unstack_tree(together, len(own))
+            most = max(count_contacts(a, b) for a, b, *_ in own)
+            together = jax.lax.map(lambda pair, at=form, n=most: _meet_convex(Pair(*pair), at, n), stacked)
+            met = [
+                Meeting(*(x[: count_contacts(a, b)] for x in meeting))
+                for meeting, (a, b, *_) in zip(unstack_tree(together, len(own)), own, strict=True)
+            ]
         found |= zip(numbers, met, strict=True)
     return [found[i] for i in range(len(items))]
 
 
 def _of_one_size(pairs: list[Pair]) -> list[tuple[Any, Any]]:
     """Cores and places of pairs, all with the same number of points: those behind the last one are not looked at."""
-    most = max(core.points.size for pair in pairs for core in pair.cores)
-    wide = lambda core: core._replace(points=jnp.pad(core.points, (0, most - core.points.size)))
+    most = max(len(core.points) for pair in pairs for core in pair.cores)
+    wide = lambda core: core._replace(points=jnp.pad(core.points, ((0, most - len(core.points)), (0, 0))))
     return [(tuple(map(wide, pair.cores)), pair.places) for pair in pairs]

@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._formula._contact_list import blank, entry, item, loop, put
+from .._formula._contact_list import blank, entry, item, loop, put, put_item
 from .._misc._types import choose_by_precision
 from ._joint_rows import across
 from ._placement import Placement
@@ -33,7 +33,7 @@ from ._placement import Placement
 class Core(NamedTuple):
     """The core of a convex body, in its reference posture.
 
-    - `points`: of all bodies, one after the other [m] (3 n,).
+    - `points`: of all bodies, one after the other [m] (n, 3).
     - `first`, `count`: which of these are its own.
     - `spread`: Q of the ellipsoid {x : x = Q^(1/2) y, |y| <= 1} about each point [m^2] (3, 3).
     - `axis`: where this is a disc, its axis; else zero (3,).
@@ -54,7 +54,7 @@ class Core(NamedTuple):
 
     def point(self, i: Array) -> Float[Array, "3"]:
         """A point, by its number among all."""
-        return jnp.stack([entry(self.points, 3 * i + k) for k in range(3)])
+        return item(self.points, i)
 
     def farthest(self, d: Float[Array, "3"]) -> Array:
         """The number of the point that lies farthest along a direction."""
@@ -91,7 +91,7 @@ def core_of(
     spread = jnp.zeros((3, 3), dtype) if spread is None else spread
     square = jnp.max(jnp.sum((points - origin) ** 2, 1)) + jnp.trace(spread)
     return Core(
-        jnp.reshape(points, -1), jnp.asarray(0), jnp.asarray(count), spread, zero if axis is None else axis,
+        points, jnp.asarray(0), jnp.asarray(count), spread, zero if axis is None else axis,
         jnp.asarray(radius, dtype), jnp.sqrt(square) + radius, origin, jnp.eye(3, dtype=dtype) if axes is None else axes,
     )
 
@@ -259,8 +259,8 @@ _CORNERS, _SIDES, _RIM = 96, 640, 96
 class _Polytope(NamedTuple):
     """Some corners of B - A and the faces of their convex hull, in memory.
 
-    - `w`, `a`, `b`: corners (3 n,), and the numbers of their points.
-    - `sides`, `normals`, `offsets`: faces: their corners (3 m,), outer normals (3 m,), and how far these are from the
+    - `w`, `a`, `b`: corners (n, 3), and the numbers of their points (n,).
+    - `sides`, `normals`, `offsets`: faces: their corners (m, 3), outer normals (m, 3), and how far these are from the
       origin (m,); infinitely far for faces that are there no longer.
     - `corners`, `faces`: how many there are.
     - `nearest`: the nearest face.
@@ -279,26 +279,16 @@ class _Polytope(NamedTuple):
     done: Array
 
 
-def _triple(x: Array, i: Array) -> Array:
-    return jnp.stack([entry(x, 3 * i + k) for k in range(3)])
-
-
-def _put_triple(x: Array, i: Array, value: Array) -> Array:
-    for k in range(3):
-        x = put(x, 3 * i + k, value[k])
-    return x
-
-
 def _with_corner(p: _Polytope, new: Corner) -> _Polytope:
     at = p.corners
     return p._replace(
-        w=_put_triple(p.w, at, new.w), a=put(p.a, at, new.a), b=put(p.b, at, new.b), corners=at + 1
+        w=put_item(p.w, at, new.w), a=put(p.a, at, new.a), b=put(p.b, at, new.b), corners=at + 1
     )
 
 
 def _with_face(p: _Polytope, i: Array, j: Array, k: Array) -> _Polytope:
     """With one more face; one without area counts as infinitely far."""
-    at, (x, y, z) = p.faces, (_triple(p.w, m) for m in (i, j, k))
+    at, (x, y, z) = p.faces, (item(p.w, m) for m in (i, j, k))
     n = _cross(y - x, z - x)
     size, sides = jnp.sqrt(_dot(n, n)), jnp.maximum(_dot(y - x, y - x), _dot(z - x, z - x))
     flat = size <= 1e-14 * sides
@@ -306,8 +296,8 @@ def _with_face(p: _Polytope, i: Array, j: Array, k: Array) -> _Polytope:
     # From all three corners the same to rounding; the nearest to the origin is the most exact.
     offset = jnp.where(flat, jnp.inf, _dot(n, x))
     return p._replace(
-        sides=_put_triple(p.sides, at, jnp.stack([i, j, k])),
-        normals=_put_triple(p.normals, at, n),
+        sides=put_item(p.sides, at, jnp.stack([i, j, k])),
+        normals=put_item(p.normals, at, n),
         offsets=put(p.offsets, at, offset),
         faces=at + 1,
     )
@@ -343,17 +333,17 @@ def _tetrahedron(pair: Pair, dtype: jnp.dtype) -> _Polytope:
     two, three = choose(above, three, two), choose(above, two, three)
     whole = jnp.zeros((), jnp.asarray(0).dtype)
     p = _Polytope(
-        blank(3 * _CORNERS, dtype),
+        lax.empty((_CORNERS, 3), dtype),
         *(blank(_CORNERS, whole.dtype) for _ in range(2)),
-        blank(3 * _SIDES, whole.dtype),
-        blank(3 * _SIDES, dtype),
+        lax.empty((_SIDES, 3), whole.dtype),
+        lax.empty((_SIDES, 3), dtype),
         blank(_SIDES, dtype),
         *(whole, whole, whole, jnp.asarray(False)),
     )
     for corner in (one, two, three, four):
         p = _with_corner(p, corner)
-    sides = jnp.asarray(np.array([0, 1, 2, 0, 3, 1, 1, 3, 2, 2, 3, 0]))
-    return loop(4, lambda f, p: _with_face(p, *(entry(sides, 3 * f + k) for k in range(3))), p)
+    sides = jnp.asarray(np.array([(0, 1, 2), (0, 3, 1), (1, 3, 2), (2, 3, 0)]))
+    return loop(4, lambda f, p: _with_face(p, *item(sides, f)), p)
 
 
 def _nearest_face(p: _Polytope) -> Array:
@@ -373,37 +363,33 @@ def _expand(pair: Pair, size: Array, dtype: jnp.dtype) -> _Polytope:
 
     def grow(p: _Polytope) -> _Polytope:
         f = p.nearest
-        n = _triple(p.normals, f)
+        n = item(p.normals, f)
         new = pair.support(-n)
         full = (p.corners + 1 >= _CORNERS) | (p.faces + _RIM >= _SIDES)
         done = (_dot(n, new.w) - entry(p.offsets, f) <= enough) | full
         whole = jnp.zeros_like(p.faces)
-        rim = blank(2 * _RIM, whole.dtype)
+        rim = lax.empty((_RIM, 2), whole.dtype)
 
         def edge(i: Array, j: Array, rim: tuple[Array, Array]) -> tuple[Array, Array]:
             """The rim without an edge, where it has it the other way round; else with it."""
             ends, count = rim
             found = loop(
-                count, lambda e, at: jnp.where((entry(ends, 2 * e) == j) & (entry(ends, 2 * e + 1) == i), e, at), count
+                count, lambda e, at: jnp.where(jnp.all(item(ends, e) == jnp.stack([j, i])), e, at), count
             )
             there = found < count
             last = jnp.maximum(count - 1, 0)
-            x, y = (jnp.where(there, entry(ends, 2 * last + k), z) for k, z in enumerate((i, j)))
-            at = jnp.where(there, found, jnp.minimum(count, _RIM - 1))
-            ends = put(put(ends, 2 * at, x), 2 * at + 1, y)
+            new = jnp.where(there, item(ends, last), jnp.stack([i, j]))
+            ends = put_item(ends, jnp.where(there, found, jnp.minimum(count, _RIM - 1)), new)
             return ends, jnp.where(there, count - 1, jnp.minimum(count + 1, _RIM))
 
         def seen(f: Array, so_far: tuple[Array, tuple[Array, Array]]) -> tuple[Array, tuple[Array, Array]]:
             offsets, rim = so_far
-            visible = (entry(offsets, f) < jnp.inf) & (_dot(_triple(p.normals, f), new.w) - entry(offsets, f) > level)
+            visible = (entry(offsets, f) < jnp.inf) & (_dot(item(p.normals, f), new.w) - entry(offsets, f) > level)
 
             def drop(_: Array, so_far: tuple) -> tuple:
                 offsets, rim = so_far
-                corners = _triple(p.sides, f)
-
-                def one(k: Array, rim: tuple) -> tuple:
-                    i, j = entry(p.sides, 3 * f + k), entry(p.sides, 3 * f + jnp.where(k == 2, 0, k + 1))
-                    return edge(i, j, rim)
+                corners = item(p.sides, f)
+                one = lambda k, rim: edge(entry(corners, k), entry(corners, jnp.where(k == 2, 0, k + 1)), rim)
 
                 return put(offsets, f, jnp.inf), loop(3, one, rim)
 
@@ -412,7 +398,7 @@ def _expand(pair: Pair, size: Array, dtype: jnp.dtype) -> _Polytope:
         offsets, (ends, count) = loop(jnp.where(done, 0, p.faces), seen, (p.offsets, (rim, whole)))
         at = p.corners
         p = loop((~done).astype(whole.dtype), lambda _, p: _with_corner(p, new), p._replace(offsets=offsets))
-        p = loop(count, lambda e, p: _with_face(p, entry(ends, 2 * e), entry(ends, 2 * e + 1), at), p)
+        p = loop(count, lambda e, p: _with_face(p, *item(ends, e), at), p)
         return p._replace(nearest=_nearest_face(p), done=done)
 
     p = _tetrahedron(pair, dtype)
@@ -559,14 +545,14 @@ def _point_feature(pair: Pair, n: Array) -> Feature:
 
 def _face_feature(pair: Pair, p: _Polytope, size: Array) -> Feature:
     """The nearest face of a polytope."""
-    corners = _triple(p.sides, p.nearest)
-    x, y, z = (_triple(p.w, i) for i in corners)
+    corners = item(p.sides, p.nearest)
+    x, y, z = (item(p.w, i) for i in corners)
     m = _cross(y - x, z - x)
     weights = [_over(_dot(m, _cross(u, v)), _dot(m, m)) for u, v in ((y, z), (z, x), (x, y))]
     four = lambda x: jnp.stack([*x, x[0]])
     a, b = (four([entry(x, i) for i in corners]) for x in (p.a, p.b))
     weights = jnp.stack([*weights, jnp.zeros((), m.dtype)])
-    return _feature(pair, -_triple(p.normals, p.nearest), a, b, weights, size)
+    return _feature(pair, -item(p.normals, p.nearest), a, b, weights, size)
 
 
 _SHRUNK = 0.9  # bodies this much smaller do not overlap where they touch, and touch at the same parts as a rule
@@ -593,14 +579,12 @@ def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
     def keep_if(there: Array, kept: tuple[Array, Array], find: Callable[[], Feature]) -> tuple[Array, Array]:
         def keep(_: Array, kept: tuple[Array, Array]) -> tuple[Array, Array]:
             records, count = kept
-            for k, x in enumerate(_packed(find())):
-                records = put(records, _RECORD * count + k, x)
-            return records, count + 1
+            return put_item(records, count, _packed(find())), count + 1
 
         return loop(there.astype(whole), keep, kept)
 
     def look(records: Array, i: Array, best: tuple[Feature, Array]) -> tuple[Feature, Array]:
-        f = _unpacked(jnp.stack([entry(records, _RECORD * i + k) for k in range(_RECORD)]), whole)
+        f = _unpacked(item(records, i), whole)
 
         def improve(state: tuple[Feature, Array, Array]) -> tuple[Feature, Array, Array]:
             new = _improve(pair, state[0])
@@ -616,14 +600,14 @@ def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
         """By simplices first; then, where bodies overlap, by the faces of B - A."""
         number, best = state
         by_simplex = number == 0
-        kept = blank(5 * _RECORD, dtype), jnp.zeros((), whole)
+        kept = lax.empty((5, _RECORD), dtype), jnp.zeros((), whole)
         kept = keep_if(by_simplex, kept, lambda: of_simplex(simplex))
         kept = keep_if(
             by_simplex & near, kept, lambda: of_simplex(_find_simplex(pair._replace(scale=_SHRUNK), start, 0 * size))
         )
         kept = keep_if(~by_simplex, kept, lambda: _face_feature(pair, _expand(pair, size, dtype), size))
         records, count = kept
-        towards = jnp.stack([entry(records, _RECORD * (count - 1) + k) for k in range(3)])
+        towards = item(records, count - 1)[:3]
         kept = keep_if(curved, kept, lambda: _point_feature(pair, towards))
         for k, core in enumerate(pair.cores):
             kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(pair, k, towards))
@@ -681,7 +665,7 @@ class Touch(NamedTuple):
 class _Outline(NamedTuple):
     """What of a body lies towards another, seen along the normal.
 
-    - `x`: corners, anticlockwise (2 n,).
+    - `x`: corners, anticlockwise (n, 2).
     - `mean`, `slope`, `height`: the plane through them: z = height + slope . (x - mean).
     """
 
@@ -712,14 +696,12 @@ def _outline(pair: Pair, k: int, axes: Array, middle: Array, near: Array) -> _Ou
         # A disc is curved about its rim: only where it lies flat does it reach to all sides.
         p = place.point(core.point(core.farthest(d)) + core.curved(jnp.where(level, d, place.back(sign * n)))) - middle
         # Made wider by next to nothing, so that points and lines have an area too.
-        x = put(put(x, 2 * i, _dot(one, p) + near * c), 2 * i + 1, _dot(two, p) + near * s)
+        x = put_item(x, i, jnp.stack([_dot(one, p) + near * c, _dot(two, p) + near * s]))
         return x, put(z, i, _dot(n, p))
 
-    x, z = loop(_DIRECTIONS, look, (blank(2 * _DIRECTIONS, dtype), blank(_DIRECTIONS, dtype)))
-    points = jnp.stack([jnp.stack([entry(x, 2 * i), entry(x, 2 * i + 1)]) for i in range(_DIRECTIONS)])
-    heights = jnp.stack([entry(z, i) for i in range(_DIRECTIONS)])
-    mean, height = jnp.mean(points, 0), jnp.mean(heights)
-    off, rise = points - mean, heights - height
+    x, z = loop(_DIRECTIONS, look, (lax.empty((_DIRECTIONS, 2), dtype), blank(_DIRECTIONS, dtype)))
+    mean, height = jnp.mean(x, 0), jnp.mean(z)
+    off, rise = x - mean, z - height
     xx, xy, yy = (_dot(off[:, i], off[:, j]) for i, j in ((0, 0), (0, 1), (1, 1)))
     along = jnp.stack([_dot(off[:, 0], rise), _dot(off[:, 1], rise)])
     det = xx * yy - xy * xy
@@ -729,28 +711,26 @@ def _outline(pair: Pair, k: int, axes: Array, middle: Array, near: Array) -> _Ou
 
 def _clip(first: _Outline, second: _Outline) -> tuple[Array, Array]:
     """The corners of what two outlines share, and their number (Sutherland and Hodgman 1974)."""
-    at = lambda x, i: jnp.stack([entry(x, 2 * i), entry(x, 2 * i + 1)])
     dtype = first.x.dtype
 
     def push(polygon: tuple[Array, Array], there: Array, x: Array) -> tuple[Array, Array]:
         corners, count = polygon
-        corners = put(put(corners, 2 * count, x[0]), 2 * count + 1, x[1])
-        return corners, jnp.minimum(count + there.astype(count.dtype), _ROOM - 1)
+        return put_item(corners, count, x), jnp.minimum(count + there.astype(count.dtype), _ROOM - 1)
 
     def cut(e: Array, polygon: tuple[Array, Array]) -> tuple[Array, Array]:
         corners, count = polygon
-        p, q = at(second.x, e), at(second.x, jnp.where(e + 1 == _DIRECTIONS, 0, e + 1))
+        p, q = item(second.x, e), item(second.x, jnp.where(e + 1 == _DIRECTIONS, 0, e + 1))
         inside = lambda x: (q[0] - p[0]) * (x[1] - p[1]) - (q[1] - p[1]) * (x[0] - p[0])
 
         def corner(i: Array, new: tuple[Array, Array]) -> tuple[Array, Array]:
-            x, y = at(corners, i), at(corners, jnp.where(i + 1 == count, 0, i + 1))
+            x, y = item(corners, i), item(corners, jnp.where(i + 1 == count, 0, i + 1))
             s, t = inside(x), inside(y)
             new = push(new, s >= 0, x)
             return push(new, s * t < 0, x + _over(s, s - t) * (y - x))
 
-        return loop(count, corner, (blank(2 * _ROOM, dtype), jnp.zeros_like(count)))
+        return loop(count, corner, (lax.empty((_ROOM, 2), dtype), jnp.zeros_like(count)))
 
-    corners = loop(2 * _DIRECTIONS, lambda i, x: put(x, i, entry(first.x, i)), blank(2 * _ROOM, dtype))
+    corners = loop(_DIRECTIONS, lambda i, x: put_item(x, i, item(first.x, i)), lax.empty((_ROOM, 2), dtype))
     return loop(_DIRECTIONS, cut, (corners, jnp.asarray(_DIRECTIONS)))
 
 
@@ -774,10 +754,9 @@ def find_touch(pair: Pair) -> Touch:
         def corner(k: Array, so_far: tuple) -> tuple:
             ends, xs, there = so_far
             d = _direction(k, POINTS - 1, dtype)
-            at = lambda i: jnp.stack([entry(shared, 2 * i), entry(shared, 2 * i + 1)])
 
             def farther(i: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
-                x = at(i)
+                x = item(shared, i)
                 reach = _dot(d, x)
                 return jnp.where(reach > best[1], x, best[0]), jnp.maximum(reach, best[1])
 
@@ -788,25 +767,23 @@ def find_touch(pair: Pair) -> Touch:
             low, high = low - 0.5 * short, high + 0.5 * short
             new = jnp.max(jnp.abs(x)) > 8 * near
             for j in range(POINTS - 1):
-                other = jnp.stack([entry(xs, 2 * j), entry(xs, 2 * j + 1)])
-                new = new & ((j >= k) | (jnp.max(jnp.abs(x - other)) > 8 * near))
+                new = new & ((j >= k) | (jnp.max(jnp.abs(x - item(xs, j))) > 8 * near))
             new = new & (count > 0)
-            xs = put(put(xs, 2 * k, x[0]), 2 * k + 1, x[1])
+            xs = put_item(xs, k, x)
             flat = middle + x[0] * axes[0] + x[1] * axes[1]
             for m, (place, z) in enumerate(zip(pair.places, (low, high), strict=True)):
                 local = place.centre + place.back(flat + z * axes[2] - place.p)
-                for c in range(3):
-                    ends = put(ends, (m * (POINTS - 1) + k) * 3 + c, local[c])
+                ends = put_item(ends, m * (POINTS - 1) + k, local)
             there = put(there, k + 1, new)
             again = new & (high - low <= gap + choose_by_precision(dtype, 1e-12, 1e-6) * size)
             return ends, xs, put(there, 0, jnp.where(again, 0, entry(there, 0)))
 
         ends, there = so_far
-        ends, _, there = loop(POINTS - 1, corner, (ends, blank(2 * (POINTS - 1), dtype), there))
+        ends, _, there = loop(POINTS - 1, corner, (ends, jnp.zeros((POINTS - 1, 2), dtype), there))
         return ends, there
 
     none = jnp.zeros(POINTS, dtype)
-    ends, there = loop(flat.astype(f.rank.dtype), corners, (jnp.zeros(6 * (POINTS - 1), dtype), put(none, 0, 1)))
+    ends, there = loop(flat.astype(f.rank.dtype), corners, (jnp.zeros((2 * (POINTS - 1), 3), dtype), put(none, 0, 1)))
     a, b = ends.reshape(2, POINTS - 1, 3)
     return Touch(f, _newton_matrix(pair, f), a, b, there > 0)
 

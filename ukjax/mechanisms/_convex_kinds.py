@@ -11,10 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._contact_list import blank, entry, item, loop, put
+from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._types import as_jax, module_for
 from ._contact_pairs import touch_of
 from ._contact_shapes import HalfSpace
@@ -27,7 +28,7 @@ _MARGIN = 0.02  # of the sizes of a pair: beyond it the distance of the balls ab
 
 
 class _Touches(NamedTuple):
-    """Where bodies are at an instant, and the record of each pair's touch there (pairs * size,)."""
+    """Where bodies are at an instant, and the record of each pair's touch there (pairs, size)."""
 
     placements: AnyPlacement
     records: Array
@@ -38,13 +39,12 @@ class ConvexKind(eqx.Module):
     """Contacts of pairs of convex bodies, or of half-spaces and convex bodies.
 
     - `places`: where bodies are.
-    - `points`: of all shapes, one after the other (3 n,).
+    - `points`: of all shapes, one after the other (n, 3).
     - `cores`: of the two shapes of each pair, all but the points, stacked.
     - `directions`: of each pair the normal from which directions of slip are turned (pairs, 3).
     - `bodies`: the names of all bodies.
     - `pairs`: of each pair the places of its bodies among these.
-    - `contacts`: which of all contacts each is, those of a pair one after the other.
-    - `count`: how many each pair has.
+    - `firsts`, `counts`: of each pair which of all contacts its first is, and how many there are.
     - `tangents`: how many tangential rows each has.
     - `on_plane`: whether the first shape is a half-space.
     """
@@ -55,8 +55,8 @@ class ConvexKind(eqx.Module):
     directions: Array
     bodies: tuple[str, ...] = eqx.field(static=True)
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
-    contacts: tuple[int, ...] = eqx.field(static=True)
-    count: int = eqx.field(static=True)
+    firsts: tuple[int, ...] = eqx.field(static=True)
+    counts: tuple[int, ...] = eqx.field(static=True)
     tangents: int = eqx.field(static=True)
     on_plane: bool = eqx.field(static=True)
 
@@ -64,6 +64,17 @@ class ConvexKind(eqx.Module):
     def has_gap(self) -> bool:
         """They all have one."""
         return True
+
+    @property
+    def contacts(self) -> tuple[int, ...]:
+        """Which of all contacts each is."""
+        return tuple(n + r for n, count in zip(self.firsts, self.counts, strict=True) for r in range(count))
+
+    def _pair_and_row(self, i: Array) -> tuple[Array, Array]:
+        """Of contact i the pair, and which of its contacts it is."""
+        all_rows = [(pair, r) for pair, count in enumerate(self.counts) for r in range(count)]
+        pairs, rows = (jnp.asarray(np.array(x)) for x in zip(*all_rows, strict=True))
+        return entry(pairs, i), entry(rows, i)
 
     def _numbers(self, i: Array) -> tuple[Array, Array]:
         first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
@@ -111,20 +122,18 @@ class ConvexKind(eqx.Module):
     def unsought(self, at: Instant) -> _Touches:
         placements = locate_all(self.places, self.bodies, at)
         size = sum(x.size for x in jax.tree.leaves(self._touch_like(placements, at.q.dtype)))
-        return _Touches(placements, blank(len(self.pairs) * size, at.q.dtype))
+        return _Touches(placements, lax.empty((len(self.pairs), size), at.q.dtype))
 
     def seek(self, at: Instant, unsought: _Touches) -> _Touches:
-        placements, dtype, size = unsought.placements, at.q.dtype, unsought.records.size // len(self.pairs)
+        placements, dtype = unsought.placements, at.q.dtype
 
         def one(i: Array, records: Array) -> Array:
             pair = self._pair(placements, i, dtype)
 
             def keep(_: Array, records: Array) -> Array:
                 touch = touch_of(pair, self.on_plane)
-                flat = jnp.concatenate([jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)])
-                for k, x in enumerate(flat):
-                    records = put(records, i * size + k, x)
-                return records
+                flat = [jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)]
+                return put_item(records, i, jnp.concatenate(flat))
 
             return loop(self._is_near(pair).astype(i.dtype), keep, records)
 
@@ -133,34 +142,32 @@ class ConvexKind(eqx.Module):
     def _read(self, kept: _Touches, i: Array) -> Touch:
         """What is kept of pair i."""
         leaves, tree = jax.tree.flatten(self._touch_like(kept.placements, kept.records.dtype))
-        start, found = i * sum(x.size for x in leaves), []
-        for x in leaves:
-            own = jnp.stack([entry(kept.records, start + k) for k in range(x.size)]).reshape(x.shape)
-            found.append(own > 0 if x.dtype == bool else own.astype(x.dtype))
-            start = start + x.size
+        flat = jnp.split(item(kept.records, i), np.cumsum([x.size for x in leaves])[:-1].tolist())
+        read = lambda x, like: x > 0 if like.dtype == bool else x.astype(like.dtype)
+        found = [read(x, like).reshape(like.shape) for x, like in zip(flat, leaves, strict=True)]
         return jax.tree.unflatten(tree, found)
 
     def gaps(self, at: Instant, kept: _Touches, so_far: Array) -> Array:
-        which, now = jnp.asarray(np.array(self.contacts)), locate_all(self.places, self.bodies, at)
+        firsts, counts = (jnp.asarray(np.array(x)) for x in (self.firsts, self.counts))
+        now = locate_all(self.places, self.bodies, at)
 
         def one(i: Array, so_far: Array) -> Array:
             near = self._is_near(self._pair(kept.placements, i, at.q.dtype))
             pair = self._pair(now, i, at.q.dtype)
             bound = self._bound(pair)
-            far = lambda r, x: put(x, entry(which, i * self.count + r), bound)
-            so_far = loop(jnp.where(near, 0, self.count), far, so_far)
+            first, count = entry(firsts, i), entry(counts, i)
+            so_far = loop(jnp.where(near, 0, count), lambda r, x: put(x, first + r, bound), so_far)
 
             def look(_: Array, so_far: Array) -> Array:
                 touch = self._read(kept, i)
-                gap = lambda r, x: put(x, entry(which, i * self.count + r), touch.gap(pair, r)[0])
-                return loop(self.count, gap, so_far)
+                return loop(count, lambda r, x: put(x, first + r, touch.gap(pair, r)[0]), so_far)
 
             return loop(near.astype(i.dtype), look, so_far)
 
         return loop(len(self.pairs), one, so_far)
 
     def motion(self, moving: MovingBodies, kept: _Touches, i: Array) -> ContactMotion:
-        number, r = i // self.count, i % self.count
+        number, r = self._pair_and_row(i)
         pair = self._pair(kept.placements, number, kept.records.dtype)
         near, bound = self._is_near(pair), self._bound(pair)
         ends = self._numbers(number)
@@ -177,7 +184,7 @@ class ConvexKind(eqx.Module):
         return ContactMotion(*loop(near.astype(i.dtype), look, (bound, jnp.zeros_like(bound))))
 
     def rows(self, moving: MovingBodies, kept: _Touches, i: Array) -> BodyRow:
-        number, r = i // self.count, i % self.count
+        number, r = self._pair_and_row(i)
         pair = self._pair(kept.placements, number, kept.records.dtype)
         touch = self._read(kept, number)
         _, point, normal = touch.gap(pair, r)
@@ -202,13 +209,13 @@ def convex_kind(
     tangents: int,
 ) -> ConvexKind:
     """Contacts of convex bodies as one kind."""
-    on_plane, count = isinstance(items[0].shapes[0], HalfSpace), items[0].count
+    on_plane, counts = isinstance(items[0].shapes[0], HalfSpace), tuple(x.count for x in items)
     cores = [[x.plane() if isinstance(x, HalfSpace) else x.core() for x in item.shapes] for item in items]
     points, starts, known = [], [], {}
     for own in cores:
         for core in own:
             assert core is not None
-            known.setdefault(id(core), sum(x.size // 3 for x in points))
+            known.setdefault(id(core), sum(len(x) for x in points))
             points.append(core.points)
     firsts = [[known[id(core)] for core in own] for own in cores]
     stack = lambda x: as_jax(module_for(*x).stack(x))
@@ -216,7 +223,6 @@ def convex_kind(
     for k in range(2):
         own = [c[k]._replace(points=None, first=np.asarray(f[k])) for c, f in zip(cores, firsts, strict=True)]  # pyright: ignore
         stacked.append(jax.tree.map(lambda *x: stack(x), *own))
-    which = tuple(n + r for n in numbers for r in range(count))
     flat = as_jax(module_for(*points).concatenate(points))
     directions = stack([x.direction for x in items])
-    return ConvexKind(places, flat, tuple(stacked), directions, names, pairs, which, count, tangents, on_plane)
+    return ConvexKind(places, flat, tuple(stacked), directions, names, pairs, tuple(numbers), counts, tangents, on_plane)
