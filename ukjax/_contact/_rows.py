@@ -153,6 +153,25 @@ def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinemati
     )
 
 
+def gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """Gaps (n,), and how far slips are from linear in v, beside their size (n,)."""
+    step = 1 + 0.5 * jnp.cos(jnp.arange(v.size, dtype=v.dtype) ** 2)
+    parts = []
+    for c in unilateral(system.constraints):
+        dry = isinstance(c, DryFriction)
+        gap = jnp.zeros_like(c.rates(t, q, v)) if dry else c.gaps(t, q)  # pyright: ignore[reportAttributeAccessIssue]
+        slip: Any = c.rate if isinstance(c, DryFriction) else c.slip  # pyright: ignore[reportAttributeAccessIssue]
+        if slip is None or getattr(slip, "is_linear", False):
+            parts.append((gap, jnp.zeros_like(gap)))
+            continue
+        of = lambda v, c=c, n=gap.size, dry=dry: c.rates(t, q, v)[:, None] if dry else slips(c, n, t, q, v)
+        now, more, less = (of(x) for x in (v, v + step, v - step))
+        size = jnp.sum(jnp.abs(more) + jnp.abs(less) + jnp.abs(now), 1)
+        parts.append((gap, jnp.sum(jnp.abs(more + less - 2 * now), 1) / jnp.where(size > 0, size, 1)))
+    gaps, bends = zip(*parts, strict=True)
+    return jnp.concatenate(gaps), jnp.concatenate(bends)
+
+
 def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[ContactLayout, Coefficients]:
     """Whose rows are which, and the coefficients of each contact.
 

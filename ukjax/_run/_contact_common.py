@@ -16,14 +16,14 @@ from .._compiler import AtStates
 from .._compiler._structured._scalarize import scalarize
 from .._contact._contact_dynamics import ContactDynamics
 from .._contact._history import AT_TIMES, UNSOLVED, ContactHistory
-from .._contact._rows import evaluate_model_part, with_push
+from .._contact._rows import evaluate_model_part, gaps_and_bends, with_push
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import one_of
 from .._misc._derivatives import lazily_differentiated
 from .._misc._errors import ContactWarning, InputError
 from .._misc._types import in_full_precision, is_traced
 from .._motion._model import Model
-from .._system._constraint import DryFriction, slips, unilateral
+from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
 from ._doctor import rounding_of_gaps
@@ -68,25 +68,6 @@ class ContactRun(NamedTuple):
     settings: dict[str, Any]
     event: dfx.Event | None
     computed_by: str
-
-
-def _gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
-    """Gaps (n,), and how far slips are from linear in v, beside their size (n,)."""
-    step = 1 + 0.5 * jnp.cos(jnp.arange(v.size, dtype=v.dtype) ** 2)
-    parts = []
-    for c in unilateral(system.constraints):
-        dry = isinstance(c, DryFriction)
-        gap = jnp.zeros_like(c.rates(t, q, v)) if dry else c.gaps(t, q)  # pyright: ignore[reportAttributeAccessIssue]
-        slip: Any = c.rate if isinstance(c, DryFriction) else c.slip  # pyright: ignore[reportAttributeAccessIssue]
-        if slip is None or getattr(slip, "is_linear", False):
-            parts.append((gap, jnp.zeros_like(gap)))
-            continue
-        of = lambda v, c=c, n=gap.size, dry=dry: c.rates(t, q, v)[:, None] if dry else slips(c, n, t, q, v)
-        now, more, less = (of(x) for x in (v, v + step, v - step))
-        size = jnp.sum(jnp.abs(more) + jnp.abs(less) + jnp.abs(now), 1)
-        parts.append((gap, jnp.sum(jnp.abs(more + less - 2 * now), 1) / jnp.where(size > 0, size, 1)))
-    gaps, bends = zip(*parts, strict=True)
-    return jnp.concatenate(gaps), jnp.concatenate(bends)
 
 
 class Asked(NamedTuple):
@@ -138,7 +119,7 @@ class Prepared:
     @functools.cached_property
     def _gaps(self) -> AtStates:
         system: Any = self.run.touching.model.system
-        return AtStates(_gaps_and_bends, system.system)
+        return AtStates(gaps_and_bends, system.system)
 
     def begun(self, asked: Asked) -> tuple[Array, Array]:
         """The state (q, v) to start from, for a start that has values: on the bilateral constraints.

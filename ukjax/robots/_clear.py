@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import AtStates, evaluate_at_state
+from .._contact._rows import gaps_and_bends
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, as_jax, choose_by_precision
 from .._motion._project import compute_position_terms, entries, project, tolerance_of
 from .._pseudoinverse import GramSchmidt, unit_rows_on_host
-from .._system._constraint import Unilateral, bilateral
+from .._system._constraint import AbstractUnilateral, Unilateral, bilateral
 from ..mechanisms import Mechanism, TreeSystem
 from ..mechanisms._contact_rows import unilateral_rows
 from ..mechanisms._contacts import AnyContact
@@ -137,16 +138,23 @@ def resolve_start_penetration(
     """
     if not _rows(tree):
         return tree, q, v, []
-    names, clear = [name for x in _rows(tree) for name in x.names], choose_by_precision(q.dtype, *_CLEAR)
-    below = lambda gaps: {name: -gap for name, gap in zip(names, gaps, strict=True) if not gap >= -clear}
-    deep = below(evaluate_at_state(_gaps, tree, np.zeros((), q.dtype), q))
+    clear = choose_by_precision(q.dtype, *_CLEAR)
+
+    def below(rows: Sequence[AbstractUnilateral], gaps: np.ndarray) -> dict[str, float]:
+        names = [name for x in rows for name in x.names]
+        return {name: -gap for name, gap in zip(names, gaps, strict=True) if not gap >= -clear}
+
+    # The same function as before a run, which finds it compiled.
+    found = evaluate_at_state(gaps_and_bends, tree, np.zeros((), q.dtype), q, v)[0]
+    deep = below(unilateral_rows(tree.places), found)
     if not deep:
         return tree, q, v, []
     if start == "as it is":
         why = f"as it is, by {_format_largest(deep)}: simulate(contact='steps', start_tolerance=inf) starts there"
         return tree, q, v, [Feature("start beyond a gap", tuple(deep), why=why)]
     nearest, gaps, constant = _nearest(tree, np.asarray(q))
-    left, stuck = below(gaps), {name for name, still in zip(names, constant, strict=True) if still}
+    names, left = [name for x in _rows(tree) for name in x.names], below(_rows(tree), gaps)
+    stuck = {name for name, still in zip(names, constant, strict=True) if still}
     lost = [x for x in tree.mechanism.contacts if left.keys() & x.row_names and stuck.issuperset(x.row_names)]
     if lost:
         kept = tuple(x for x in tree.mechanism.contacts if x not in lost)
