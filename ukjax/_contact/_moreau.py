@@ -13,13 +13,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from .._formula._blank import blank
 from .._formula._contact_list import (
     ContactList,
     DelassusRows,
     ImpulseSolution,
     Room,
     add_scaled,
-    blank,
     copy_entries,
     delassus,
     empty_list,
@@ -389,7 +389,9 @@ class ContactStep:
             near = lambda _, x: self._near(moving, h, x, last, looks)
             x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
             takes_part, worst = self._penetrating(gaps, x.push)
-            pushes = ~start & ~first & (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number <= TRIES)
+            pushes = (
+                ~start & ~first & (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number <= TRIES)
+            )
             # Once what was sought before bodies were pushed has them apart, it is sought anew.
             again = ~(start | first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
             x = x._replace(
@@ -410,7 +412,7 @@ class ContactStep:
     ) -> _Problems:
         """With the contacts that close by the middle, or have no gap, and the rates of change of their speeds. Where the
         step is looked at, with others that touch as it begins, and part though they might not."""
-        n, dtype = len(self.layout.contacts), last.q.dtype
+        dtype = last.q.dtype
         has_gap = jnp.asarray(self.layout.has_gap.astype(float), dtype)
         # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
         zero = choose_by_precision(dtype, *PENETRATION)
@@ -418,12 +420,19 @@ class ContactStep:
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             which = jnp.asarray(np.array(kind.contacts))
 
-            def look(i: Array, so_far: tuple, kind: Any = kind, of: Any = of, own: Any = own, which: Any = which) -> tuple:
-                gap, rate = kind.motion(of, own, i)
+            def look(i: Array, so_far: tuple, of: tuple = (kind, of, own, which)) -> tuple:
+                kind, moving, own, which = of
+                gap, rate = kind.motion(moving, own, i)
                 near = gap + 0.125 * h * h * rate <= 2 * zero if kind.has_gap else jnp.asarray(True)
                 k = entry(which, i)
-                touches = looks & (entry(has_gap, k) > 0) & ((entry(x.gaps, k) <= zero) | (entry(last.closed, k) > 0))
-                return put(so_far[0], k, jnp.where(near, 1, jnp.where(touches, 2, 0))), put(so_far[1], k, rate)
+                touches = (
+                    looks
+                    & (entry(has_gap, k) > 0)
+                    & ((entry(x.gaps, k) <= zero) | (entry(last.closed, k) > 0))
+                )
+                return put(so_far[0], k, jnp.where(near, 1, jnp.where(touches, 2, 0))), put(
+                    so_far[1], k, rate
+                )
 
             found = loop(len(kind.contacts), look, found)
         return x._replace(takes_part=found[0], rates=found[1])
@@ -443,7 +452,9 @@ class ContactStep:
         v_before, v_free = speeds
         dtype, stride, v = x.gaps.dtype, self.room.stride, self.room.velocities
 
-        def row(kind: Any, of: Any, own: Any, i: Array, k: Array, contacts: ContactList) -> tuple[ContactList, Array]:
+        def row(
+            kind: Any, of: Any, own: Any, i: Array, k: Array, contacts: ContactList
+        ) -> tuple[ContactList, Array]:
             rows, row, normals = kind.rows(of, own, i), contacts.rows, int(kind.has_gap)
             laws = coefficients.friction, coefficients.limit, coefficients.restitution
             mu, c, e = (entry(a, k) for a in laws)
@@ -477,7 +488,9 @@ class ContactStep:
             u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
             guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
             if normals:
-                less = lambda j, so_far: so_far - entry(J, j * stride + row) * (entry(x.d, j) - entry(x.base, j))
+                less = lambda j, so_far: (
+                    so_far - entry(J, j * stride + row) * (entry(x.d, j) - entry(x.base, j))
+                )
                 gap = loop(v, less, entry(x.gaps, k))
                 after = jnp.where(other, parts, free[0] + jnp.where(fast, e * before, 0))
                 u = put(u, row, jnp.where(first, after, gap))

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._contact_list import blank, entry, fill_entries, loop, put
+from .._formula._blank import blank
+from .._formula._contact_list import entry, fill_entries, loop, put
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
 from ._moreau import ContactStep, FreeStep, StepState

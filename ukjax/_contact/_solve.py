@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler._structured._scalarize import scalarize
-from .._formula._contact_list import Room, blank, empty_list, entry, loop, put, solve_delassus
+from .._formula._blank import blank
+from .._formula._contact_list import Room, empty_list, entry, loop, put, solve_delassus
 from .._formula._contact_newton import (
     ContactData,
     ContactSolution,

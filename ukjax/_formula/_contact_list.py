@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from ._blank import blank
 from ._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
 
 # --- Loops over arrays in memory whose bounds are known when they run: what lists of contacts are computed by
@@ -77,11 +78,6 @@ def put_item(x: Array, place: Any, value: Array) -> Array:
     window = tuple(range(x.ndim - 1))
     where = lax.ScatterDimensionNumbers(window, (0,), (0,))
     return lax.scatter(x, jnp.reshape(place, (1,)), value.astype(x.dtype), where, mode=_WITHIN)
-
-
-def blank(size: int, dtype: Any) -> Array:
-    """A flat array whose entries are put before they are read."""
-    return lax.empty((size,), dtype)
 
 
 # --- The problem of a list of contacts

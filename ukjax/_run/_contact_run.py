@@ -23,6 +23,7 @@ from .._misc._errors import InputError
 from .._misc._traced import diffrax_called
 from .._misc._types import in_full_precision, is_traced, is_tracing
 from .._motion._solvers import Stop, shortest_step
+from .._system._constraint import unilateral
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
@@ -94,6 +95,11 @@ def _plan_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: A
         raise InputError(
             "events of contacts are located within steps, which must be able to shrink: give a solver that estimates its "
             "error and an adaptive controller (the default), or contact='steps' for fixed steps."
+        )
+    if changing := [name for c in unilateral(system.constraints) for name in getattr(c.fn, "changing", ())]:  # pyright: ignore
+        raise InputError(
+            f"contact {', '.join(changing[:3])}: these shapes touch now at one corner, now at another, which cannot be "
+            "followed from event to event: use contact='steps', dt0=1e-3."
         )
     if o.dense:
         raise InputError("dense output does not go with contacts yet: give the times to save at, ts.")

@@ -181,7 +181,8 @@ def meet(a: AbstractShape, b: AbstractShape, first: AnyPlacement, second: AnyPla
     """Where two shapes would touch."""
     if is_closed_form(a, b):
         return CLOSED_FORMS[type(a), type(b)](a, b, first, second)
-    assert isinstance(first, Placement) and isinstance(second, Placement)
+    assert isinstance(first, Placement)
+    assert isinstance(second, Placement)
     return _meet_convex(pair_of(a, b, first, second), isinstance(a, HalfSpace), count_contacts(a, b))
 
 
@@ -191,7 +192,7 @@ def _meet_convex(pair: Pair, on_plane: bool, count: int) -> Meeting:
 
 
 def meet_each(items: Sequence[tuple[Any, Any, Any, Any]]) -> list[Meeting]:
-    """Where pairs of shapes would touch, each with two placements; of convex bodies one program does one after the other."""
+    """Where pairs of shapes would touch, each with two placements; convex bodies one after the other, by one program."""
     groups: dict[Any, list[int]] = {}
     for i, (a, b, *_) in enumerate(items):
         form = None if is_closed_form(a, b) else isinstance(a, HalfSpace)

@@ -14,7 +14,7 @@ from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
 from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._contact_kinds import ShapeKind, kinds_of_shapes
-from ._contact_pairs import Meeting, meet_each
+from ._contact_pairs import Meeting, is_closed_form, meet_each
 from ._contacts import Contact, JointFriction, Limit
 from ._joint_rows import rotation_angle
 from ._joints import Revolute, Spherical
@@ -153,6 +153,12 @@ class ContactGaps(eqx.Module):
         placed = self.places.placements(_bodies(contacts), q)
         return jnp.concatenate([x.gap for x in _meetings(contacts, placed)])
 
+    @property
+    def changing(self) -> list[str]:
+        """The contacts whose places are now one corner of a shape, now another."""
+        own = _contacts(self.places.mechanism, self.rough)
+        return [x.name for x in own if x.count > 1 and not is_closed_form(*x.shapes)]
+
     def kinds(self, first: int) -> list[ShapeKind]:
         """The contacts by kinds, for steps over a list of them."""
         mechanism = self.places.mechanism
@@ -231,9 +237,7 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
         return {}
     placed, found = places.placements(_bodies(contacts), q), {}
     for x, meeting in zip(contacts, _meetings(contacts, placed), strict=True):
-        axes = jnp.concatenate(
-            [meeting.normal[:, None], x.tangents(placed[x.bodies[0]], meeting)], axis=1
-        )
+        axes = jnp.concatenate([meeting.normal[:, None], x.tangents(placed[x.bodies[0]], meeting)], axis=1)
         for i, name in enumerate(x.row_names):
             found[name] = ContactFrame(meeting.point[i], axes[i], x.bodies)
     return found

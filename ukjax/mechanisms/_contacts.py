@@ -143,15 +143,11 @@ class JointFriction(eqx.Module):
 class Contact(eqx.Module):
     """Two shapes that may touch, with impacts by Newton's or Poisson's law and Coulomb's friction.
 
-    A `HalfSpace` meets a `Sphere` (one contact), a `Capsule` (two) and a `Cuboid` (its corners); a `Surface` meets a
-    point; a `Sphere` meets a `Sphere`, a `Capsule` and a `Cuboid`, and a `Capsule` a `Capsule` (one contact each). Not
-    offered are boxes among each other and with capsules, and meshes: their contacts come and go. In the plane all is the
-    same.
-
-    Of the two, the half-space or surface counts as the first, then the box, the capsule, the ball. Normals point from the
-    first to the second, slip is that of the second against the first, and forces act on the second.
-
-    Reports call it by its name, with a number for each of several contacts, such as `box-ground[0]`.
+    In space any two convex shapes meet (`Sphere`, `Capsule`, `Cuboid`, `Cylinder`, `Ellipsoid`, `ConvexHull`), and each
+    of them a `HalfSpace`. Two have one contact where one is a `Sphere` or an `Ellipsoid`, and two capsules; else up to
+    five that come and go, which time stepping takes (`contact="steps"`), and events do not. On a `HalfSpace` a `Capsule`
+    has two contacts and a `Cuboid` one at each corner, for both. In the plane a `HalfSpace` meets a `Sphere`, a `Capsule`
+    and a `Cuboid`, and a `Sphere` these and another; a `Capsule` meets a `Capsule`. A `Surface` meets a point.
 
     **Arguments:**
 
@@ -269,8 +265,8 @@ def _order_shapes(
     if not is_offered(a, b):
         offered = ", ".join(f"{x.__name__} and {y.__name__}" for x, y in CLOSED_FORMS)
         raise InputError(
-            f"contact '{name}': a {kinds[0].__name__} and a {kinds[1].__name__} are not offered; there are {offered}, and "
-            "in space any two convex shapes, and these and a HalfSpace."
+            f"contact '{name}': a {kinds[0].__name__} and a {kinds[1].__name__} are not offered; there are {offered}, "
+            "and in space any two convex shapes, and these and a HalfSpace."
         )
     if a.body == b.body:
         raise InputError(f"contact '{name}' is of '{a.body}' with itself; its two bodies must differ.")

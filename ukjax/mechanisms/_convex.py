@@ -24,7 +24,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._formula._contact_list import blank, entry, item, loop, put, put_item
+from .._formula._blank import blank
+from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._types import choose_by_precision
 from ._joint_rows import across
 from ._placement import Placement
@@ -83,7 +84,12 @@ class Core(NamedTuple):
 
 
 def core_of(
-    points: Array, origin: Array, axes: Array | None = None, spread: Any = None, axis: Any = None, radius: Any = 0.0
+    points: Array,
+    origin: Array,
+    axes: Array | None = None,
+    spread: Any = None,
+    axis: Any = None,
+    radius: Any = 0.0,
 ) -> Core:
     """One body by itself: its points (n, 3) and what else its core has, by default nothing."""
     dtype, count = points.dtype, points.shape[0]
@@ -91,8 +97,15 @@ def core_of(
     spread = jnp.zeros((3, 3), dtype) if spread is None else spread
     square = jnp.max(jnp.sum((points - origin) ** 2, 1)) + jnp.trace(spread)
     return Core(
-        points, jnp.asarray(0), jnp.asarray(count), spread, zero if axis is None else axis,
-        jnp.asarray(radius, dtype), jnp.sqrt(square) + radius, origin, jnp.eye(3, dtype=dtype) if axes is None else axes,
+        points,
+        jnp.asarray(0),
+        jnp.asarray(count),
+        spread,
+        zero if axis is None else axis,
+        jnp.asarray(radius, dtype),
+        jnp.sqrt(square) + radius,
+        origin,
+        jnp.eye(3, dtype=dtype) if axes is None else axes,
     )
 
 
@@ -122,7 +135,9 @@ class Pair(NamedTuple):
         numbers = tuple(core.farthest(self.back(k, n)) for k, core in enumerate(self.cores))
         ends = self.locals(numbers, n)
         if self.scale != 1:
-            ends = [core.origin + self.scale * (x - core.origin) for core, x in zip(self.cores, ends, strict=True)]
+            ends = [
+                core.origin + self.scale * (x - core.origin) for core, x in zip(self.cores, ends, strict=True)
+            ]
         return Corner(self.between(ends), *numbers)
 
     def apart(self, n: Array) -> Array:
@@ -175,22 +190,29 @@ def _nearest(w: Float[Array, "4 3"], there: Array) -> tuple[Array, Array]:
     n = _cross(w[j] - w[i], w[k] - w[i])
     square = _dot(n, n)
     parts = [_over(_dot(n, _cross(w[x], w[y])), square) for x, y in ((j, k), (k, i), (i, j))]
-    of_faces = sum((part[:, None] * eye[x] for part, x in zip(parts, (i, j, k), strict=True)), jnp.zeros_like(n, shape=(4, 4)))
+    of_faces = sum(
+        (part[:, None] * eye[x] for part, x in zip(parts, (i, j, k), strict=True)),
+        jnp.zeros_like(n, shape=(4, 4)),
+    )
     inside = (parts[0] > 0) & (parts[1] > 0) & (parts[2] > 0) & (square > 0)
     faces = there[i] & there[j] & there[k] & inside
     from_face = _over(_dot(n, w[i]) ** 2, square)
     # Of the whole tetrahedron: by its faces, each with the volume that it makes with the origin.
-    volumes = jnp.stack([(-1) ** (k + 1) * _dot(_cross(w[x], w[y]), w[z]) for k, (x, y, z) in enumerate(_FACES[::-1])])
+    volumes = jnp.stack(
+        [(-1) ** (k + 1) * _dot(_cross(w[x], w[y]), w[z]) for k, (x, y, z) in enumerate(_FACES[::-1])]
+    )
     whole = jnp.sum(volumes)
     of_whole = _over(volumes, whole)
     within = jnp.all(there) & jnp.all(of_whole > 0) & (whole != 0)
     none = jnp.inf
-    squares = jnp.concatenate([
-        jnp.where(there, _dot(w, w), none),
-        jnp.where(edges, _dot(on_edge, on_edge), none),
-        jnp.where(faces, from_face, none),
-        jnp.where(within, 0, none)[None],
-    ])
+    squares = jnp.concatenate(
+        [
+            jnp.where(there, _dot(w, w), none),
+            jnp.where(edges, _dot(on_edge, on_edge), none),
+            jnp.where(faces, from_face, none),
+            jnp.where(within, 0, none)[None],
+        ]
+    )
     weights = jnp.concatenate([eye, of_edges, of_faces, of_whole[None]])
     best, at = weights[0], squares[0]
     for weight, here in zip(weights[1:], squares[1:], strict=True):
@@ -229,23 +251,34 @@ def _find_simplex(pair: Pair, start: Array, touching: Array) -> _Simplex:
         square, used = _dot(v, v), s.weights > 0
         length = jnp.sqrt(square)
         new = pair.support(_over(v, length))
-        again = jnp.any(used & (s.a == new.a) & (s.b == new.b) & (jnp.max(jnp.abs(s.w - new.w), -1) <= 4 * eps * length))
+        again = jnp.any(
+            used & (s.a == new.a) & (s.b == new.b) & (jnp.max(jnp.abs(s.w - new.w), -1) <= 4 * eps * length)
+        )
         # No place is nearer than v . w / |v|.
         near = square - _dot(v, new.w) <= 16 * eps * square
         free = jnp.argmin(used)
-        place = (jnp.arange(4) == free)
+        place = jnp.arange(4) == free
         w = jnp.where(place[:, None], new.w, s.w)
         weights, less = _nearest(w, used | place)
         full = jnp.all(weights > 0) | (less <= touching**2)
         stays = again | near | ((less >= square) & ~full)
         keep = lambda x, y: jnp.where(stays, y, x)
         return _Simplex(
-            keep(w, s.w), keep(jnp.where(place, new.a, s.a), s.a), keep(jnp.where(place, new.b, s.b), s.b),
-            keep(weights, s.weights), stays | full, s.tries + 1,
+            keep(w, s.w),
+            keep(jnp.where(place, new.a, s.a), s.a),
+            keep(jnp.where(place, new.b, s.b), s.b),
+            keep(weights, s.weights),
+            stays | full,
+            s.tries + 1,
         )
 
     begin = _Simplex(
-        four(first.w), four(first.a), four(first.b), jnp.eye(4, dtype=dtype)[0], _dot(first.w, first.w) <= touching**2, jnp.asarray(0)
+        four(first.w),
+        four(first.a),
+        four(first.b),
+        jnp.eye(4, dtype=dtype)[0],
+        _dot(first.w, first.w) <= touching**2,
+        jnp.asarray(0),
     )
     return lax.while_loop(lambda s: ~s.done & (s.tries < _TRIES), nearer, begin)
 
@@ -333,10 +366,10 @@ def _tetrahedron(pair: Pair, dtype: jnp.dtype) -> _Polytope:
     two, three = choose(above, three, two), choose(above, two, three)
     whole = jnp.zeros((), jnp.asarray(0).dtype)
     p = _Polytope(
-        lax.empty((_CORNERS, 3), dtype),
+        blank((_CORNERS, 3), dtype),
         *(blank(_CORNERS, whole.dtype) for _ in range(2)),
-        lax.empty((_SIDES, 3), whole.dtype),
-        lax.empty((_SIDES, 3), dtype),
+        blank((_SIDES, 3), whole.dtype),
+        blank((_SIDES, 3), dtype),
         blank(_SIDES, dtype),
         *(whole, whole, whole, jnp.asarray(False)),
     )
@@ -368,7 +401,7 @@ def _expand(pair: Pair, size: Array, dtype: jnp.dtype) -> _Polytope:
         full = (p.corners + 1 >= _CORNERS) | (p.faces + _RIM >= _SIDES)
         done = (_dot(n, new.w) - entry(p.offsets, f) <= enough) | full
         whole = jnp.zeros_like(p.faces)
-        rim = lax.empty((_RIM, 2), whole.dtype)
+        rim = blank((_RIM, 2), whole.dtype)
 
         def edge(i: Array, j: Array, rim: tuple[Array, Array]) -> tuple[Array, Array]:
             """The rim without an edge, where it has it the other way round; else with it."""
@@ -384,7 +417,9 @@ def _expand(pair: Pair, size: Array, dtype: jnp.dtype) -> _Polytope:
 
         def seen(f: Array, so_far: tuple[Array, tuple[Array, Array]]) -> tuple[Array, tuple[Array, Array]]:
             offsets, rim = so_far
-            visible = (entry(offsets, f) < jnp.inf) & (_dot(item(p.normals, f), new.w) - entry(offsets, f) > level)
+            visible = (entry(offsets, f) < jnp.inf) & (
+                _dot(item(p.normals, f), new.w) - entry(offsets, f) > level
+            )
 
             def drop(_: Array, so_far: tuple) -> tuple:
                 offsets, rim = so_far
@@ -445,11 +480,17 @@ def _conditions(n: Array, pair: Pair, f: Feature) -> Array:
     (first, second), (one, two) = f.along(pair), across(f.n)
     w = pair.between(f.ends(pair, n))
     aside = w - _dot(n, w) * n
-    return jnp.stack([
-        jnp.where(f.rank > 0, _dot(first, n), _dot(one, aside)),
-        jnp.where(f.rank > 1, _dot(second, n), jnp.where(f.rank > 0, _dot(_cross(n, first), w), _dot(two, aside))),
-        0.5 * (_dot(n, n) - 1),
-    ])
+    return jnp.stack(
+        [
+            jnp.where(f.rank > 0, _dot(first, n), _dot(one, aside)),
+            jnp.where(
+                f.rank > 1,
+                _dot(second, n),
+                jnp.where(f.rank > 0, _dot(_cross(n, first), w), _dot(two, aside)),
+            ),
+            0.5 * (_dot(n, n) - 1),
+        ]
+    )
 
 
 def _newton_matrix(pair: Pair, f: Feature) -> Array:
@@ -491,7 +532,9 @@ def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Arr
     ends = [weights @ x for x in points]
     off = [jnp.where(used[:, None], x - most.astype(dtype) @ x, 0) for x in points]
     edges = jnp.concatenate(off)
-    world = jnp.concatenate([jnp.stack([p.vector(x) for x in y]) for p, y in zip(pair.places, off, strict=True)])
+    world = jnp.concatenate(
+        [jnp.stack([p.vector(x) for x in y]) for p, y in zip(pair.places, off, strict=True)]
+    )
     second = jnp.arange(edges.shape[0]) >= weights.size
     pick = lambda which, x: jnp.sum(jnp.where(which.reshape(-1, *[1] * (x.ndim - 1)), x, 0), 0)
     places = jnp.arange(edges.shape[0])
@@ -503,7 +546,8 @@ def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Arr
     long = lambda x: _dot(x, x) > least**2
     rank = long(along).astype(a.dtype) * (1 + long(pick(other, aside)).astype(a.dtype))
     return Feature(
-        n, *ends,
+        n,
+        *ends,
         jnp.stack([pick(first, edges), pick(other, edges)]),
         jnp.stack([jnp.any(first & second), jnp.any(other & second)]),
         rank,
@@ -555,7 +599,9 @@ def _face_feature(pair: Pair, p: _Polytope, size: Array) -> Feature:
     return _feature(pair, -item(p.normals, p.nearest), a, b, weights, size)
 
 
-_SHRUNK = 0.9  # bodies this much smaller do not overlap where they touch, and touch at the same parts as a rule
+_SHRUNK = (
+    0.9  # bodies this much smaller do not overlap where they touch, and touch at the same parts as a rule
+)
 
 
 def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
@@ -600,10 +646,12 @@ def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
         """By simplices first; then, where bodies overlap, by the faces of B - A."""
         number, best = state
         by_simplex = number == 0
-        kept = lax.empty((5, _RECORD), dtype), jnp.zeros((), whole)
+        kept = blank((5, _RECORD), dtype), jnp.zeros((), whole)
         kept = keep_if(by_simplex, kept, lambda: of_simplex(simplex))
         kept = keep_if(
-            by_simplex & near, kept, lambda: of_simplex(_find_simplex(pair._replace(scale=_SHRUNK), start, 0 * size))
+            by_simplex & near,
+            kept,
+            lambda: of_simplex(_find_simplex(pair._replace(scale=_SHRUNK), start, 0 * size)),
         )
         kept = keep_if(~by_simplex, kept, lambda: _face_feature(pair, _expand(pair, size, dtype), size))
         records, count = kept
@@ -653,7 +701,9 @@ class Touch(NamedTuple):
         f = still._replace(a=first.follow(still.a), b=second.follow(still.b))
         n = _unit(f.n - self.newton @ _conditions(f.n, pair, f))
         nearest, found = f.ends(pair, n), []
-        for k, (core, place, others) in enumerate(zip(pair.cores, pair.places, (self.a, self.b), strict=True)):
+        for k, (core, place, others) in enumerate(
+            zip(pair.cores, pair.places, (self.a, self.b), strict=True)
+        ):
             surface = place.point(nearest[k]) + (1 - 2 * k) * core.radius * n
             further = place.point(core.follow(item(others, jnp.maximum(i - 1, 0))))
             found.append(jnp.where(i == 0, surface, further))
@@ -694,18 +744,23 @@ def _outline(pair: Pair, k: int, axes: Array, middle: Array, near: Array) -> _Ou
         c, s = _direction(i, _DIRECTIONS, dtype)
         d = place.back(sign * n + _TILT * (c * one + s * two))
         # A disc is curved about its rim: only where it lies flat does it reach to all sides.
-        p = place.point(core.point(core.farthest(d)) + core.curved(jnp.where(level, d, place.back(sign * n)))) - middle
+        p = (
+            place.point(core.point(core.farthest(d)) + core.curved(jnp.where(level, d, place.back(sign * n))))
+            - middle
+        )
         # Made wider by next to nothing, so that points and lines have an area too.
         x = put_item(x, i, jnp.stack([_dot(one, p) + near * c, _dot(two, p) + near * s]))
         return x, put(z, i, _dot(n, p))
 
-    x, z = loop(_DIRECTIONS, look, (lax.empty((_DIRECTIONS, 2), dtype), blank(_DIRECTIONS, dtype)))
+    x, z = loop(_DIRECTIONS, look, (blank((_DIRECTIONS, 2), dtype), blank(_DIRECTIONS, dtype)))
     mean, height = jnp.mean(x, 0), jnp.mean(z)
     off, rise = x - mean, z - height
     xx, xy, yy = (_dot(off[:, i], off[:, j]) for i, j in ((0, 0), (0, 1), (1, 1)))
     along = jnp.stack([_dot(off[:, 0], rise), _dot(off[:, 1], rise)])
     det = xx * yy - xy * xy
-    slope = jnp.stack([yy * along[0] - xy * along[1], xx * along[1] - xy * along[0]]) / jnp.where(det > 0, det, 1)
+    slope = jnp.stack([yy * along[0] - xy * along[1], xx * along[1] - xy * along[0]]) / jnp.where(
+        det > 0, det, 1
+    )
     return _Outline(x, mean, slope, height)
 
 
@@ -728,9 +783,9 @@ def _clip(first: _Outline, second: _Outline) -> tuple[Array, Array]:
             new = push(new, s >= 0, x)
             return push(new, s * t < 0, x + _over(s, s - t) * (y - x))
 
-        return loop(count, corner, (lax.empty((_ROOM, 2), dtype), jnp.zeros_like(count)))
+        return loop(count, corner, (blank((_ROOM, 2), dtype), jnp.zeros_like(count)))
 
-    corners = loop(_DIRECTIONS, lambda i, x: put_item(x, i, item(first.x, i)), lax.empty((_ROOM, 2), dtype))
+    corners = loop(_DIRECTIONS, lambda i, x: put_item(x, i, item(first.x, i)), blank((_ROOM, 2), dtype))
     return loop(_DIRECTIONS, cut, (corners, jnp.asarray(_DIRECTIONS)))
 
 
@@ -783,7 +838,9 @@ def find_touch(pair: Pair) -> Touch:
         return ends, there
 
     none = jnp.zeros(POINTS, dtype)
-    ends, there = loop(flat.astype(f.rank.dtype), corners, (jnp.zeros((2 * (POINTS - 1), 3), dtype), put(none, 0, 1)))
+    ends, there = loop(
+        flat.astype(f.rank.dtype), corners, (jnp.zeros((2 * (POINTS - 1), 3), dtype), put(none, 0, 1))
+    )
     a, b = ends.reshape(2, POINTS - 1, 3)
     return Touch(f, _newton_matrix(pair, f), a, b, there > 0)
 
@@ -810,7 +867,9 @@ def find_plane_touch(pair: Pair) -> Touch:
         points.append(x + curved)
     ahead = lambda k: [jnp.max(jnp.abs(points[k] - points[j])) > near for j in range(k)]
     there = jnp.stack([jnp.asarray(True), *(jnp.all(jnp.stack(ahead(k))) for k in range(1, POINTS))])
-    down_on = lambda x: ground.centre + ground.back(x - _dot(n, x - ground.point(plane.origin)) * n - ground.p)
+    down_on = lambda x: (
+        ground.centre + ground.back(x - _dot(n, x - ground.point(plane.origin)) * n - ground.p)
+    )
     below = [down_on(place.point(x)) for x in points]
     whole = jnp.asarray(2)
     edges = jnp.stack(across(plane.axis))

@@ -11,10 +11,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
+from .._formula._blank import blank
 from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._types import as_jax, module_for
 from ._contact_pairs import touch_of
@@ -122,7 +122,7 @@ class ConvexKind(eqx.Module):
     def unsought(self, at: Instant) -> _Touches:
         placements = locate_all(self.places, self.bodies, at)
         size = sum(x.size for x in jax.tree.leaves(self._touch_like(placements, at.q.dtype)))
-        return _Touches(placements, lax.empty((len(self.pairs), size), at.q.dtype))
+        return _Touches(placements, blank((len(self.pairs), size), at.q.dtype))
 
     def seek(self, at: Instant, unsought: _Touches) -> _Touches:
         placements, dtype = unsought.placements, at.q.dtype
@@ -211,7 +211,7 @@ def convex_kind(
     """Contacts of convex bodies as one kind."""
     on_plane, counts = isinstance(items[0].shapes[0], HalfSpace), tuple(x.count for x in items)
     cores = [[x.plane() if isinstance(x, HalfSpace) else x.core() for x in item.shapes] for item in items]
-    points, starts, known = [], [], {}
+    points, known = [], {}
     for own in cores:
         for core in own:
             assert core is not None
@@ -225,4 +225,6 @@ def convex_kind(
         stacked.append(jax.tree.map(lambda *x: stack(x), *own))
     flat = as_jax(module_for(*points).concatenate(points))
     directions = stack([x.direction for x in items])
-    return ConvexKind(places, flat, tuple(stacked), directions, names, pairs, tuple(numbers), counts, tangents, on_plane)
+    return ConvexKind(
+        places, flat, tuple(stacked), directions, names, pairs, tuple(numbers), counts, tangents, on_plane
+    )

@@ -1,4 +1,4 @@
-"""The bodies of contacts in memory, where a program takes any of them by its number: how they move, and how rows move them.
+"""The bodies of contacts in memory, where a program takes any by its number: how they move, and how rows move them.
 
 Contact velocities are linear in the twists, so the rows of a contact are few numbers by twist times those by which
 velocities move the two bodies.

@@ -160,7 +160,11 @@ def _hull_of(at: Reference, geom: int, body: str, centre: np.ndarray, axes: np.n
 
 
 def _is_offered(first: AbstractShape | None, second: AbstractShape | None) -> bool:
-    return first is not None and second is not None and is_offered(*sorted((first, second), key=lambda x: x.order))
+    return (
+        first is not None
+        and second is not None
+        and is_offered(*sorted((first, second), key=lambda x: x.order))
+    )
 
 
 def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:

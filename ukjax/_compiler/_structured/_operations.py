@@ -396,7 +396,7 @@ _RULES: dict[str, Callable[[Builder, Any, list[Scalars]], Scalars]] = {
     "round": _round,
     "bitcast_convert_type": _bitcast,
     "platform_index": _platform,
-    **dict.fromkeys(("empty", "empty2"), _empty),
+    **dict.fromkeys(("blank", "empty", "empty2"), _empty),
     **dict.fromkeys(COMPOSED, _apply_composed),
     **dict.fromkeys(("argmax", "argmin"), find_extreme),
     **dict.fromkeys(("lt_to", "le_to"), _total_order),

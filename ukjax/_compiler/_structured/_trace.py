@@ -276,7 +276,7 @@ class Interpreter:
             return [WRITES[name](self.b, e, inputs, self._longest)]
         if name in MOVES and any(isinstance(x, Stored | Lazy) for x in inputs):
             return move_in_memory(self.b, e, inputs)
-        if name == "empty" and avals[0].size > SELECTED:
+        if name in ("blank", "empty") and avals[0].size > SELECTED:
             return [Stored(self.b.blank(avals[0].size, type_of(avals[0])), avals[0].shape)]
         if name in _PASSED:
             return [inputs[_PASSED[name]]]
