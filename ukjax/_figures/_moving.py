@@ -22,7 +22,7 @@ _FLAT = 1e-9  # the least stretch: viewers divide by it
 _OF_PATH = 600  # points of a path
 _TURNS = 8  # of the coil of a spring
 _MARK, _STEEL, _FORCE = (
-    (0.16, 0.17, 0.20),
+    (0.36, 0.38, 0.42),
     (0.45, 0.48, 0.53),
     (0.80, 0.16, 0.12),
 )  # points, rods and springs, arrows
