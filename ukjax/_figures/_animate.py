@@ -30,7 +30,9 @@ _SHADE = 0.62  # of a side that gets no light, of the brightness of one that fac
 _LINE = "#8c919b"
 _GROUND = _LINE + "4b"  # lines that can be seen on white and on black
 _INCHES_IN_NOTEBOOKS = 3.6
-_ON_ANY_PAGE = {"axes.grid": False} | {f"{x}color": _LINE for x in ("xtick.", "ytick.", "axes.edge")}
+_ON_ANY_PAGE: dict[Any, Any] = {"axes.grid": False} | {
+    f"{x}color": _LINE for x in ("xtick.", "ytick.", "axes.edge", "axes.label")
+}
 
 
 def check_path(path: str | Path | None) -> Path | None:
@@ -161,8 +163,7 @@ def animate(scene: Scene, title: str, path: Path | None, fps: int) -> "FuncAnima
         raise missing_extra("animate()", "plot") from error
     with rc_context(STYLE):
         figure = Picture(layout="constrained")
-        drawn, draw = _lay_out(figure, scene, _INCHES, title)
-        drawn.set(xlabel="x [m]", ylabel="y [m]") if scene.planar else drawn.set_axis_off()
+        _, draw = _lay_out(figure, scene, _INCHES, title)
         film = Film(figure, draw, frames=scene.times.size, interval=1000 / fps)
         draw(0)
         figure.canvas.draw()
@@ -187,8 +188,6 @@ def draw_end(scene: Scene) -> bytes:
     with rc_context(STYLE | _ON_ANY_PAGE):
         figure = Figure(layout="constrained")
         drawn, draw = _lay_out(figure, scene, _INCHES_IN_NOTEBOOKS, "")
-        if not scene.planar:
-            drawn.set_axis_off()
         draw(scene.times.size - 1)
         drawn.set_title("", loc="left")  # which the table has
         figure.savefig(file, format="png", dpi=2 * _DPI, transparent=True)
@@ -202,6 +201,7 @@ def _lay_out(figure: Any, scene: Scene, inches: float, title: str) -> tuple[Any,
     size = inches * (high - low) / (high - low).max()
     figure.set_size_inches(max(size[0], inches / 2) + 0.8, size[1] + 0.9)
     drawn = figure.add_subplot(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    drawn.set(xlabel="x [m]", ylabel="y [m]") if scene.planar else drawn.set_axis_off()
     return drawn, _artists(drawn, scene, axes, title)
 
 

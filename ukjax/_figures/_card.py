@@ -2,13 +2,15 @@
 
 import base64
 import html
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from .._misc._errors import MissingExtraError
 
 _CELL = "text-align:left;vertical-align:top;padding:.1em .8em .1em 0"
-_ROWS = 12  # of a table, and names in a cell
+SHOWN = 12
+"""So many rows of a table, and names in a cell, are shown; of more it says how many."""
 
 
 class Card:
@@ -39,14 +41,14 @@ class Card:
         """Adds a table under a line that names its columns."""
         self.parts.append(_table(rows, head))
 
-    def attempt(self, what: str, add: Callable[["Card"], Any]) -> None:
+    def attempt(self, what: str, add: Callable[[], None]) -> None:
         """Lets a function add what can be told; where it cannot, the card says why.
 
         These are all that fail: `InputError`, which a user's function that fails becomes too, is a `ValueError`, as what
         NumPy, SciPy and Matplotlib say of numbers that are not finite; and Matplotlib may be missing.
         """
         try:
-            add(self)
+            add()
         except (ValueError, MissingExtraError) as error:
             self.add_line(f"No {what}: {' '.join(str(error).split())}")
 
@@ -63,15 +65,17 @@ class Card:
         facts = _table(self.facts.items()) if self.facts else ""
         text = f"<b>{html.escape(self.title)}</b>{facts}{''.join(self.parts)}"
         beside = "display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start"
-        return f'<div style="{beside}"><div style="flex:1 1 22em;min-width:0">{text}</div>{self.picture}</div>'
+        return (
+            f'<div style="{beside}"><div style="flex:1 1 22em;min-width:0">{text}</div>{self.picture}</div>'
+        )
 
 
 def _table(rows: Iterable[Iterable[str]], head: Iterable[str] = ()) -> str:
     def row(cells: Iterable[str], tag: str) -> str:
-        breaks = ("nowrap", *["normal"] * _ROWS)
+        styles = itertools.chain([f"{_CELL};white-space:nowrap"], itertools.repeat(_CELL))
         texts = (
-            f'<{tag} style="{_CELL};white-space:{wraps}">{html.escape(x)}</{tag}>'
-            for x, wraps in zip(cells, breaks, strict=False)
+            f'<{tag} style="{style}">{html.escape(x)}</{tag}>'
+            for x, style in zip(cells, styles, strict=False)
         )
         return f"<tr>{''.join(texts)}</tr>"
 
@@ -83,5 +87,5 @@ def _table(rows: Iterable[Iterable[str]], head: Iterable[str] = ()) -> str:
 def list_names(names: Iterable[str]) -> str:
     """How many there are, and the first of them by name; nothing for none."""
     names = list(names)
-    more = f" and {len(names) - _ROWS} more" if len(names) > _ROWS else ""
-    return f"{len(names)}: {', '.join(names[:_ROWS])}{more}" if names else ""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{len(names)}: {', '.join(names[:SHOWN])}{more}" if names else ""

@@ -6,5 +6,4 @@ from typing import Any
 
 def html_of(x: Any) -> str:
     """An object as HTML, by `_run/_display.py`."""
-    package = __package__.partition(".")[0]
-    return importlib.import_module(f"{package}._run._display").html_of(x)
+    return importlib.import_module(".._run._display", __package__).html_of(x)

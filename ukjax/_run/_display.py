@@ -11,7 +11,7 @@ import numpy as np
 
 from .._compiler import equations_at, evaluate_at_state
 from .._figures._animate import draw_end
-from .._figures._card import Card, list_names
+from .._figures._card import SHOWN, Card, list_names
 from .._figures._moving import Shown
 from .._figures._scene import scene_of
 from .._misc._types import is_traced
@@ -28,7 +28,6 @@ from ._trajectory import Trajectory
 from ._view import prepare_run
 
 _FRAMES = 100  # of a run, which tell its picture how far all moves
-_LISTED = 12  # constraints in a table: of more those that are farthest off
 
 
 def html_of(x: Any) -> str:
@@ -52,14 +51,14 @@ def _(x: Problem) -> Card:
 def _(x: AbstractSystem) -> Card:
     card = Card(title_of(x))
     if hasattr(innermost(x), "mechanism"):
-        card.attempt("start", lambda card: _add_start(card, problem_of(x)))
+        card.attempt("start", lambda: _add_start(card, problem_of(x)))
         return card
     card.add_facts(coordinates=list_names(getattr(x, "labels", ())))
     rows = [(c.name, getattr(c, "kind", "unilateral")) for c in as_constraints(x.constraints)]
     if rows:
-        card.add_table(("constraint", "kind"), rows[:_LISTED])
-    if len(rows) > _LISTED:
-        card.add_line(f"and {len(rows) - _LISTED} more")
+        card.add_table(("constraint", "kind"), rows[:SHOWN])
+    if len(rows) > SHOWN:
+        card.add_line(f"and {len(rows) - SHOWN} more")
     return card
 
 
@@ -81,25 +80,25 @@ def _(x: RobotReport) -> Card:
 
 @_describe.register
 def _(x: Report) -> Card:
-    card = Card("The constraints are sound" if x.ok else "The constraints are not sound")
+    card = Card(f"check: {'ok' if x.ok else 'not ok'}")
     for sentence in str(x).splitlines():
         card.add_line(sentence)
-    if x.problem is not None:
-        _add_start(card, x.problem)
+    if (problem := x.problem) is not None:
+        card.attempt("figures", lambda: _add_start(card, problem))
     return card
 
 
 @_describe.register
 def _(x: Trajectory) -> Card:
     card = Card(x.name)
-    card.attempt("figures", lambda card: _add_figures(card, x))
-    card.attempt("picture", lambda card: card.add_picture(_draw_run(x)))
+    card.attempt("figures", lambda: _add_figures(card, x))
+    card.attempt("picture", lambda: card.add_picture(_draw_run(x)))
     return card
 
 
 def _describe_problem(problem: Problem, card: Card) -> Card:
-    card.attempt("figures", lambda card: _add_start(card, problem))
-    card.add_facts(time=f"{float(problem.t0):g} to {float(problem.t1):g} s", source=problem.citation)
+    card.attempt("figures", lambda: _add_start(card, problem))
+    card.add_facts(source=problem.citation)
     return card
 
 
@@ -115,15 +114,20 @@ def _add_start(card: Card, problem: Problem) -> None:
     unnamed = names.velocities in (names.coordinates, make_indexed_names("v", q.size))
     for part in ("bodies", "joints", "loads"):
         card.add_facts(**{part: list_names(x.name for x in getattr(inner, part, ()))})
-    card.add_facts(coordinates=list_names(names.coordinates), velocities=list_names(() if unnamed else names.velocities))
+    card.add_facts(
+        coordinates=list_names(names.coordinates), velocities=list_names(() if unnamed else names.velocities)
+    )
     contacts = [name for c in unilateral(system.constraints) for name in c.names or (c.name,)]
     card.add_facts(contacts=list_names(contacts))
     rows = equations_at(system, NoStabilizer(), t, q, v).rows
     energy = evaluate_at_state(_energy, system, t, q, v)
-    card.add_facts(energy=None if energy is None else f"{float(energy):.6g} J")
+    card.add_facts(
+        energy=None if energy is None else f"{float(energy):.6g} J",
+        time=f"{float(problem.t0):g} to {float(problem.t1):g} s" if problem.t1 != problem.t0 else "",
+    )
     _add_constraints(card, rows.names, rows.kinds, rows.position_error, rows.velocity_error)
     shown = Shown(problem.name, problem, t[None], q[None], {}, False)
-    card.attempt("picture", lambda card: card.add_picture(draw_end(scene_of([shown], speed=1.0, fps=1.0))))
+    card.attempt("picture", lambda: card.add_picture(draw_end(scene_of([shown], speed=1.0, fps=1.0))))
 
 
 def _add_figures(card: Card, run: Trajectory) -> None:
@@ -161,22 +165,18 @@ def _draw_run(run: Trajectory) -> bytes:
 
 
 def _add_constraints(card: Card, names: Sequence[str], kinds: Sequence[str], phi: Any, psi: Any) -> None:
-    """A line for each constraint: how far it is off, in its rows' position and velocity errors."""
+    """A line for each constraint, of many for those farthest off: the largest errors of its rows."""
     owners = [re.sub(r"\[\d+\]$", "", name) for name in names]
     counts, kind_of = Counter(owners), dict(zip(owners, kinds, strict=True))
     off = {name: np.zeros(2) for name in counts}
     for name, *errors in zip(owners, np.abs(phi), np.abs(psi), strict=True):
         off[name] = np.maximum(off[name], errors)
-    worst = sorted(off, key=lambda name: -off[name].max())[:_LISTED]
-    rows = [
-        (name, kind_of[name], str(counts[name]))
-        + tuple(
-            (f"{error:.1e}" if error else "0") if kind_of[name] in known else "-"
-            for error, known in zip(off[name], (OF_POSITIONS, OF_VELOCITIES), strict=True)
-        )
-        for name in off
-        if name in worst
-    ]
+    worst = sorted(off, key=lambda name: -off[name].max())[:SHOWN]
+    rows = []
+    for name in (name for name in off if name in worst):
+        kind, (of_q, of_v) = kind_of[name], (f"{x:.1e}" if x else "0" for x in off[name])
+        asked = of_q if kind in OF_POSITIONS else "-", of_v if kind in OF_VELOCITIES else "-"
+        rows.append((name, kind, str(counts[name]), *asked))
     if rows:
         card.add_table(("constraint", "kind", "rows", "position off by", "velocity off by"), rows)
     if len(off) > len(rows):
