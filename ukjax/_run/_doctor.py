@@ -306,7 +306,7 @@ class Report(eqx.Module):
         return self.n - self.rank
 
     def __repr__(self) -> str:
-        return str(self)  # what a notebook shows
+        return str(self)
 
     def _repr_html_(self) -> str:
         return html_of(self)
@@ -461,7 +461,7 @@ def check(
     system, time, position, velocity = resolve_state(system, *_state_given(state, names))
     report = _examine_state(system, time, position, velocity, stabilizer, rcond)
     if isinstance(given, Problem):
-        problem = dataclasses.replace(given, q0=position, v0=velocity, t0=time)
+        problem = dataclasses.replace(given, q0=position, v0=velocity, t0=time, t1=time)
     else:
         problem = Problem(system, position, velocity, time, time)
     return dataclasses.replace(report, problem=problem)
