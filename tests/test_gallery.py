@@ -83,7 +83,9 @@ def test_notebooks_have_the_code_of_their_sources_and_say_what_they_give() -> No
             blocks = re.findall(r"^```python\n(.*?)\n```$", page.read_text(), re.DOTALL | re.MULTILINE)
             assert code == blocks
             prose = "\n".join(cell.source for cell in others if cell.cell_type == "markdown")
-            assert not re.search(r"\]\(|```text|\\\(", prose)  # links, outputs, formulas that Jupyter does not know
+            assert not re.search(
+                r"\]\(|```text|\\\(", prose
+            )  # links, outputs, formulas that Jupyter does not know
     assert dict(pages.notebooks()) == NOTEBOOKS  # the same each time
 
 
@@ -97,6 +99,7 @@ def test_a_notebook_runs(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     notebook = nbformat.reads(NOTEBOOKS[uri], as_version=nbformat.NO_CONVERT)
     NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert "(viser)" not in nbformat.writes(notebook)  # which writes past what Python prints
     if not uri.startswith("gallery/"):
         assert any(tmp_path.glob("*.gif"))
         return

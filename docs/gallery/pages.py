@@ -106,14 +106,12 @@ def of_example(path: Path) -> str:
 
 
 def of_page(text: str, promise: str) -> str:
-    """The notebook of a page: without what it prints, its pictures, and links to other pages."""
-    for pattern, replacement in (
-        (r"^```text\n.*?^```\n", ""),
-        (r"^!\[.*\n| \(\[[^\]]+\]\([^)]+\)\)", ""),
-        (r"\[([^\]]+)\]\([^)]+\)", r"\1"),
-        (r"\\[()]", "$"),
-    ):
-        text = re.sub(pattern, replacement, text, flags=re.MULTILINE | re.DOTALL * ("text" in pattern))
+    """The notebook of a page: without what it prints, its pictures, and links, which lead nowhere from there."""
+    text = re.sub(r"^```text\n.*?^```\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^!\[.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r" \(\[[^\]]+\]\([^)]+\)\)", "", text)  # links in brackets
+    text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)
+    text = re.sub(r"\\[()]", "$", text)  # formulas, as Jupyter knows them
     return as_ipynb(jupytext.reads(text, "md"), promise)
 
 
