@@ -202,6 +202,7 @@ def test_check() -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == f"{uk.check(uk.models.slider_crank())}\n"
     report = strict(ukjax("check", "slider_crank", "--json").stdout)
+    assert "problem" not in report
     assert (report["model"], report["ok"], report["rank"]) == ("slider_crank", True, 8)
     assert report["degrees_of_freedom"] == 1
     assert ["wrist pin[0]", "wrist pin, second bearing[0]"] in report["redundant"]

@@ -1,9 +1,12 @@
-"""The gallery: every example runs and draws, its page has all its cells, and the index lists it."""
+"""The gallery: every notebook runs and draws, the example's page has all its cells, and the index lists it."""
 
 import importlib.util
+import re
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "gallery"
@@ -12,6 +15,7 @@ assert _spec is not None
 assert _spec.loader is not None
 pages = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(pages)
+NOTEBOOKS = dict(pages.notebooks())
 
 
 def test_there_are_examples_and_the_index_lists_them() -> None:
@@ -37,6 +41,7 @@ def test_a_page_has_the_whole_notebook(path: Path, tmp_path: Path) -> None:
     (tmp_path / path.stem / "figure.png").touch()
     page = pages.page(path.stem, source, tmp_path)
     assert page.startswith("# ")
+    assert f"\n\n[Download notebook]({path.stem}.ipynb)\n\n" in page
     assert f"(kept/{path.stem}/figure.png)" in page
     assert "motion.gif)" not in page
     assert page.count("```") % 2 == 0
@@ -53,22 +58,59 @@ def test_pages_and_index_show_what_is_kept() -> None:
         assert f"| ![](kept/{path.stem}/motion.gif) | [" in index
 
 
+def test_pages_are_notebooks() -> None:
+    """As jupytext reads them: nothing stands before the first cell, which is the heading."""
+    for path in pages.EXAMPLES:
+        assert path.read_text().startswith("# %% [markdown]\n# # ")
+
+
+def test_notebooks_have_the_code_of_their_sources_and_say_what_they_give() -> None:
+    sources = {f"gallery/{path.stem}.ipynb": path for path in pages.EXAMPLES}
+    for uri, text in NOTEBOOKS.items():
+        notebook = nbformat.reads(text, as_version=nbformat.NO_CONVERT)
+        nbformat.validate(notebook)
+        first, *others = notebook.cells
+        assert first.cell_type == "markdown"
+        assert first.source.startswith("# ")
+        assert "At the end " in first.source
+        assert "\npip install " in first.source
+        code = [cell.source for cell in others if cell.cell_type == "code"]
+        if uri in sources:
+            cells = pages.cells(sources[uri].read_text())
+            assert code == [text for kind, text in cells if kind == "code"]
+        else:
+            page = ROOT / {"tutorial.ipynb": "docs/tutorial.md", "examples.ipynb": "README.md"}[uri]
+            blocks = re.findall(r"^```python\n(.*?)\n```$", page.read_text(), re.DOTALL | re.MULTILINE)
+            assert code == blocks
+            prose = "\n".join(cell.source for cell in others if cell.cell_type == "markdown")
+            assert not re.search(
+                r"\]\(|```text|\\\(", prose
+            )  # links, outputs, formulas that Jupyter does not know
+    assert dict(pages.notebooks()) == NOTEBOOKS  # the same each time
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("path", pages.EXAMPLES, ids=lambda x: x.stem)
-def test_an_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And draws a figure that is no blank, and a film of several frames."""
+@pytest.mark.parametrize("uri", NOTEBOOKS)
+def test_a_notebook_runs(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From top to bottom; an example's draws a figure that is no blank, and a film of several frames."""
     image = pytest.importorskip("PIL.Image")
-    monkeypatch.setenv(
-        "JAX_DISABLE_MOST_OPTIMIZATIONS", "false"
-    )  # what trains or tunes runs longer than it compiles
-    pages.run(path, tmp_path)
+    # What trains or tunes runs longer than it compiles.
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "false")
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    notebook = nbformat.reads(NOTEBOOKS[uri], as_version=nbformat.NO_CONVERT)
+    NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert "(viser)" not in nbformat.writes(notebook)  # which writes past what Python prints
+    if not uri.startswith("gallery/"):
+        assert any(tmp_path.glob("*.gif"))
+        return
     with image.open(tmp_path / "figure.png") as figure:
         assert len(figure.convert("RGB").getcolors(1 << 24)) > 10
     with image.open(tmp_path / "motion.gif") as film:
         assert film.n_frames > 20
 
 
-def test_pages_are_notebooks() -> None:
-    """As jupytext reads them: nothing stands before the first cell, which is the heading."""
-    for path in pages.EXAMPLES:
-        assert path.read_text().startswith("# %% [markdown]\n# # ")
+@pytest.mark.slow
+def test_an_example_runs_as_a_script(tmp_path: Path) -> None:
+    """The one whose processes read the file that they are started from."""
+    pages.run(FOLDER / "workers.py", tmp_path)
+    assert (tmp_path / "motion.gif").exists()

@@ -316,13 +316,5 @@ def test_zarr_opens_without_a_warning(tmp_path):
         assert xarray.open_zarr(tmp_path / "sweep.zarr").y.values.tolist() == [2.0, 4.0]
 
 
-def test_notebooks_show_a_table(tmp_path):
-    text = crane(("<b>", "c"))._repr_html_()
-    assert "<b>Crane</b>" in text
-    assert "<td>successful</td>" in text
-    batch = jax.tree.map(lambda x: x[None], uk.Trajectory.load(crane().save(tmp_path / "run.npz")))
-    assert "<pre>" in batch._repr_html_()
-
-
 def test_gains_print_as_numbers():
     assert repr(uk.Baumgarte(20.0, [1.0, 2.0])) == "Baumgarte(alpha=20.0, beta=[1.0, 2.0])"

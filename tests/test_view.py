@@ -14,7 +14,7 @@ import ukjax.mechanisms as um
 from ukjax._figures._moving import Curve, SceneNode
 from ukjax._figures._page import _FIELD, _camera
 from ukjax._figures._scene import Scene, scene_of
-from ukjax._run._view import _name_runs, _prepare_run
+from ukjax._run._view import _name_runs, prepare_run
 from ukjax.mechanisms._default_visuals import looks
 
 FRAMES = 20  # a second, which the saved times are made for: nothing is interpolated
@@ -63,7 +63,7 @@ def run(request) -> uk.Trajectory:
 def scene(*runs: uk.Trajectory, parts=(), **options) -> Scene:
     named = _name_runs(runs)
     return scene_of(
-        [_prepare_run(k, x, parts) for k, x in named.items()], **({"speed": 1.0, "fps": FRAMES} | options)
+        [prepare_run(k, x, parts) for k, x in named.items()], **({"speed": 1.0, "fps": FRAMES} | options)
     )
 
 

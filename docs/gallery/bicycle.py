@@ -56,4 +56,6 @@ figure.savefig("figure.png", dpi=100)
 # %%
 pushed = uk.simulate(uk.models.bicycle(speed=4.6, roll_rate=0.5), t1=1.2, ts=151)
 print(f"energy changes by {pushed.energy_drift:.0e} J of {pushed.energy[0]:.0f} J")
+
+# %%
 pushed.animate("motion.gif", speed=0.4, fps=12)

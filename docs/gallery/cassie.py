@@ -18,8 +18,7 @@ import ukjax as uk
 jax.config.update("jax_enable_x64", True)
 
 # %%
-here = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
-folder = here.parents[1] / "experiments" / "robots"
+folder = Path(uk.__file__).parents[1] / "experiments" / "robots"  # of a copy of the project
 text = (folder / "cassie.xml").read_text()
 held = text.replace("<freejoint/>", "").replace('qpos="0 0 1.0059301 1 0 0 0 ', 'qpos="')
 amplitude = 0.1 * np.array([4.5, 4.5, 12.2, 12.2, 0.9] * 2)  # a tenth of what the motors can do [N m]
@@ -48,4 +47,6 @@ axes[1].set(xlabel="t [s]", ylabel="force [N]")
 for axis in axes:
     axis.legend()
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", fps=15, speed=0.4)

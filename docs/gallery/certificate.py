@@ -22,4 +22,6 @@ figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.bar(range(len(report.position_error)), report.position_error)
 axis.set(xlabel="coordinate", ylabel="estimated error", yscale="log")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", fps=12)

@@ -35,4 +35,6 @@ figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.semilogx(R, forces)
 axis.set(xlabel="R [1/kg]", ylabel="norm of all multipliers [N]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 uk.simulate(problem, ts=101).animate("motion.gif")

@@ -29,4 +29,6 @@ figure, axis = plt.subplots(layout="constrained", figsize=(5, 3))
 axis.plot(*foot.T)
 axis.set(xlabel="x [m]", ylabel="y [m]", aspect="equal")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 leg.animate("motion.gif", speed=2.0, fps=12)

@@ -34,5 +34,7 @@ figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(run.q[:, 0], run.q[:, 1])
 axis.set(xlabel="x [m]", ylabel="height [m]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 shown = uk.Problem(run.problem.system, run.q[0], run.v[0], 0.0, 3.5, lambda t, q: {"ball": q})
 run.animate("motion.gif", problem=shown, fps=12)

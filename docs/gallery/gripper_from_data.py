@@ -23,8 +23,7 @@ jax.config.update("jax_enable_x64", True)
 # The file is in `experiments/robots/`; meshes need not be there. The input pulls on a tendon that drives both sides.
 
 # %%
-here = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
-folder = here.parents[1] / "experiments" / "robots"
+folder = Path(uk.__file__).parents[1] / "experiments" / "robots"  # of a copy of the project
 gripper = uk.load(folder / "robotiq_2f85.xml", ctrl=lambda t: jnp.where(t < 0.2, jnp.array([0.06]), 0.0))
 known = gripper.parameters
 times = np.linspace(0.0, 0.4, 41)
@@ -79,4 +78,6 @@ for axis, k, name in zip(axes, (0, 1), ("across", "along"), strict=True):
     axis.set(xlabel="t [s]", ylabel=f"pad {name} the gripper [mm]")
 axes[0].legend()
 figure.savefig("figure.png", dpi=100)
+
+# %%
 uk.simulate(identified(found.x).problem, t1=0.4, ts=times).animate("motion.gif", fps=15, speed=0.2)

@@ -37,4 +37,6 @@ axis.plot(times, path(length))
 axis.plot(times, measured, ".", color="#202020", ms=3)
 axis.set(xlabel="t [s]", ylabel="place [m]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 uk.simulate(uk.models.pendulum(length=length), t1=2.0, ts=101).animate("motion.gif", fps=12)

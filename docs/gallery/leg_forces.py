@@ -28,4 +28,6 @@ axis.plot(run.t, run.multipliers)
 axis.legend(run.row_names, ncols=3, fontsize=7)
 axis.set(xlabel="t [s]", ylabel="force [N]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", fps=12)

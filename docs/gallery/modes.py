@@ -31,4 +31,6 @@ figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(swing.t, swing.q[:, ::2])
 axis.set(xlabel="t [s]", ylabel="x of each mass [m]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 swing.animate("motion.gif", fps=12)

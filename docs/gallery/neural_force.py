@@ -63,4 +63,6 @@ axis.plot(0.05 * jnp.arange(1, 41), truth, ".", color="#202020", ms=3)
 axis.set(xlabel="t [s]", ylabel="place [m]")
 figure.savefig("figure.png", dpi=100)
 swing = uk.simulate(Dragged(start.system, network), start.q0, start.v0, t1=2.0, ts=101)
+
+# %%
 swing.animate("motion.gif", problem=start, fps=12)

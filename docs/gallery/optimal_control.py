@@ -58,4 +58,6 @@ axis.plot(run.t, run.q)
 axis.legend(["x", "y"])
 axis.set(xlabel="t [s]", ylabel="place [m]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", fps=12)

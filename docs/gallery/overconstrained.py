@@ -34,4 +34,6 @@ axis.plot(run.t, run.q)
 axis.legend(["hinge 1", "hinge 2", "hinge 3"])
 axis.set(xlabel="t [s]", ylabel="angle [rad]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", fps=12)

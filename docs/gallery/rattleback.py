@@ -23,4 +23,6 @@ tip.plot(run.t, run.v[:, 3:5], lw=0.7)
 spin.set_ylabel("about its axis [rad/s]")
 tip.set(xlabel="t [s]", ylabel="across it [rad/s]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", speed=2.0, fps=12)

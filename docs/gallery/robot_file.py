@@ -40,4 +40,6 @@ axis.plot(run.t, run.q)
 axis.legend(run.names.coordinates)
 axis.set(xlabel="t [s]", ylabel="angle [rad]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", fps=12)

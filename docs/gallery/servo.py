@@ -25,4 +25,6 @@ figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(run.t, servo.inputs)
 axis.set(xlabel="t [s]", ylabel="torque [N m]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", problem=problem, speed=1.5, fps=12)

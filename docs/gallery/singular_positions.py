@@ -26,4 +26,6 @@ for passage in uk.passages(run):
     axis.axvline(passage.t, color="#c8452b", lw=0.8)
 axis.set(xlabel="t [s]", ylabel="first top pin [m]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", fps=12)

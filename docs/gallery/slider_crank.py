@@ -35,4 +35,6 @@ sliding.plot(run.t, slider)
 turning.set_ylabel("crank [rad]")
 sliding.set(xlabel="t [s]", ylabel="slider [m]")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", speed=0.5, fps=12)

@@ -32,4 +32,6 @@ print("largest relative error:", float(abs(runs.period / exact - 1).max()))
 figure, axis = plt.subplots(layout="constrained", figsize=(5, 3.5))
 runs.period.plot(ax=axis)
 figure.savefig("figure.png", dpi=100)
+
+# %%
 uk.simulate(uk.models.pendulum(angle=2.5), t1=2.5, ts=101).animate("motion.gif", fps=12)

@@ -28,4 +28,6 @@ for name, gains in (("before", uk.Baumgarte(0.5, 200.0)), ("after", result.gains
 axis.legend()
 axis.set(xlabel="t [s]", ylabel="error of the length")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", speed=0.4, fps=12)

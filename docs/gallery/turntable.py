@@ -23,4 +23,6 @@ figure, axis = plt.subplots(layout="constrained", figsize=(4, 4))
 axis.plot(ball[:, 0], ball[:, 1])
 axis.set(xlabel="x [m]", ylabel="y [m]", aspect="equal")
 figure.savefig("figure.png", dpi=100)
+
+# %%
 run.animate("motion.gif", speed=2.0, fps=12)

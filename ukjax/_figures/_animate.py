@@ -1,8 +1,9 @@
-"""Moving pictures of a run as files: the scene that the viewer shows, drawn by Matplotlib from a place far away.
+"""Pictures of a run, moving and still: the scene that the viewer shows, drawn by Matplotlib from a place far away.
 
 What is behind is drawn first: triangles are sorted by how far away their middles are.
 """
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,11 @@ _GIF_COLOURS = 64
 _LIGHT = np.array([0.35, 0.75, 0.55])  # where it comes from: right, above, towards the viewer
 _SHADE = 0.62  # of a side that gets no light, of the brightness of one that faces it
 _LINE = "#8c919b"
+_GROUND = _LINE + "4b"  # lines that can be seen on white and on black
+_INCHES_IN_NOTEBOOKS = 3.6
+_ON_ANY_PAGE: dict[Any, Any] = {"axes.grid": False} | {
+    f"{x}color": _LINE for x in ("xtick.", "ytick.", "axes.edge", "axes.label")
+}
 
 
 def check_path(path: str | Path | None) -> Path | None:
@@ -155,14 +161,9 @@ def animate(scene: Scene, title: str, path: Path | None, fps: int) -> "FuncAnima
         from ._notebook import Film, Picture
     except ImportError as error:
         raise missing_extra("animate()", "plot") from error
-    axes = np.stack(scene.axes((0.0, 1.0, 0.0) if scene.planar else FROM))
-    low, high = _outline(scene, axes)
     with rc_context(STYLE):
-        size = _INCHES * (high - low) / (high - low).max()
-        figure = Picture(figsize=(max(size[0], 3.0) + 0.8, size[1] + 0.9), layout="constrained")
-        drawn: Any = figure.add_subplot(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
-        drawn.set(xlabel="x [m]", ylabel="y [m]") if scene.planar else drawn.set_axis_off()
-        draw = _artists(drawn, scene, axes, title)
+        figure = Picture(layout="constrained")
+        _, draw = _lay_out(figure, scene, _INCHES, title)
         film = Film(figure, draw, frames=scene.times.size, interval=1000 / fps)
         draw(0)
         figure.canvas.draw()
@@ -171,6 +172,37 @@ def animate(scene: Scene, title: str, path: Path | None, fps: int) -> "FuncAnima
             with replacing(path) as partial:
                 _write(film, partial, fps)
     return film
+
+
+def draw_end(scene: Scene) -> bytes:
+    """The last frame of a scene as a PNG that can be seen on light and on dark pages.
+
+    **Raises:** `MissingExtraError` without matplotlib.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise missing_extra("a picture", "plot") from error
+    file = io.BytesIO()
+    with rc_context(STYLE | _ON_ANY_PAGE):
+        figure = Figure(layout="constrained")
+        drawn, draw = _lay_out(figure, scene, _INCHES_IN_NOTEBOOKS, "")
+        draw(scene.times.size - 1)
+        drawn.set_title("", loc="left")  # which the table has
+        figure.savefig(file, format="png", dpi=2 * _DPI, transparent=True)
+    return file.getvalue()
+
+
+def _lay_out(figure: Any, scene: Scene, inches: float, title: str) -> tuple[Any, Any]:
+    """Axes for all that ever moves, and a function that moves everything to a frame."""
+    axes = np.stack(scene.axes((0.0, 1.0, 0.0) if scene.planar else FROM))
+    low, high = _outline(scene, axes)
+    size = inches * (high - low) / (high - low).max()
+    figure.set_size_inches(max(size[0], inches / 2) + 0.8, size[1] + 0.9)
+    drawn = figure.add_subplot(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    drawn.set(xlabel="x [m]", ylabel="y [m]") if scene.planar else drawn.set_axis_off()
+    return drawn, _artists(drawn, scene, axes, title)
 
 
 def _curves(scene: Scene) -> Iterator[Curve]:
@@ -185,7 +217,7 @@ def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str) -> Any:
     """A function that moves everything to a frame."""
     from matplotlib.collections import LineCollection, PolyCollection
 
-    drawn.add_collection(LineCollection(_ground(scene, axes), colors="#dee1e6", linewidths=0.8, zorder=0))
+    drawn.add_collection(LineCollection(_ground(scene, axes), colors=_GROUND, linewidths=0.8, zorder=0))
     solids = list(_solids(scene))
     triangles: Any = PolyCollection([], zorder=2, linewidths=0.3)
     drawn.add_collection(triangles)

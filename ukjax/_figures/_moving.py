@@ -1,13 +1,14 @@
 """What moves in a picture of a run: shapes and lines, and where they are at each frame of a film."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from .._compiler import evaluate_at_states
-from .._misc._arguments import call_user_function
+from .._misc._arguments import call_user_function, number_array
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time
 from .._system._problem import Problem
@@ -22,7 +23,7 @@ _FLAT = 1e-9  # the least stretch: viewers divide by it
 _OF_PATH = 600  # points of a path
 _TURNS = 8  # of the coil of a spring
 _MARK, _STEEL, _FORCE = (
-    (0.16, 0.17, 0.20),
+    (0.36, 0.38, 0.42),
     (0.45, 0.48, 0.53),
     (0.80, 0.16, 0.12),
 )  # points, rods and springs, arrows
@@ -101,9 +102,19 @@ def _place_bodies(system: Any, t: Time, q: Coordinates) -> dict[str, Any]:
 
 def compute_drawing(problem: Problem, t: Time, q: Coordinates) -> tuple[dict[str, Any], dict[str, Any]]:
     """The lines (p, d) of a system's drawing and the points (d,) of its problem."""
-    points = {} if problem.points is None else call_user_function("points", problem.points, t, q)
-    lines = call_user_function("drawing", problem.system.drawing, t, q)
-    return lines, {k: x for k, x in points.items() if jnp.size(x) in (2, 3)}
+    points = {} if problem.points is None else _named_arrays("points", problem.points, t, q)
+    lines = _named_arrays("drawing", problem.system.drawing, t, q)
+    for name, line in lines.items():
+        if line.ndim != 2 or line.shape[1] not in (2, 3) or not len(line):
+            raise InputError(f"line '{name}' of drawing has shape {line.shape}; it must be (k, 2) or (k, 3).")
+    return lines, {k: x for k, x in points.items() if x.size in (2, 3)}
+
+
+def _named_arrays(what: str, fn: Callable[..., Any], t: Time, q: Coordinates) -> dict[str, Array]:
+    found = call_user_function(what, fn, t, q)
+    if not isinstance(found, Mapping):
+        raise InputError(f"{what} must return a dict of arrays by name, got {type(found).__name__}.")
+    return {name: number_array(f"'{name}' of {what}", x) for name, x in found.items()}
 
 
 def interpolate_frames(times: np.ndarray, t: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import io
 
+from matplotlib import rc_context
 from matplotlib.animation import FuncAnimation
 from matplotlib.figure import Figure
 
@@ -19,4 +20,5 @@ class Film(FuncAnimation):
     """An animation that shows itself, with a slider."""
 
     def _repr_html_(self) -> str:
-        return self.to_jshtml()
+        with rc_context({"savefig.dpi": 72}):  # as films in files: half the bytes of the default
+            return self.to_jshtml()

@@ -2,7 +2,7 @@
 
 import contextlib
 import html
-import io
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -116,9 +116,9 @@ def page(scene: Scene, title: str) -> str:
         import viser
     except ImportError as error:
         raise missing_extra("a view in the browser", "view") from error
-    with contextlib.redirect_stdout(io.StringIO()):  # it says where it runs, and that it has stopped
+    with _silence(), contextlib.ExitStack() as at_end:
         server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
-    try:
+        at_end.callback(server.stop)
         moved = _draw_scene(server, scene)
         film = server.get_scene_serializer()
         seconds = scene.seconds / max(scene.times.size - 1, 1)
@@ -127,10 +127,20 @@ def page(scene: Scene, title: str) -> str:
                 _move(handle, part, frame)
             film.insert_sleep(seconds)
         text = film.as_html()
-    finally:
-        with contextlib.redirect_stdout(io.StringIO()):
-            server.stop()
     return text.replace("<title>Viser</title>", f"<title>{html.escape(title)}</title>")
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Viser says where it runs, and that it has stopped, by rich, which in notebooks writes past `sys.stdout`."""
+    import rich
+
+    console = rich.get_console()
+    before, console.quiet = console.quiet, True
+    try:
+        yield
+    finally:
+        console.quiet = before
 
 
 def _draw_scene(server: Any, scene: Scene) -> list[tuple[Any, SceneNode | Curve]]:

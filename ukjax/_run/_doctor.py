@@ -15,6 +15,7 @@ from .._contact._rows import kinematics, layout_of
 from .._formula._acceleration import Equations
 from .._formula._servo import Servoed
 from .._misc._arguments import require_between, require_instance
+from .._misc._display import html_of
 from .._misc._errors import InputError
 from .._misc._tolerances import IN_SINGLE_PRECISION, nearly_dependent
 from .._misc._types import Coordinates, Numbers, Time, Velocities, choose_by_precision, is_traced
@@ -265,6 +266,7 @@ class Report(eqx.Module):
     - `rank_nearby`: the rank at a state near by that the rows allow, where rows are redundant and such a state was found;
       if it is larger than `rank`, the position is singular: motions may branch there.
     - `unfit`: constraints whose own velocity error or rows are not the rate of what they say of positions, and how.
+    - `problem`: the system, with the state examined as its start.
     """
 
     rows: tuple[str, ...]
@@ -287,6 +289,7 @@ class Report(eqx.Module):
     least_sine: float = 1.0
     nearly_dependent: tuple[str, ...] = ()
     rank_nearby: int | None = None
+    problem: Problem | None = None
 
     @property
     def ok(self) -> bool:
@@ -303,7 +306,10 @@ class Report(eqx.Module):
         return self.n - self.rank
 
     def __repr__(self) -> str:
-        return str(self)  # what a notebook shows
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def __str__(self) -> str:
         m = len(self.rows)
@@ -451,8 +457,14 @@ def check(
             "check needs numbers, and JAX has none while it traces: call it outside jit, vmap and grad."
         )
     names = {"t0": t0, "q0": q0, "v0": v0, "t": t, "q": q, "v": v}
+    given = system
     system, time, position, velocity = resolve_state(system, *_state_given(state, names))
-    return _examine_state(system, time, position, velocity, stabilizer, rcond)
+    report = _examine_state(system, time, position, velocity, stabilizer, rcond)
+    if isinstance(given, Problem):
+        problem = dataclasses.replace(given, q0=position, v0=velocity, t0=time, t1=time)
+    else:
+        problem = Problem(system, position, velocity, time, time)
+    return dataclasses.replace(report, problem=problem)
 
 
 def _consistent(

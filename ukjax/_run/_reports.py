@@ -1,7 +1,6 @@
 """What a run says of itself: a summary in words, and tables of named arrays."""
 
 import dataclasses
-import html
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from ._trajectory import Trajectory
 
 
-# --- The figures one looks at first, of a run: as plain numbers, and as a table in a notebook
+# --- The figures one looks at first, of a run: as plain numbers, and in a line
 
 
 def _summarize_run(run: "Trajectory") -> dict[str, Any]:
@@ -88,10 +87,6 @@ def summary(run: "Trajectory") -> dict[str, Any]:
     return {name: value for figures in _FIGURES for name, value in figures(run).items()}
 
 
-def _format_value(value: Any) -> str:
-    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 def as_line(run: "Trajectory") -> str:
     """The run in a line, by NumPy: nothing is compiled. Of a batch and within `jit` it tells shapes only."""
     head, t, errors = f"Trajectory '{run.name}'", run.t, (run.position_error, run.velocity_error)
@@ -108,21 +103,6 @@ def as_line(run: "Trajectory") -> str:
     phi, psi = (np.max(np.abs(x[reached]), initial=0) for x in errors)
     result = next(name for name, x in RESULTS._name_to_item.items() if code(x) == code(run.result))
     return f"{head}: {span}, {result}, position error {phi:.1e}, velocity error {psi:.1e}"
-
-
-def as_html(run: "Trajectory") -> str:
-    """The summary as a table; of a batch or within `jit`, its line."""
-    if is_traced(run.t) or run.t.ndim != 1:
-        return f"<pre>{html.escape(repr(run))}</pre>"
-    figures = run.summary()
-    rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{html.escape(_format_value(value))}</td></tr>"
-        for name, value in figures.items()
-        if name != "model"
-    )
-    message = f"<pre>{html.escape(run.message)}</pre>" if run.message else ""
-    shape = f"{len(run)} times, {run.q.shape[1]} coordinates, {len(run.row_names)} constraint rows"
-    return f"<b>{html.escape(run.name)}</b><br>{shape}<table>{rows}</table>{message}"
 
 
 # --- A trajectory as a table of named arrays with dimensions, labels and units, for xarray, pandas, plots and files;

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._contact._history import ContactHistory
 from .._formula._servo import ServoRun
+from .._misc._display import html_of
 from .._misc._errors import SimulationError
 from .._misc._modules import reduce_module
 from .._misc._types import as_jax
@@ -207,7 +208,7 @@ class Trajectory(eqx.Module):
         return _reports.as_line(self)
 
     def _repr_html_(self) -> str:
-        return _reports.as_html(self)
+        return html_of(self)
 
     @property
     def names(self) -> Labels:

@@ -82,7 +82,7 @@ def animate(
     if run.problem is None:
         raise InputError("this trajectory does not know its problem: give animate(problem=...).")
     name = run.name if problem is None else problem.name
-    shown = _prepare_run(name, run, _choose_shown(parts), trails=True)
+    shown = prepare_run(name, run, _choose_shown(parts), trails=True)
     scene = scene_of([shown], speed=speed, fps=fps)
     return animate_scene(scene, scene.captions[0][0], file, fps)
 
@@ -99,7 +99,7 @@ def _choose_shown(parts: Any) -> tuple[str, ...]:
 def text_of(runs: Any, *, parts: Any, speed: float, fps: float) -> str:
     """The page that shows runs."""
     parts = _choose_shown(parts)
-    found = [_prepare_run(name, run, parts) for name, run in _name_runs(runs).items()]
+    found = [prepare_run(name, run, parts) for name, run in _name_runs(runs).items()]
     return page(scene_of(found, speed=speed, fps=fps), ", ".join(x.name for x in found))
 
 
@@ -123,7 +123,7 @@ def _name_runs(runs: Any) -> "dict[str, Trajectory]":
 _LEAST = 600  # times at which a motion is known, so that its paths look smooth
 
 
-def _prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails: bool = False) -> Shown:
+def prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails: bool = False) -> Shown:
     """What of a run is shown, up to its end; with `trails` the paths of points too, of a problem that has such."""
     problem = _parts.get_problem(run)
     if run.t.ndim != 1:

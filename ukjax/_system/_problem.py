@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from .._misc._arguments import real_array, real_values, require_finite
 from .._misc._closures import hoist_tracers
+from .._misc._display import html_of
 from .._misc._errors import InputError, format_value
 from .._misc._modules import reduce_module
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced, is_transforming
@@ -59,6 +60,9 @@ class Problem(eqx.Module):
         is_known = not is_traced(self.t0, self.t1) and not (jnp.ndim(self.t0) or jnp.ndim(self.t1))
         span = f", {float(self.t0):g} to {float(self.t1):g} s" if is_known else ""
         return f"Problem '{self.name}': {jnp.size(self.q0)} coordinates, {jnp.size(self.v0)} velocities{span}"
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def __reduce__(self):
         return reduce_module(self)

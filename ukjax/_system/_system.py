@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._misc._arguments import real_array, require_function
+from .._misc._display import html_of
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Multipliers, Time, Velocities, module_for
 from ._constraint import AbstractConstraint, AbstractUnilateral, as_constraints
@@ -144,6 +145,9 @@ class AbstractSystem(_Constrained, eqx.Module):
     def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
         """The bodies as named polylines (k, 2) or (k, 3) [m], for `Trajectory.animate`; by default none."""
         return {}
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
 
 class AbstractForwardingSystem(AbstractSystem):

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal, final
 
+from .._misc._display import html_of
 from .._misc._errors import InputError
 
 _SHOWN = 4  # names of a feature in a table
@@ -63,6 +64,9 @@ class RobotReport:
             )
             lines.append(f"  {x.status}: {x.feature} ({x.count}): {names}" + (f"; {x.why}" if x.why else ""))
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
 
 def report_of(source: str, features: Iterable[Feature], strict: bool) -> RobotReport:

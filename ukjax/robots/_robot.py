@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .._compiler import acceleration_at, evaluate_at_state
 from .._formula._acceleration import UdwadiaKalaba
 from .._misc._arguments import real_array, real_values
+from .._misc._display import html_of
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, as_jax, is_traced
 from .._motion._model import nearest_start
@@ -87,6 +88,9 @@ class Robot(eqx.Module):
             f"Robot '{self.problem.name}': {len(tree.bodies)} bodies, {len(tree.velocity_labels)} velocities, "
             f"{len(tree.constraints)} constraints, {len(self.names.actuators)} inputs"
         )
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     @property
     def mechanism(self) -> TreeSystem:
