@@ -228,7 +228,7 @@ def _warn_of_degrees(system: MechanismSystem, values: dict[str, Array]) -> None:
                 warnings.warn(
                     f"'{name}' in at is to turn by {angle:g} rad, {abs(angle) / (2 * np.pi):.1f} turns: angles are in "
                     f"radians, and {angle:g} degrees are {np.deg2rad(angle):.4g} rad.",
-                    stacklevel=4,
+                    stacklevel=5,
                 )
 
 

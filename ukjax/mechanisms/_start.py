@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import equations_at, evaluate_at_state
-from .._misc._arguments import real_array
+from .._misc._arguments import explain_arguments, real_array
 from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, in_full_precision, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, solve_on_host
@@ -163,6 +163,13 @@ def _why_no_motion(
     )
 
 
+_MEANT = {
+    **dict.fromkeys(("angles", "positions", "posture", "q"), "at=, positions by name, or q0="),
+    **dict.fromkeys(("velocities", "speeds", "v"), "rates=, velocities by name, or v0="),
+}
+
+
+@explain_arguments(_MEANT)
 def problem(
     system: Any,
     *,
