@@ -22,7 +22,7 @@ from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, check_array
 from ._current_values import require_mechanism
 from ._placement import rate_of
-from ._postures import posture
+from ._postures import hold_joint, joints_that_stay, posture
 from ._springs import Actuator
 from ._tree import TreeSystem
 
@@ -57,11 +57,17 @@ def compute_named_rates(
 
 
 def _rows(parameters: tuple[Any, dict[str, Array]], t: Time, q: Coordinates) -> tuple[Array, Array]:
-    """A and b of A v = b: the joints' rows, then those of the rates that are given."""
+    """A and b of A v = b: the joints' rows, those of joints that stay at rest, and those of the rates that are given. In
+    a tree the least v leaves joints at rest by itself."""
     system, targets = parameters
+    stay = [] if isinstance(system, TreeSystem) else joints_that_stay(system, targets)
 
     def misses(v: Velocities) -> tuple[Array, Array]:
         off = [velocity_rows(system, t, q, v)]
+        placements, twists = system.placements(t, q), system.twists(t, q, v)
+        for joint in stay:
+            ends = [placements[x] for x in joint.bodies], [twists[x] for x in joint.bodies]
+            off.append(rate_of(hold_joint(system, joint, placements), *ends))
         if targets:
             rates = zip(compute_named_rates(system, targets, t, q, v), targets.values(), strict=True)
             off += [jnp.atleast_1d(rate - wanted) for rate, wanted in rates]
@@ -109,7 +115,8 @@ def velocity(
 ) -> Velocities:
     """The velocities of a mechanism of which a few are given: they meet its joints, and those given.
 
-    Where these leave some motion open, it is the least v that does.
+    A joint that is not named is at rest, unless it is part of a loop, or on the way from the ground to a body or point
+    that is named. Where motion is still open, it is the least v.
 
     **Arguments:**
 
@@ -155,7 +162,7 @@ def _why_no_motion(
         return f"no motion of the mechanism has the rates given for {', '.join(rates)}: off by {worst:.1e}."
     rows = equations_at(system, NoStabilizer(), *state).rows
     names = [
-        name for name, miss in zip(np.array(rows.names)[rows.of_velocities], missed, strict=True) if miss
+        name for name, miss in zip(np.array(rows.names)[rows.of_velocities], missed, strict=False) if miss
     ]
     return (
         f"no motion of the mechanism meets the rows {', '.join(names)} at t = {state[0]}: off by {worst:.1e}. A drive "
@@ -186,8 +193,9 @@ def problem(
 
     With `at` it starts where joints are at given positions, exactly, and the rest follows: from the reference posture, or
     from a problem's start, they go there in small steps, and all joints stay closed. So a linkage keeps the assembly it
-    is drawn in, elbow up or down. What that leaves open moves as little as it can, in the mass metric. Where `at` names
-    joints of an open tree, its other joints do not move at all.
+    is drawn in, elbow up or down. A joint that is not named stays as it is, unless it is part of a loop, or on the way
+    from the ground to a body or point that is named. What is still open moves as little as it can, in the mass metric. Of
+    a mechanism with `constraints` of its own, other joints may move, too.
 
     **Arguments:**
 
