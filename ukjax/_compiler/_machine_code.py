@@ -23,11 +23,14 @@ OPTIMIZED, AT_ONCE = 1, 0
 
 @functools.cache
 def llvm() -> Any:
-    """llvmlite's binding to LLVM, ready to compile; None where it is not installed."""
+    """llvmlite's binding to LLVM, ready to compile; `ImportError` where it cannot be loaded."""
     try:
         import llvmlite.binding as binding
-    except (ImportError, OSError):
-        return None
+    except (ImportError, OSError) as error:
+        raise ImportError(
+            "ukjax makes machine code by llvmlite, which is not installed here, or cannot be loaded: "
+            "pip install --force-reinstall llvmlite"
+        ) from error
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     # Only with a first compiler does LLVM open the process it is in, and finds the functions of the C library.
