@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from .._misc import _cache as cache
+from .._misc._progress import COMPILING, say
 
 # How hard LLVM's code generator tries. 1 makes code as fast as 2 in four fifths of the time; without, code comes in a
 # fifth of the time and takes up to 2.5 times as long. Nothing is reassociated or contracted: results are the same bits.
@@ -289,6 +290,7 @@ def optimize_now() -> None:
         _optimizer().optimize(number)
 
 
+@say(COMPILING)
 def build_tiered_engine(
     known_as: str, write: Callable[[], Code], entry: str, pointers: int, *, optimize: bool
 ) -> Any:

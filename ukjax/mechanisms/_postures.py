@@ -200,13 +200,15 @@ def joints_that_stay(system: MechanismSystem, named: Collection[str]) -> list[Ab
     return found
 
 
-def hold_joint(system: MechanismSystem, joint: AbstractJoint, placements: dict[str, AnyPlacement]) -> Unmoved:
+def hold_joint(
+    system: MechanismSystem, joint: AbstractJoint, placements: Mapping[str, AnyPlacement]
+) -> Unmoved:
     """What holds a joint as it is."""
     turns = not any(isinstance(system.mechanism.by_name.get(name), PointMass) for name in joint.bodies)
-    return Unmoved(*(placements[name] for name in joint.bodies), turns)
+    return Unmoved(placements[joint.parent], placements[joint.child], turns)
 
 
-def _places(system: MechanismSystem, t: Time, q: Coordinates) -> dict[str, AnyPlacement]:
+def _places(system: MechanismSystem, t: Time, q: Coordinates) -> Mapping[str, AnyPlacement]:
     return system.placements(t, q)
 
 
@@ -244,7 +246,7 @@ def quaternions(system: MechanismSystem) -> list[int]:
     return [part.q_start + 3 for part in system.coordinates().values() if isinstance(part, kinds)]
 
 
-Rows = Callable[[np.ndarray], tuple[Any, ...]]
+Rows = Callable[[Any], tuple[Any, ...]]
 """phi, phi_q and what else `compute_position_terms` tells of coordinates."""
 
 
@@ -305,17 +307,15 @@ def _follow_path(
         values = way.values(share).values()
         return lambda q: held.one(t, q, *values)
 
-    q = np.asarray(q)
-    found, left, is_clear = _go_by_equal_steps(way, rows_at, q)
-    if not (is_clear and left <= tolerance_of(q.dtype)):
-        carefully, less = _go_by_halved_steps(way, rows_at, q)
-        found = carefully if less <= max(left, tolerance_of(q.dtype)) else found
+    here, least = np.asarray(q), tolerance_of(q.dtype)
+    found, left, is_clear = _go_by_equal_steps(way, rows_at, here)
+    if not (is_clear and left <= least):
+        carefully, less = _go_by_halved_steps(way, rows_at, here)
+        found = carefully if less <= max(left, least) else found
     return found, evaluate_at_state(position_rows, _hold_values(system, end), t, found)
 
 
-def _go_by_equal_steps(
-    way: Way, rows_at: Callable[[Any], Rows], q: np.ndarray
-) -> tuple[np.ndarray, float, bool]:
+def _go_by_equal_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tuple[Any, float, bool]:
     """The posture at the end, how far its rows are off, and whether no step led out of the range of Newton's method: by
     none were they off by more after its iterations than before."""
     rcond, passed, is_clear, left = Projection().pinv.threshold(q.dtype), (q, q), True, 0.0
@@ -328,13 +328,14 @@ def _go_by_equal_steps(
     return passed[0], left, is_clear
 
 
-def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: np.ndarray) -> tuple[np.ndarray, float]:
+def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tuple[Any, float]:
     """The posture at the end or as far as it gets, and how far rows of the end are off, by steps that all meet theirs."""
     dtype, rcond = q.dtype, Projection().pinv.threshold(q.dtype)
 
-    def land(passed: Any, share: Any, onwards: Any) -> np.ndarray | None:
+    def land(passed: Any, share: Any, onwards: Any) -> Any | None:
         """A posture at a share of the way, from where the last ones lead, else from the last one bent."""
-        at, off, best = rows_at(share), np.inf, q
+        at, off = rows_at(share), np.inf
+        best: Any = q
         for starts_at in (
             lambda: way.ahead(passed, share, onwards),
             lambda: _bend(at, way.ahead(passed, share, 0)),
@@ -364,7 +365,7 @@ def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: np.ndarray)
     return passed[0], largest(rows_at(np.ones((), dtype))(passed[0])[0])
 
 
-def _bend(at: Rows, q: np.ndarray) -> np.ndarray | None:
+def _bend(at: Rows, q: Any) -> Any | None:
     """A posture that meets the row which velocities meet worst, by the curvature of rows along what they leave free."""
     phi, *terms = at(q)
     G = unit_directions_on_host(*terms)[0]
