@@ -2,6 +2,8 @@
 
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import diffrax as dfx
@@ -312,7 +314,27 @@ def test_docs_list_these_mistakes():
     assert [x for x in _rows() if x != "No `jax_enable_x64`"] == list(MISTAKES)
 
 
-def test_what_a_run_in_single_precision_says(monkeypatch):
+def test_what_a_run_in_single_precision_says():
     """Neither refused nor warned of: the line that is printed of a run tells it."""
     with jax.enable_x64(False):
         assert "in float32" in repr(_run(jnp.array([1.0, 0.0]), jnp.zeros(2), t1=0.1, ts=2))
+
+
+WITHOUT_LLVMLITE = """
+import sys
+sys.modules["llvmlite"] = None
+import ukjax as uk
+uk.simulate(uk.models.pendulum(), t1=0.1)
+"""
+
+
+@pytest.mark.slow
+def test_an_installation_without_llvmlite():
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LLVMLITE], capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 1
+    assert (
+        ended.stderr.strip().splitlines()[-1].startswith("ImportError: ukjax makes machine code by llvmlite")
+    )
+    assert "pip install" in ended.stderr

@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-import ukjax as uk
 from ukjax._misc import _progress
 
 
@@ -107,13 +106,3 @@ def test_a_first_call_on_a_terminal() -> None:
     os.close(theirs)
     assert b"compiling (first call; later calls reuse it)" in os.read(ours, 100_000)
     os.close(ours)
-
-
-def test_models_have_names_and_units() -> None:
-    """Of what plots show; `units` are one a coordinate."""
-    for name in ("pendulum", "spherical_pendulum", "slider_crank", "four_bars", "planar_3rrr", "scara"):
-        problem = uk.models.get(name)
-        units = problem.system.units
-        assert len(units) == len(problem.system.labels) == problem.q0.size
-        ends = {"x": "m", "y": "m", "z": "m", "theta": "rad"}
-        assert all(ends.get(x.split()[-1], u) == u for x, u in zip(problem.system.labels, units, strict=True))

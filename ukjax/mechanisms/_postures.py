@@ -336,14 +336,16 @@ def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tup
         """A posture at a share of the way, from where the last ones lead, else from the last one bent."""
         at, off = rows_at(share), np.inf
         best: Any = q
-        for starts_at in (
+        for begin in (
             lambda: way.ahead(passed, share, onwards),
             lambda: _bend(at, way.ahead(passed, share, 0)),
         ):
-            if off > tolerance_of(dtype) and (ahead := starts_at()) is not None:
-                for x in (positions_on_host(at, ahead, rcond)[0], ahead):
-                    if (left := largest(at(x)[0])) < off:
-                        off, best = left, with_unit_quaternions(way.system, x)
+            if off <= tolerance_of(dtype) or (ahead := begin()) is None:
+                continue
+            found: Any = positions_on_host(at, ahead, rcond)[0], ahead
+            for x in found:
+                if (left := largest(at(x)[0])) < off:
+                    off, best = left, with_unit_quaternions(way.system, x)
         return best if off <= most_off(dtype) * (1 + largest(best)) else None
 
     def go(passed: Any, last: Any, share: Any, onwards: Any, halvings: int) -> Any:
