@@ -56,11 +56,12 @@ def compute_named_rates(
     return [rate(name) for name in names]
 
 
-def _rows(parameters: tuple[Any, dict[str, Array]], t: Time, q: Coordinates) -> tuple[Array, Array]:
-    """A and b of A v = b: the joints' rows, those of joints that stay at rest, and those of the rates that are given. In
-    a tree the least v leaves joints at rest by itself."""
-    system, targets = parameters
-    stay = [] if isinstance(system, TreeSystem) else joints_that_stay(system, targets)
+def _rows(
+    parameters: tuple[Any, dict[str, Array], tuple[str, ...]], t: Time, q: Coordinates
+) -> tuple[Array, Array]:
+    """A and b of A v = b: the joints' rows, those of joints that stay at rest, and those of the rates that are given."""
+    system, targets, names = parameters
+    stay = [joint for joint in system.joints if joint.name in names]
 
     def misses(v: Velocities) -> tuple[Array, Array]:
         off = [velocity_rows(system, t, q, v)]
@@ -78,14 +79,16 @@ def _rows(parameters: tuple[Any, dict[str, Array]], t: Time, q: Coordinates) -> 
 
 
 @in_full_precision
-def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> tuple[Array, Array]:
+def _solve(
+    system: Any, t: Time, q: Coordinates, targets: dict[str, Array], stay: tuple[str, ...] = ()
+) -> tuple[Array, Array]:
     """v, and by how much it misses the rows."""
     method = GramSchmidt()
     if is_traced((system, t, q, targets)):
-        A, b = _rows((system, targets), t, q)
+        A, b = _rows((system, targets, stay), t, q)
         v = pinv(A, method).matrix @ b
     else:
-        A, b = evaluate_at_state(_rows, (system, targets), t, q)
+        A, b = evaluate_at_state(_rows, (system, targets, stay), t, q)
         if not (np.all(np.isfinite(A)) and np.all(np.isfinite(b))):
             raise InputError(
                 f"rows of the joints are not finite at t = {t}, q = {q}: what do their functions return?"
@@ -145,7 +148,13 @@ def velocity(
         name: check_array(f"the rate of '{name}'", value, like.shape).astype(q.dtype)
         for (name, value), like in zip(rates.items(), shapes, strict=True)
     }
-    v, miss = _solve(system, t, q, targets)
+    # In a tree the least v leaves these joints at rest by itself; and if nothing moves, they do not.
+    traced = is_traced((system, t, q, targets))
+    found: Any = (None, None) if rates or traced else _solve(system, t, q, targets)
+    if found[0] is None or np.any(found[0]):
+        stay = () if isinstance(system, TreeSystem) else joints_that_stay(system, rates)
+        found = _solve(system, t, q, targets, tuple(joint.name for joint in stay))
+    v, miss = found
     if not is_traced(miss):
         off, size = np.abs(miss), np.max(np.abs(v), initial=0)
         least = np.sqrt(jnp.finfo(q.dtype).eps) * max(size, 1.0)
