@@ -1,5 +1,6 @@
 """The table of docs/measurements.md. `python tests/gradient_table.py` measures every case and writes it."""
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def write(errors: Mapping[Case, Errors]) -> None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)
     errors = {}

@@ -130,6 +130,10 @@ def test_lengths_and_angles_have_panels_of_their_own():
     assert lines[um.tree]["Coordinates [m]"] == ["reach"]
     assert lines[um.assemble]["Coordinates [m]"] == ["arm x", "arm y", "hand x", "hand y"]
     assert lines[um.assemble]["Generalized constraint forces [N m]"] == ["arm theta", "hand theta"]
-    assert "Coordinates" in [
-        x.get_title("left") for x in uk.simulate(uk.models.pendulum(), t1=0.1).plot().axes
+    axes = uk.simulate(uk.models.pendulum(), t1=0.1, ts=3).plot().axes
+    assert [x.get_label() for y in axes if y.get_title("left") == "Coordinates [m]" for x in y.lines] == [
+        "x",
+        "y",
     ]
+    bare = uk.simulate(uk.System(jnp.eye(1), jnp.zeros(1)), [0.0], [1.0], t1=0.1, ts=3)
+    assert "Coordinates" in [x.get_title("left") for x in bare.plot().axes]

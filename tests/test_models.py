@@ -484,3 +484,13 @@ def test_scara_posture_is_the_derivative_of_itself():
     (q0, v0, _), (_, v, a), (q2, v2, _) = (oracles.scara_posture(3.0 + s) for s in (-h, 0.0, h))
     np.testing.assert_allclose((q2 - q0) / (2 * h), v, atol=1e-8)
     np.testing.assert_allclose((v2 - v0) / (2 * h), a, atol=1e-8)
+
+
+def test_models_have_names_and_units() -> None:
+    """Of what plots show; `units` are one a coordinate."""
+    for name in ("pendulum", "spherical_pendulum", "slider_crank", "four_bars", "planar_3rrr", "scara"):
+        problem = uk.models.get(name)
+        units = problem.system.units
+        assert len(units) == len(problem.system.labels) == problem.q0.size
+        ends = {"x": "m", "y": "m", "z": "m", "theta": "rad"}
+        assert all(ends.get(x.split()[-1], u) == u for x, u in zip(problem.system.labels, units, strict=True))

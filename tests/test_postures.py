@@ -199,3 +199,89 @@ def test_one_start_at_a_time() -> None:
             uk.InputError, match=r"the system must be something like assemble\(bodies, joints"
         ):
             um.problem(other)
+
+
+# --- Stretched arms, and what is not named
+
+
+def make_arm(build, bend: float):
+    """Two links of 1 m, the second turned by `bend` from the first where it is drawn."""
+    tip = (1 + np.cos(bend), np.sin(bend))
+    links = [um.rod("upper", (0, 0), (1, 0), 1.0), um.rod("fore", (1, 0), tip, 1.0)]
+    return build(
+        links, [um.Revolute("S", "ground", "upper", (0, 0)), um.Revolute("E", "upper", "fore", (1, 0))]
+    )
+
+
+def joint_angles(system, q) -> np.ndarray:
+    """S and E of an arm, from where its points are."""
+    found = {name: np.asarray(x) for name, x in points(system, q).items()}
+    upper, fore = found["upper.end"], found["fore.end"] - found["upper.end"]
+    return np.arctan2(*upper[::-1]), np.arctan2(upper[0] * fore[1] - upper[1] * fore[0], upper @ fore)
+
+
+@pytest.mark.parametrize("target", [(1.5, 0.0), (1.0, 1.0), (-1.9, 0.1), (1.999, 0.01)])
+@pytest.mark.parametrize("bend", [0.0, 1e-6, 0.02, 0.5])
+@pytest.mark.parametrize("build", [um.assemble, um.tree])
+def test_a_stretched_arm_bends(build, bend: float, target: tuple[float, float]) -> None:
+    """The law of cosines; by no more than a turn; and to the side on which it is drawn, if that is to be seen."""
+    system = make_arm(build, bend)
+    q = um.problem(system, at={"fore.end": target}).q0
+    assert np.abs(q).max() < 2 * np.pi
+    S, E = joint_angles(system, q)
+    elbow = np.arccos(np.dot(target, target) / 2 - 1)
+    if target[0] < 1.9 and bend > 1e-3:
+        np.testing.assert_allclose(E, elbow, atol=1e-10)
+    np.testing.assert_allclose(abs(E), elbow, atol=1e-10)
+    turned = np.arctan2(*target[::-1]) - E / 2  # of links of the same length
+    np.testing.assert_allclose((np.cos(S), np.sin(S)), (np.cos(turned), np.sin(turned)), atol=1e-10)
+
+
+@pytest.mark.parametrize("target", [(2.5, 0.0), (3.0, 1.0)])
+@pytest.mark.parametrize("build", [um.assemble, um.tree])
+def test_what_an_arm_cannot_reach_is_said(build, target: tuple[float, float]) -> None:
+    with pytest.raises(uk.InputError, match=r"cannot be closed at fore.end = .*fore.end, as given"):
+        um.problem(make_arm(build, 0.0), at={"fore.end": target})
+
+
+@pytest.mark.parametrize("build", [um.assemble, um.tree])
+def test_an_arm_reaches_its_limit(build) -> None:
+    system = make_arm(build, 0.5)
+    end = points(system, um.problem(system, at={"fore.end": (0.0, -2.0)}).q0)["fore.end"]
+    np.testing.assert_allclose(end, (0.0, -2.0), atol=1e-11)
+
+
+@pytest.mark.parametrize("build", [um.assemble, um.tree])
+def test_what_is_not_named_stays(build) -> None:
+    """The elbow, and in space a hinge across; a pendulum on the coupler of a four-bar, which is in no loop."""
+    system = make_arm(build, 0.3)
+    turned = um.problem(system, at={"S": 0.5}, rates={"S": 2.0})
+    np.testing.assert_allclose(joint_angles(system, turned.q0), (0.5, 0.3), atol=1e-14)
+    moving = jax.jvp(lambda q: points(system, q)["fore.end"], (turned.q0,), (turned.v0,))[1]
+    end = points(system, turned.q0)["fore.end"]
+    np.testing.assert_allclose(moving, 2.0 * np.array([-end[1], end[0]]), atol=1e-13)
+
+    hinges = [um.Revolute("h", "ground", "box", (0, 0, 0), (0, 0, 1))]
+    hinges += [um.Revolute("e", "box", "arm", (1, 0, 0), (0, 1, 0))]
+    system = build([BOX, ARM], hinges)
+    found = placements(
+        system, um.problem(system, at={"h": 2.5}, v0=np.zeros(12 if build is um.assemble else 2)).q0
+    )
+    np.testing.assert_allclose(found["arm"].R, found["box"].R, atol=1e-13)
+
+
+@pytest.mark.parametrize("build", [um.assemble, um.tree])
+def test_a_branch_outside_a_loop_stays(build) -> None:
+    bodies = [*BODIES, um.rod("bob", B, (0.0, 0.5), 1.0)]
+    joints = [*PINS, um.Revolute("hook", "coupler", "bob", B)]
+    if build is um.assemble:
+        system = um.assemble(bodies, joints)
+    else:
+        system = um.tree(bodies, [x for x in joints if x.name != "C"], loops=[PINS[2]])
+    turned = um.problem(system, at={"A": 0.5}, rates={"A": 1.0})
+    found = placements(system, turned.q0)
+    np.testing.assert_allclose(found["bob"].angle, found["coupler"].angle, atol=1e-13)
+    np.testing.assert_allclose(points(system, turned.q0)["coupler.end"], ends(0.5)[1], atol=1e-13)
+    twists = system.twists(0.0, turned.q0, turned.v0)
+    np.testing.assert_allclose(twists["bob"].omega, twists["coupler"].omega, atol=1e-13)
+    assert abs(twists["coupler"].omega) > 0.1

@@ -395,9 +395,9 @@ def test_the_command_tells_of_points_and_of_motions() -> None:
     result = CliRunner().invoke(cli.app, [*command, *chosen])
     assert (result.exit_code, result.stderr) == (0, "")
     outputs = json.loads(result.stdout)["outputs"]
-    for name in ("point_mass_end", "q"):
-        assert [outputs[f"{name}[1]"][x] for x in ("min", "max")] == pytest.approx([-2.0, -1.0])
-        assert (outputs[f"{name}[1]"]["at_min"]) == {"length": 2.0}
+    for name in ("point_mass_end[1]", "q[y]"):
+        assert [outputs[name][x] for x in ("min", "max")] == pytest.approx([-2.0, -1.0])
+        assert outputs[name]["at_min"] == {"length": 2.0}
 
 
 PARTICLE = particle()

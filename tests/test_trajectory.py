@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import re
 import zipfile
 
 import jax
@@ -210,7 +211,13 @@ def test_plot(trajectory, free, tmp_path):
     assert data.startswith(b"\x89PNG")
     assert len(data) > 10_000
     titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles[-1] == "Change of energy [J]"
+    # Where it is small, a power of ten is in the title, and not beside the axis.
+    told = re.fullmatch(r"Change of energy \[(?:\$10\^\{(-?\d+)\}\$ )?J\]", titles[-1])
+    assert told
+    drawn = figure.axes[-1].lines[0].get_ydata() * 10.0 ** int(told[1] or 0)
+    change = np.append(trajectory.energy, trajectory.end.energy) - trajectory.energy[0]
+    np.testing.assert_allclose(drawn, change[: len(drawn)], rtol=1e-9, atol=1e-30)
+    assert figure.axes[-1].yaxis.get_offset_text().get_text() == ""
     lines = figure.axes[0].lines
     np.testing.assert_array_equal(lines[1].get_ydata(), trajectory.q[:, 1])
     # Without rows and energy: no panel of forces, errors, energy or rank, which would be empty.

@@ -292,6 +292,6 @@ def short_enough(program: Program) -> Program:
     if not machine_code_runs() and program.size > LARGEST:
         raise TranslationError(
             f"{program.size} operations are more than the {LARGEST} that XLA compiles in reasonable time; "
-            "with llvmlite installed LLVM does, and a mechanism takes fewer in the coordinates of a tree"
+            "LLVM does on a CPU, and a mechanism takes fewer in the coordinates of a tree"
         )
     return program

@@ -169,4 +169,4 @@ def looks_for_nans() -> bool:
 
 def compiler_is_here() -> bool:
     """Whether machine code can be made here, and be called by XLA."""
-    return llvm() is not None and version() is not None
+    return version() is not None and bool(llvm())

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from .._misc import _cache as cache
+from .._misc._progress import COMPILING, say
 
 # How hard LLVM's code generator tries. 1 makes code as fast as 2 in four fifths of the time; without, code comes in a
 # fifth of the time and takes up to 2.5 times as long. Nothing is reassociated or contracted: results are the same bits.
@@ -23,11 +24,14 @@ OPTIMIZED, AT_ONCE = 1, 0
 
 @functools.cache
 def llvm() -> Any:
-    """llvmlite's binding to LLVM, ready to compile; None where it is not installed."""
+    """llvmlite's binding to LLVM, ready to compile; `ImportError` where it cannot be loaded."""
     try:
         import llvmlite.binding as binding
-    except (ImportError, OSError):
-        return None
+    except (ImportError, OSError) as error:
+        raise ImportError(
+            "ukjax makes machine code by llvmlite, which is not installed here, or cannot be loaded: "
+            "pip install --force-reinstall llvmlite"
+        ) from error
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     # Only with a first compiler does LLVM open the process it is in, and finds the functions of the C library.
@@ -286,6 +290,7 @@ def optimize_now() -> None:
         _optimizer().optimize(number)
 
 
+@say(COMPILING)
 def build_tiered_engine(
     known_as: str, write: Callable[[], Code], entry: str, pointers: int, *, optimize: bool
 ) -> Any:

@@ -163,8 +163,13 @@ def _errors(axes: Any, table: RunTable) -> None:
 
 def _energy(axes: Any, table: RunTable) -> None:
     energy = table.columns["energy"].values
-    axes.plot(table.columns["t"].values, energy - energy[0])
-    axes.set_title("Change of energy [J]", loc="left")
+    change = energy - energy[0]
+    with np.errstate(invalid="ignore"):
+        largest = np.max(np.abs(np.nan_to_num(change)), initial=0)
+    # A power of ten in the title, where it is read, and not beside the axis.
+    exponent = 0 if largest == 0 or 1e-3 < largest < 1e4 else int(np.floor(np.log10(largest)))
+    axes.plot(table.columns["t"].values, change / 10.0**exponent)
+    axes.set_title(f"Change of energy [{rf'$10^{{{exponent}}}$ ' if exponent else ''}J]", loc="left")
 
 
 def _rank(axes: Any, table: RunTable) -> None:

@@ -191,6 +191,10 @@ def solve_equations(formula: AbstractFormula, equations: Equations) -> Accelerat
     return _solve_compiled(formula, jax.tree.map(as_jax, equations))
 
 
+_LOOK_FOR = "look for a division by zero, or a root or logarithm of a negative number"
+OR_RANGE_FORM = ", or formula=ukjax.RangeForm(), which needs none"
+
+
 def why_not_finite(
     formula: AbstractFormula, equations: Equations, t: Time, q: Coordinates, v: Velocities
 ) -> str:
@@ -209,14 +213,17 @@ def why_not_finite(
     ):
         if bad(array):
             jams = ", or friction that depends on the multipliers jams" if what == "non-ideal force" else ""
-            return f"the {what} is not finite at t = {t}, q = {q}, v = {v}{jams}."
+            return f"the {what} is not finite at t = {t}, q = {q}, v = {v}{jams}: {_LOOK_FOR}."
     wrong = [name for name, A, b in zip(rows.names, rows.A, rows.b, strict=True) if bad(A) or bad(b)]
     if wrong:
-        return f"the constraint rows {', '.join(wrong)} are not finite at t = {t}, q = {q}, v = {v}."
+        return (
+            f"the constraint rows {', '.join(wrong)} are not finite at t = {t}, q = {q}, v = {v}: {_LOOK_FOR}, or for a "
+            "root, norm or arccos that has no derivative there. Write |d|^2 - l^2 in place of |d| - l."
+        )
     if formula.needs_definite_mass and bad(_factor(jnp.asarray(equations.M))):
         return (
             f"the mass matrix is not positive definite at t = {t}, q = {q}, which {type(formula).__name__} "
-            f"needs (eigenvalues {jnp.linalg.eigvalsh(equations.M)}); RangeForm does not."
+            f"needs (eigenvalues {jnp.linalg.eigvalsh(equations.M)}): give every coordinate a mass{OR_RANGE_FORM}."
         )
     stacked = np.concatenate([equations.M, rows.A])
     if not formula.needs_definite_mass and np.linalg.matrix_rank(stacked) < v.size:

@@ -38,8 +38,21 @@ def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise InputError(f"{what} must be real, got {array.dtype}.")
     if array.shape != shape:
-        raise InputError(f"{what} has shape {array.shape}; it must be {shape or 'a scalar'}.")
+        raise InputError(
+            f"{what} has shape {array.shape}; it must be {shape or 'a scalar'}{_remedy(array, shape)}."
+        )
     return array
+
+
+def _remedy(array: Array, shape: tuple[int, ...]) -> str:
+    """What to do about an array of another shape: a sentence's end."""
+    if not shape:
+        return ""
+    if len(shape) == 2 and array.ndim < 2:
+        return f": write {f'm * jnp.eye({shape[0]})' if array.ndim == 0 else 'jnp.diag(masses)'}"
+    if array.ndim == 2 and array.size == shape[0]:
+        return ": write x.ravel() for x"
+    return f", since the state has {shape[0]} entries"
 
 
 @in_full_precision

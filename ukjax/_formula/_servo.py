@@ -39,7 +39,7 @@ from .._system._problem import Problem, resolve_state
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractForwardingSystem, AbstractSystem, System, require_no_friction
-from ._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
+from ._acceleration import OR_RANGE_FORM, Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
 
 # --- What servo control tells: of one state, and of a run
 
@@ -343,7 +343,7 @@ class Law(eqx.Module):
                 "use a method that handles dependent rows, such as CompleteOrthogonal or SVD."
             )
         text = why_not_finite(formula, equations, t, q, v)
-        return text.replace("; RangeForm does not", "") + " Servo control needs M > 0."
+        return text.replace(OR_RANGE_FORM, "") + " Servo control needs M > 0."
 
 
 def _array_or_function(name: str, x: Any, takes: str) -> Any:

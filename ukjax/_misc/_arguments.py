@@ -1,11 +1,13 @@
 """Checks of what a user hands in: each raises `InputError` with one line that names the argument."""
 
 import contextlib
+import functools
 import inspect
 import numbers
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import diffrax as dfx
 import jax
@@ -13,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._errors import InputError, MissingExtraError, SimulationError, format_value
+from ._errors import InputError, MissingExtraError, SimulationError, format_value, unknown_name
 from ._types import as_jax, is_traced
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # --- Processes forked from one in which JAX had started: they lack its threads, and it waits for them forever
 
@@ -63,7 +67,8 @@ _MENDS = {
     jax.errors.TracerBoolConversionError: "decides by a value that is only known in the run (`if`, `and`, `max`): write "
     "jnp.where(condition, x, y), jnp.logical_and or jnp.maximum",
     jax.errors.TracerArrayConversionError: "hands a value that is only known in the run to NumPy or SciPy: write jnp in "
-    "place of np, such as jnp.interp for np.interp, and ukjax.Tabulated or jnp.interp for splines of SciPy",
+    "place of np, such as jnp.sin for np.sin and jnp.interp for np.interp, and ukjax.Tabulated or jnp.interp for "
+    "splines of SciPy",
     jax.errors.TracerIntegerConversionError: "uses a value that is only known in the run as a place in a list, or a "
     "count: make the list an array of jnp",
     jax.errors.NonConcreteBooleanIndexError: "picks entries by conditions that are only known in the run: write "
@@ -72,6 +77,19 @@ _MENDS = {
     "`math`, `range`): leave the conversion out, and write jnp in place of math",
 }
 """By errors of JAX for a traced value that Python or NumPy would have to know; the last is the base of some others."""
+
+_MENDS_BY_WORDS = {
+    "__format__": "writes into text what is only known in the run: show it by jax.debug.print('{x}', x=x)",
+    "cannot assign to field": "changes the system, which is the same during a run: leave the assignment out, and make "
+    "what changes a function of t, q and v",
+    "Tracer has no attribute|not support string indexing": "asks an array for a name, as in q.x or q['x']: write its "
+    "place, such as q[0]",
+    "<class 'list'>|'list' and|and 'list'": "computes with a list: make an array of it, by jnp.array([1.0, 2.0]) or "
+    "jnp.stack([x, y])",
+    "Zero-dimensional arrays cannot be concatenated": "joins numbers by jnp.concatenate, which joins arrays: write "
+    "jnp.stack([x, y])",
+}
+"""By what the messages of other errors have in them."""
 
 _OF_BUFFERS = (
     "writes into an array, entry by entry, what is only known in the run: write jnp.stack([x, y]), or "
@@ -87,7 +105,9 @@ def mend(error: Exception) -> str | None:
     of_jax = isinstance(error, TypeError) and "JAX arrays are immutable" in str(error)
     if of_numpy or of_jax:
         return f"{_OF_BUFFERS}."
-    return next((f"{text}." for kind, text in _MENDS.items() if isinstance(error, kind)), None)
+    of_kind = (text for kind, text in _MENDS.items() if isinstance(error, kind))
+    of_words = (text for words, text in _MENDS_BY_WORDS.items() if re.search(words, str(error)))
+    return next((f"{text}." for text in (*of_kind, *of_words)), None)
 
 
 # --- Functions of users, called so that what they raise says whose they are
@@ -106,8 +126,25 @@ def call_user_function(whose: str, fn: Callable[..., Any], *arguments: Any, **ke
     except (InputError, MissingExtraError, SimulationError):
         raise
     except Exception as error:
-        what = mend(error) or f"raised {type(error).__name__}: {_first_line(error)}"
+        misses = isinstance(error, TypeError) and not keywords and _takes_others(fn, arguments)
+        what = misses or mend(error) or f"raised {type(error).__name__}: {_first_line(error)}"
         raise InputError(f"{whose} {what}") from error
+
+
+_TAKEN = {2: "(t, q)", 3: "(t, q, v)", 4: "(t, q, v, multipliers)"}
+"""The arguments that functions of a system are called with, by how many they are."""
+
+
+def _takes_others(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> str | None:
+    """What is wrong with the arguments a function has, where it cannot be called with these: a sentence's end."""
+    with contextlib.suppress(TypeError, ValueError):  # of some written in C nothing is known
+        signature = inspect.signature(fn)
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            count = len(arguments)
+            return f"must be a function of {_TAKEN.get(count, f'{count} arguments')}; this one takes {signature}."
+    return None
 
 
 def _first_line(error: Exception) -> str:
@@ -143,10 +180,52 @@ def require_function(name: str, fn: Any, takes: str) -> None:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # of some written in C nothing is known
         return
+    expected = takes.split(", ")
     try:
-        signature.bind(*takes.split(", "))
+        signature.bind(*expected)
     except TypeError as error:
         raise InputError(f"{name} must be a function of ({takes}); this one takes {signature}.") from error
+    order = [x for x in signature.parameters if x in expected]
+    if order != [x for x in expected if x in order]:
+        raise InputError(f"{name} is called with ({takes}), in this order; this one takes {signature}.")
+
+
+def explain_arguments(meant: Mapping[str, str]) -> Callable[[_Function], _Function]:
+    """Decorates a function to raise `InputError` for arguments that it does not have, with those that are meant.
+
+    **Arguments:**
+
+    - `meant`: what to write, by what other software calls it.
+    """
+
+    def decorate(fn: _Function) -> _Function:
+        @functools.wraps(fn)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return fn(*args, **kwargs)
+            except TypeError:
+                _require_arguments(fn, meant, args, kwargs)
+                raise
+
+        return call  # pyright: ignore[reportReturnType]
+
+    return decorate
+
+
+def _require_arguments(
+    fn: Callable[..., Any], meant: Mapping[str, str], args: tuple[Any, ...], names: Iterable[str]
+) -> None:
+    parameters, called = inspect.signature(fn).parameters, getattr(fn, "__name__", "it")
+    by_place = [x.name for x in parameters.values() if x.kind is x.POSITIONAL_OR_KEYWORD]
+    if len(args) > len(by_place):
+        raise InputError(
+            f"{called} takes ({', '.join(by_place)}) by place, got {len(args)} values: write the others as name=value."
+        ) from None
+    for name in names:
+        if name in meant:
+            raise InputError(f"{called} has no argument '{name}': write {meant[name]}.") from None
+        if name not in parameters:
+            raise unknown_name(f"argument of {called}", name, parameters) from None
 
 
 def real_array(name: str, value: Any) -> Array:

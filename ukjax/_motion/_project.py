@@ -155,6 +155,19 @@ def _metric_root_on_host(M: np.ndarray, J: np.ndarray) -> np.ndarray:
     return np.linalg.inv(root).T
 
 
+def unit_directions_on_host(
+    J: np.ndarray, M: Any, N: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The root G of the inverse metric, the rows of B = J G scaled to unit norm, and their norms; see `position_root`."""
+    M, E = entries(M), np.eye(J.shape[1], dtype=J.dtype)
+    if N is not None:  # and the directions that velocities do not reach
+        unit = E
+        E = np.concatenate([N, unit - N @ np.linalg.pinv(N)], axis=1).astype(J.dtype)
+        M = np.block([[M, np.zeros(N.T.shape, J.dtype)], [np.zeros(N.shape, J.dtype), unit]])
+    G = E @ _metric_root_on_host(M, J @ E)
+    return G, *unit_rows_on_host(J @ G)
+
+
 MOST_PASSES = 50  # of a start that is far off
 MOST_PAIRS = 16  # of iterations, in one projection; as many as `MOST_CALLS` of its scalar code
 
@@ -181,17 +194,11 @@ def positions_on_host(
     **Raises:** as `project_on_host`.
     """
     q = np.asarray(q)
-    phi, J, M, *rates = at(q)
-    size = largest(J) * largest(q)
+    phi, *terms = at(q)
+    size = largest(terms[0]) * largest(q)
     if not phi.size:
         return q, 0.0
-    M, E, unit = entries(M), np.eye(q.size, dtype=q.dtype), np.eye(q.size, dtype=q.dtype)
-    if rates:  # and the directions that velocities do not reach
-        N = rates[0]
-        E = np.concatenate([N, unit - N @ np.linalg.pinv(N)], axis=1).astype(q.dtype)
-        M = np.block([[M, np.zeros(N.T.shape, q.dtype)], [np.zeros(N.shape, q.dtype), unit]])
-    G = E @ _metric_root_on_host(M, J @ E)
-    unit, norms = unit_rows_on_host(J @ G)
+    G, unit, norms = unit_directions_on_host(*terms)
     inverse, after = np.linalg.pinv(unit, rcond=rcond), 0.0
     for _ in range(MOST_PAIRS):
         before, q = largest(phi), q - G @ (inverse @ (phi / norms))

@@ -128,7 +128,7 @@ class Prepared:
         """
         touching, (t, q, v) = self.run.touching, asked.start
         y = find_start(touching.model, t, q, v, self._automatic)
-        require_near(touching.model, t, (q, v), y, asked.start_tolerance, stacklevel=4)
+        require_near(touching.model, t, (q, v), y, asked.start_tolerance, stacklevel=6)
         gap, bend = self._gaps.one(t, *y)
         names = touching.layout.names
         bent = [name for name, x in zip(names, bend, strict=True) if x > 1e4 * np.finfo(q.dtype).eps]
@@ -226,4 +226,4 @@ def warn_of_contacts(trajectory: Trajectory) -> None:
             "violation is the least that was found (contacts.residual)"
         )
     if said:
-        warnings.warn(f"contacts: {'; '.join(said)}.", ContactWarning, stacklevel=3)
+        warnings.warn(f"contacts: {'; '.join(said)}.", ContactWarning, stacklevel=4)

@@ -430,7 +430,7 @@ def warn_of_resets(resets: tuple[Reset, ...], events: dict[str, Array], q: Array
             f"is off the constraints. Projecting it changes it by up to {moved.max():.3g}. The run goes on from there; "
             "contacts.reset_moved has all. Return a state that is on the constraints.",
             StartMovedWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

@@ -46,14 +46,14 @@ _METRES, _RADIANS = ("x", "y", "z"), ("theta",)
 
 
 def coordinate_units(trajectory: "Trajectory") -> tuple[str, ...]:
-    """The units of the coordinates of a mechanism, nothing for those of quaternions; none of other systems."""
+    """The units of the coordinates of a mechanism, nothing for those of quaternions; of other systems their `units`."""
     system = None if trajectory.problem is None else innermost(trajectory.problem.system)
     if isinstance(system, TreeSystem):
         turns = {i + k for i in quaternions(system) for k in range(4)}
         labels = enumerate(system.labels)
         return tuple("m" if x in system.order.slides else "" if i in turns else "rad" for i, x in labels)
     if not isinstance(system, MechanismSystem):
-        return ()
+        return getattr(system, "units", ())
     last = [x.rpartition(" ")[2] for x in system.labels]
     return tuple("m" if x in _METRES else "rad" if x in _RADIANS else "" for x in last)
 

@@ -304,10 +304,13 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
         return t0 * (1 - s) + t1 * s
     ts = real_values("ts", ts).astype(t0.dtype)
     if ts.ndim != 1 or ts.size == 0:
-        raise InputError(f"ts has shape {ts.shape}; it must be a vector of times.")
+        raise InputError(
+            f"ts has shape {ts.shape}; it must be a vector of times, such as jnp.linspace(t0, t1, 101), how many, such "
+            "as 101, or 'steps'. Their number must be known: within jit no traced one."
+        )
     require_finite("ts", ts)
     if fails(lambda ts, t0, t1: (np.diff(ts, prepend=-np.inf) > 0) & (ts >= t0) & (ts <= t1), ts, t0, t1):
-        raise InputError(f"ts must increase within t0 = {t0} and t1 = {t1}.")
+        raise InputError(f"ts must increase within t0 = {t0} and t1 = {t1}, got {ts[0]} to {ts[-1]}.")
     return ts
 
 

@@ -141,7 +141,7 @@ class RunPlan:
             return begun[1:]
         y0 = find_start(self.model, t, q, v, self.automatic, symmetric=self._started)
         as_given = y0[0] is q and y0[1] is v
-        silent = as_given or require_near(self.model, t, (q, v), y0, tolerance, stacklevel=4)
+        silent = as_given or require_near(self.model, t, (q, v), y0, tolerance, stacklevel=5)
         moved = start_moved((q, v), y0)
         self._begun, self._started = (given, y0, moved) if silent else None, True
         return y0, moved

@@ -226,6 +226,16 @@ def require_one(run: "Trajectory") -> None:
         )
 
 
+def require_values(run: "Trajectory") -> None:
+    """Raises `InputError` for the runs of a batch, and for a run that JAX traces, which has no values to look at."""
+    require_one(run)
+    if is_traced(run.t, run.result):
+        raise InputError(
+            "this trajectory has no values yet: JAX traces it, within jit, vmap or grad. Return it and look at it "
+            "outside; inside, compare run.result with ukjax.RESULTS.successful by jnp.where."
+        )
+
+
 def append_end(run: "Trajectory", *names: str) -> list[Any]:
     """Arrays of a run with what holds at its end behind what holds at the saved times."""
     require_one(run)
@@ -327,5 +337,5 @@ def warn_of_rows(run: "Trajectory") -> None:
         f"constraints are not kept from {when:.6g} s on: {join_names(names)}. The run {where.format(*errors)}. No motion "
         "keeps rows that contradict each other, and none that say of velocities what only positions decide.",
         ConstraintWarning,
-        stacklevel=3,
+        stacklevel=4,
     )

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import flag, real_values
+from .._misc._arguments import explain_arguments, flag, real_values
 from .._misc._errors import InputError
 from .._misc._modules import make_unchecked
 from .._misc._types import Numbers, Time, as_jax, is_traced, is_tracing
@@ -50,6 +50,21 @@ def _origin(
     return {"problem": given, "made": RunRecord(*state, again)}
 
 
+# What solvers of SciPy, Diffrax and MuJoCo call arguments of `simulate`.
+_MEANT = {
+    **dict.fromkeys(("dt", "h", "step", "timestep", "step_size"), "dt0=, the first step; to keep it, with "
+    "stepsize_controller=diffrax.ConstantStepSize()"),
+    **dict.fromkeys(("tol", "tolerance"), "rtol= and atol="),
+    **dict.fromkeys(("x0", "y0", "qpos", "qvel", "state"), "q0= and v0="),
+    **dict.fromkeys(("t", "tf", "t_end", "tend", "T", "tmax", "duration", "t_final"), "t1=, the end in seconds"),
+    "t_span": "t0= and t1=",
+    **dict.fromkeys(("t_eval", "saveat", "times", "n_steps"), "ts=, times or how many"),
+    "method": "solver=, such as diffrax.Tsit5(), or formula=, how accelerations are computed",
+    "events": "event=, one or a list",
+}  # fmt: skip
+
+
+@explain_arguments(_MEANT)
 def simulate(
     system: AbstractSystem | Problem,
     q0: Numbers | None = None,

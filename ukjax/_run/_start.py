@@ -68,7 +68,7 @@ def _require_symmetric(M: Any) -> None:
     if gap.size and gap.max() > 1e3 * np.finfo(M.dtype).eps * np.abs(M).max():
         i, j = np.unravel_index(gap.argmax(), gap.shape)
         raise InputError(
-            f"the mass matrix is not symmetric: M[{i}, {j}] = {M[i, j]}, M[{j}, {i}] = {M[j, i]}."
+            f"the mass matrix is not symmetric: M[{i}, {j}] = {M[i, j]}, M[{j}, {i}] = {M[j, i]}. Write both of them."
         )
 
 

@@ -28,7 +28,7 @@ from ._results import (
     first_broken,
     is_good,
     last_of,
-    require_one,
+    require_values,
 )
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Trajectory(eqx.Module):
     @property
     def ok(self) -> bool:
         """Whether the run reached its end, or the event it was to stop at."""
-        require_one(self)
+        require_values(self)
         return is_good(self.result)
 
     @property
@@ -192,7 +192,7 @@ class Trajectory(eqx.Module):
     @property
     def result_name(self) -> str:
         """The name of the result's code, such as `successful` or `max_steps_reached`."""
-        require_one(self)
+        require_values(self)
         return next(name for name, code in RESULTS._name_to_item.items() if bool(code == self.result))
 
     @property

@@ -37,10 +37,8 @@ def processor(device: Any) -> str:
     """The kind of a device: programs compiled for equal ones give equal bits."""
     if device.platform != "cpu":
         return str(device.device_kind)
-    known = llvm()
-    name = platform.processor() if known is None else known.get_host_cpu_name()
-    features = "" if known is None else known.get_host_cpu_features().flatten()
-    return f"{platform.machine()} {name} {sha256(features.encode()).hexdigest()[:8]}"
+    features = llvm().get_host_cpu_features().flatten()
+    return f"{platform.machine()} {llvm().get_host_cpu_name()} {sha256(features.encode()).hexdigest()[:8]}"
 
 
 def maker_for(plan: SweepPlan, shape: tuple[int, ...], devices: Sequence[Any]) -> Maker:

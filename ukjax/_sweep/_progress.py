@@ -8,6 +8,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from .._misc._progress import is_wanted
+
 
 class Update(Protocol):
     """What is told of runs: how many were made, how many of them failed, and a word on who makes them."""
@@ -27,7 +29,7 @@ def bar(shown: bool, name: str, total: int, link: str = "") -> Iterator[Update]:
     were made before, when all is compiled.
     """
     console = Console(stderr=True)
-    if not (shown and (console.is_terminal or console.is_jupyter)):
+    if not (shown and is_wanted() and (console.is_terminal or console.is_jupyter)):
         yield lambda made, failed, note="": None
         return
     if link:

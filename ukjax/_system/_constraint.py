@@ -336,7 +336,9 @@ def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:
         found |= zip(places, kind.together([constraints[i].fn for i in places], *arguments), strict=True)
     for i, c in enumerate(constraints):
         if found[i] is None:  # which of a kind would mean that it has no such error
-            raise InputError(f"constraint '{c.name}' must return an array of numbers, got None.")
+            raise InputError(
+                f"constraint '{c.name}' must return an array of numbers, got None: does each branch have a `return`?"
+            )
     return [found[i] for i in range(len(constraints))]
 
 
@@ -461,9 +463,10 @@ def as_constraints(value: Any) -> tuple[Any, ...]:
     several = isinstance(value, tuple | list)
     if not several or not all(isinstance(c, AbstractConstraint | AbstractUnilateral) for c in value):
         got = f"({', '.join(type(c).__name__ for c in value)})" if several else type(value).__name__
+        single = isinstance(value, AbstractConstraint | AbstractUnilateral)
         raise InputError(
             "constraints must be a tuple of Holonomic(fn), Nonholonomic(fn), AccelerationConstraint(fn) or "
-            f"Unilateral(fn), got {got}."
+            f"Unilateral(fn), got {got}{': put it into a list, [constraint]' if single else ''}."
         )
     names = names_by_kind([c.name for c in value], [c.kind for c in value])
     # Not by `replace`, which would check numbers again that may stand for shapes.

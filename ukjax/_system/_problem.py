@@ -68,6 +68,13 @@ class Problem(eqx.Module):
         return reduce_module(self)
 
 
+def _remedy(name: str, array: Array) -> str:
+    """What to write for an array that is no vector."""
+    if array.ndim == 0:
+        return f"write [{name}], a number for each velocity"
+    return f"write {name}.ravel()" if max(array.shape) == array.size else "for many use jax.vmap"
+
+
 def resolve_state(
     system: AbstractSystem | Problem,
     t: Time | float | None,
@@ -88,14 +95,22 @@ def resolve_state(
         v = system.v0 if v is None else v
         system = system.system
     if not isinstance(system, AbstractSystem):
-        raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
+        made = "make a ukjax.System(mass_matrix, force, constraints), or derive its class from ukjax.AbstractSystem"
+        hint = "call it" if callable(system) else made
+        raise InputError(f"expected a system or a Problem, got {type(system).__name__}: {hint}.")
+    t = real_values("t", 0.0 if t is None else t)
+    if t.ndim:
+        raise InputError(f"t has shape {t.shape}; it must be a scalar, before q and v.")
     if q is None or v is None:
-        raise InputError("an initial state is needed: give q0 and v0, or a Problem, which brings its own.")
+        raise InputError(
+            "an initial state is needed: give q0 and v0, or a Problem, which brings its own, as "
+            "ukjax.mechanisms.problem(mechanism) does."
+        )
     q, v = real_values("q", q), real_values("v", v)
     for name, array in (("q", q), ("v", v)):
         if array.ndim != 1:
             raise InputError(
-                f"{name} has shape {array.shape}; one state is a vector (use jax.vmap for many)."
+                f"{name} has shape {array.shape}; one state is a vector: {_remedy(name, array)}."
             )
     if not v.size:
         raise InputError("v has no entries: there is nothing that moves.")
@@ -104,10 +119,7 @@ def resolve_state(
     if v.dtype != dtype:
         with jax.numpy_dtype_promotion("standard"):
             dtype = jnp.result_type(q, v)
-    t = real_values("t", 0.0 if t is None else t).astype(dtype)
-    if t.ndim:
-        raise InputError(f"t has shape {t.shape}; it must be a scalar.")
-    q, v = q.astype(dtype), v.astype(dtype)
+    t, q, v = t.astype(dtype), q.astype(dtype), v.astype(dtype)
     for name, array in (("t", t), ("q", q), ("v", v)):
         require_finite(name, array)
     return hoist_tracers(system) if is_transforming() else system, t, q, v

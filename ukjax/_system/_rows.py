@@ -80,10 +80,11 @@ class Rows(eqx.Module):
 def _as_rows(value: Array, name: str) -> Array:
     value = number_array(f"what constraint '{name}' returns", value)
     if not jnp.issubdtype(value.dtype, jnp.floating):
-        raise InputError(f"constraint '{name}' returned {value.dtype}; return real numbers.")
+        remedy = "the difference a - b for a == b" if value.dtype == bool else "0.0 for 0"
+        raise InputError(f"constraint '{name}' returned {value.dtype}; return real numbers: write {remedy}.")
     if value.ndim > 1:
         raise InputError(
-            f"constraint '{name}' returned shape {value.shape}; return a scalar or a vector of rows."
+            f"constraint '{name}' returned shape {value.shape}; return a scalar or a vector of rows, as x.ravel() is."
         )
     return jnp.atleast_1d(value)
 

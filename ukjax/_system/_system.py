@@ -88,8 +88,9 @@ class AbstractSystem(_Constrained, eqx.Module):
     optional.
 
     So are these attributes, each a field, a property or a method: `labels`, names of the coordinates (by default `q[0]`,
-    ...), and `velocity_labels`, of the velocities (by default the same); `points(t, q)`, named places;
-    `energies(t, q, v)`, the energy by parts. Plots, tables, files and reports use them.
+    ...), and `velocity_labels`, of the velocities (by default the same); `units`, of the coordinates, each `"m"`, `"rad"`
+    or `""`, by which plots make panels; `points(t, q)`, named places; `energies(t, q, v)`, the energy by parts. Plots,
+    tables, files and reports use them.
     """
 
     if not TYPE_CHECKING:

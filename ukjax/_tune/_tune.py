@@ -18,6 +18,7 @@ from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, require_between, whole_number
 from .._misc._errors import InputError
 from .._misc._files import as_path
+from .._misc._progress import is_watched
 from .._misc._types import Numbers, Time
 from .._motion._project import Projection
 from .._run import _options
@@ -38,7 +39,9 @@ def _bar(shown: bool, total: int, names: tuple[str, ...]) -> Iterator[Callable[[
     """A progress bar on standard error with the least loss and, where they are few, its gains."""
     text = TextColumn("{task.fields[state]}")
     columns = TextColumn("tuning"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), text
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as progress:
+    with Progress(
+        *columns, console=Console(stderr=True), transient=True, disable=not (shown and is_watched())
+    ) as progress:
         task = progress.add_task("", total=total, state="scanning")
 
         def update(search: Search) -> None:
@@ -141,7 +144,7 @@ def tune(
       one value for all rows, then one for each.
     - `tolerance`: a smaller relative improvement than this does not count.
     - `patience`: the search ends after this many iterations without improvement.
-    - `progress`: show a bar with the loss and the gains.
+    - `progress`: show a bar with the loss and the gains, where standard error is a terminal.
     - `checkpoint`: an .npz file, written after each iteration; if it exists, the search continues from there, to
       the same result.
 

@@ -7,12 +7,19 @@ From one posture, the reference posture or a problem's start, with x of what is 
 each solved by projection in the mass metric, from where the two steps before lead (continuation; Allgower and Georg,
 Introduction to Numerical Continuation Methods, 2003, chapter 2), with the coordinates that are named put in place. So
 of several assemblies, elbow up or down, it is the one that the drawn posture leads to, and what is left open moves no
-more than it must.
+more than it must. Joints that are not named stay, if they are part of no loop and carry no body or point that is named
+(`joints_that_stay`).
+
+Where a step leads beyond the range of Newton's method, it is halved. Near a singular posture, such as a stretched arm
+that is to bend, rows ask for what no velocity gives, only a curvature: w^T phi + w^T H[x, x] / 2 = 0 with w^T J = 0. The
+least x that solves it leads on (`_bend`; loc. cit., section 8.1). Within `jit` steps are all alike.
 """
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from itertools import pairwise
 from typing import Any, final
 
 import equinox as eqx
@@ -27,9 +34,16 @@ from .._misc._errors import InputError
 from .._misc._lie import rotation_about, rotation_matrix
 from .._misc._types import Coordinates, Time, as_jax, in_full_precision, is_traced, module_for
 from .._motion._model import nearest_start
-from .._motion._project import Projection, compute_position_terms, positions_on_host, tolerance_of
+from .._motion._project import (
+    Projection,
+    compute_position_terms,
+    largest,
+    positions_on_host,
+    tolerance_of,
+    unit_directions_on_host,
+)
 from .._system._constraint import Holonomic
-from .._system._rows import constraint_rows, position_rows
+from .._system._rows import constraint_rows, most_off, position_rows
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, PlanarBody, PointMass, check_array
 from ._coordinates import EulerCoordinates, QuaternionCoordinates
@@ -37,12 +51,14 @@ from ._current_values import MechanismSystem, is_coordinate, now
 from ._free import Free
 from ._given_motions import position_row
 from ._joint_rows import same_direction, same_point
-from ._joints import Revolute, Spherical, Universal
+from ._joints import Fixed, Revolute, Spherical, Universal
 from ._placement import AnyPlacement, Placement, PlanarPlacement
 from ._tree import TreeSystem
 
 _STEPS = 64
 """On the way there: a full turn in steps of a tenth of a radian. In long ones a linkage could change its assembly."""
+_HALVINGS = 20
+"""Of a step, before a posture counts as one that cannot be reached: shorter ones are smaller than what counts as off."""
 
 
 def _shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordinates) -> dict[str, Any]:
@@ -109,6 +125,110 @@ def _hold_values(system: MechanismSystem, values: dict[str, Array]) -> Mechanism
     return dataclasses.replace(system, further=(*system.further, *rows))
 
 
+# --- What is not named stays, where loops allow
+
+
+@final
+class Unmoved(eqx.Module):
+    """Rows that are zero where two bodies are to each other as they were; of point masses only where they are."""
+
+    parent: AnyPlacement
+    child: AnyPlacement
+    turns: bool = eqx.field(static=True)
+
+    def __call__(self, parent: AnyPlacement, child: AnyPlacement) -> Array:
+        place = lambda parent, child: parent.back(child.p - parent.p)
+        moved = place(parent, child) - place(self.parent, self.child)
+        if not self.turns:
+            return moved
+        if isinstance(parent, PlanarPlacement):
+            turned = same_direction(parent, child) - same_direction(self.parent, self.child)
+        else:
+            turned = _compute_turn_rows(self.parent.R.T @ self.child.R, parent, child)  # pyright: ignore
+        return jnp.concatenate([moved, turned])
+
+
+@final
+class UnmovedJoint(eqx.Module):
+    """The same as a function of the coordinates of a mechanism."""
+
+    system: MechanismSystem
+    ends: tuple[str, ...] = eqx.field(static=True)
+    rows: Unmoved
+
+    def __call__(self, t: Time, q: Coordinates) -> Array:
+        placements = self.system.placements(t, q)
+        return self.rows(*(placements[name] for name in self.ends))
+
+
+def joints_that_stay(system: MechanismSystem, named: Collection[str]) -> list[AbstractJoint]:
+    """The joints that can stay as they are where what is named is put elsewhere, or moves: they are not named, part of no
+    loop, and not on the way from the ground to a body or point that is named. None of a mechanism with further
+    constraints, of which nobody knows what they join."""
+    if system.further:
+        return []
+    joints, bodies = {joint.name for joint in system.joints}, system.mechanism.by_name
+    places = [x for x in named if x not in joints and not is_coordinate(system, x)]
+    links = [(joint, *ends) for joint in system.joints for ends in pairwise(joint.bodies)]
+    beside = defaultdict(list)
+    for joint, a, b in links:
+        beside[a].append((b, joint))
+        beside[b].append((a, joint))
+    before: dict[str, Any] = {}  # how each body is reached, from the ground outwards
+    for root in (GROUND, *bodies):
+        if root not in before:
+            before[root], ways = None, [root]
+            for here in ways:
+                new = {there: (here, joint) for there, joint in beside[here] if there not in before}
+                before |= new
+                ways += new
+    # Links that close loops leave a mark at both ends, which is gone again where the ways to these meet.
+    marks = dict.fromkeys(before, 0)
+    for i, (joint, a, b) in enumerate(links):
+        if before[a] != (b, joint) and before[b] != (a, joint):
+            marks[a], marks[b] = marks[a] ^ 1 << i, marks[b] ^ 1 << i
+    moves = {body: any(x == body or x.startswith(f"{body}.") for x in places) for body in before}
+    found = []
+    for body, way in reversed(before.items()):
+        if way is not None:
+            inwards, joint = way
+            marks[inwards] ^= marks[body]
+            moves[inwards] |= moves[body]
+            given = any(x == joint.name or x.startswith(f"{joint.name} ") for x in named)
+            if not (marks[body] or moves[body] or given or len(joint.bodies) > 2 or isinstance(joint, Fixed)):
+                found.append(joint)
+    return found
+
+
+def hold_joint(
+    system: MechanismSystem, joint: AbstractJoint, placements: Mapping[str, AnyPlacement]
+) -> Unmoved:
+    """What holds a joint as it is."""
+    turns = not any(isinstance(system.mechanism.by_name.get(name), PointMass) for name in joint.bodies)
+    return Unmoved(placements[joint.parent], placements[joint.child], turns)
+
+
+def _places(system: MechanismSystem, t: Time, q: Coordinates) -> Mapping[str, AnyPlacement]:
+    return system.placements(t, q)
+
+
+def _keep_unnamed(
+    system: MechanismSystem, named: Collection[str], t: Time, q: Coordinates
+) -> MechanismSystem:
+    """The mechanism with rows that hold the joints which stay. Those of an open tree do so by themselves."""
+    if isinstance(system, TreeSystem) and not system.loops and all(is_coordinate(system, x) for x in named):
+        return system
+    joints = joints_that_stay(system, named)
+    if not joints:
+        return system
+    traced = is_traced((system, t, q))
+    placements = _places(system, t, q) if traced else evaluate_at_state(_places, system, t, q)
+    hold = lambda joint: UnmovedJoint(system, joint.bodies, hold_joint(system, joint, placements))
+    return dataclasses.replace(
+        system, further=tuple(Holonomic(hold(x), name=f"{x.name}, unmoved") for x in joints)
+    )
+
+
 def with_unit_quaternions(system: MechanismSystem, q: Coordinates) -> Coordinates:
     """A posture with all quaternions of length 1: rows on rotations leave it open, and steps onto them change it."""
     xp = module_for(q)
@@ -126,21 +246,31 @@ def quaternions(system: MechanismSystem) -> list[int]:
     return [part.q_start + 3 for part in system.coordinates().values() if isinstance(part, kinds)]
 
 
-def _step(
-    way: tuple[MechanismSystem, dict[str, Array], dict[str, Array], Callable[..., Any]],
-    passed: tuple[Coordinates, Coordinates],
-    how_far: tuple[Array, Array],
-) -> tuple[tuple[Coordinates, Coordinates], None]:
-    """One step on the way from a start to an end, for `jax.lax.scan`: the postures here and one before. The last of the
-    way projects coordinates to where what is named has some values."""
-    (system, start, end, nearest), (q, before), (share, onwards) = way, passed, how_far
-    values = {name: start[name] + share * (x - start[name]) for name, x in end.items()}
-    ahead = with_unit_quaternions(system, q + onwards * (q - before))
-    for name, x in values.items():
-        if is_coordinate(system, name):
-            i = system.labels.index(name)
-            ahead = module_for(ahead, x).concatenate([ahead[:i], x[None], ahead[i + 1 :]])
-    return (with_unit_quaternions(system, nearest(values, ahead)), q), None
+Rows = Callable[[Any], tuple[Any, ...]]
+"""phi, phi_q and what else `compute_position_terms` tells of coordinates."""
+
+
+@final
+class Way(eqx.Module):
+    """From one posture to another."""
+
+    system: MechanismSystem
+    start: dict[str, Array]
+    end: dict[str, Array]
+
+    def values(self, share: Any) -> dict[str, Array]:
+        """Where what is named is on the way."""
+        return {name: self.start[name] + share * (x - self.start[name]) for name, x in self.end.items()}
+
+    def ahead(self, passed: tuple[Coordinates, Coordinates], share: Any, onwards: Any) -> Coordinates:
+        """Where the postures here and one before lead, with the coordinates that are named put in place."""
+        q, before = passed
+        ahead = with_unit_quaternions(self.system, q + onwards * (q - before))
+        for name, x in self.values(share).items():
+            if is_coordinate(self.system, name):
+                i = self.system.labels.index(name)
+                ahead = module_for(ahead, x).concatenate([ahead[:i], x[None], ahead[i + 1 :]])
+        return ahead
 
 
 def _ways(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -166,18 +296,106 @@ def _follow_path(
     system: MechanismSystem, t: Time, q: Coordinates, end: dict[str, Array]
 ) -> tuple[Coordinates, Array]:
     """The posture at the end of the way, and phi there; by NumPy where all has values."""
+    system = _keep_unnamed(system, end, t, q)
     if is_traced((system, t, q, end)):
         return _follow_path_in_jit(system, t, q, end)
     # The values are arguments: the system is prepared once, not for each step.
-    held, rcond = AtStates(_evaluate_held_rows, (system, tuple(end))), Projection().pinv.threshold(q.dtype)
-    at = lambda values: lambda q: held.one(t, q, *values.values())
-    nearest = lambda values, q: positions_on_host(at(values), q, rcond)[0]
-    way = system, evaluate_at_state(_now_at, (system, tuple(end)), t, q), end, nearest
-    passed: Any = (np.asarray(q), np.asarray(q))
-    for how_far in zip(*_ways(q.dtype), strict=True):
-        passed, _ = _step(way, passed, how_far)
-    q = passed[0]
-    return q, evaluate_at_state(position_rows, _hold_values(system, end), t, q)
+    held = AtStates(_evaluate_held_rows, (system, tuple(end)))
+    way = Way(system, evaluate_at_state(_now_at, (system, tuple(end)), t, q), end)
+
+    def rows_at(share: Any) -> Rows:
+        values = way.values(share).values()
+        return lambda q: held.one(t, q, *values)
+
+    here, least = np.asarray(q), tolerance_of(q.dtype)
+    found, left, is_clear = _go_by_equal_steps(way, rows_at, here)
+    if not (is_clear and left <= least):
+        carefully, less = _go_by_halved_steps(way, rows_at, here)
+        found = carefully if less <= max(left, least) else found
+    return found, evaluate_at_state(position_rows, _hold_values(system, end), t, found)
+
+
+def _go_by_equal_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tuple[Any, float, bool]:
+    """The posture at the end, how far its rows are off, and whether no step led out of the range of Newton's method: by
+    none were they off by more after its iterations than before."""
+    rcond, passed, is_clear, left = Projection().pinv.threshold(q.dtype), (q, q), True, 0.0
+    for share, onwards in zip(*_ways(q.dtype), strict=True):
+        at, ahead = rows_at(share), way.ahead(passed, share, onwards)
+        q = positions_on_host(at, ahead, rcond)[0]
+        left = largest(at(q)[0])
+        is_clear &= bool(left <= max(largest(at(ahead)[0]), most_off(q.dtype)))
+        passed = with_unit_quaternions(way.system, q), passed[0]
+    return passed[0], left, is_clear
+
+
+def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tuple[Any, float]:
+    """The posture at the end or as far as it gets, and how far rows of the end are off, by steps that all meet theirs."""
+    dtype, rcond = q.dtype, Projection().pinv.threshold(q.dtype)
+
+    def land(passed: Any, share: Any, onwards: Any) -> Any | None:
+        """A posture at a share of the way, from where the last ones lead, else from the last one bent."""
+        at, off = rows_at(share), np.inf
+        best: Any = q
+        for begin in (
+            lambda: way.ahead(passed, share, onwards),
+            lambda: _bend(at, way.ahead(passed, share, 0)),
+        ):
+            if off <= tolerance_of(dtype) or (ahead := begin()) is None:
+                continue
+            found: Any = positions_on_host(at, ahead, rcond)[0], ahead
+            for x in found:
+                if (left := largest(at(x)[0])) < off:
+                    off, best = left, with_unit_quaternions(way.system, x)
+        return best if off <= most_off(dtype) * (1 + largest(best)) else None
+
+    def go(passed: Any, last: Any, share: Any, onwards: Any, halvings: int) -> Any:
+        """The postures at a share of the way and before, and the share; where that fails, the last that were found."""
+        found = land(passed, share, onwards)
+        if found is not None:
+            return (found, passed[0]), share
+        if not halvings:
+            return passed, last
+        middle = (last + share) / 2
+        passed, reached = go(passed, last, middle, onwards / 2, halvings - 1)
+        return go(passed, middle, share, 1, halvings - 1) if reached == middle else (passed, reached)
+
+    passed, reached = (q, q), np.zeros((), dtype)
+    for share, onwards in zip(*_ways(dtype), strict=True):
+        passed, reached = go(passed, reached, share, onwards, _HALVINGS)
+        if reached != share:
+            break
+    return passed[0], largest(rows_at(np.ones((), dtype))(passed[0])[0])
+
+
+def _bend(at: Rows, q: Any) -> Any | None:
+    """A posture that meets the row which velocities meet worst, by the curvature of rows along what they leave free."""
+    phi, *terms = at(q)
+    G = unit_directions_on_host(*terms)[0]
+    # Not of unit norm: of a row that nearly vanishes that would hide it.
+    U, s, V = np.linalg.svd(B := terms[0] @ G)
+    (m, k), eps = B.shape, np.finfo(B.dtype).eps
+    s = np.append(s, np.zeros(max(m, k) - len(s), s.dtype))
+    asked, least = U.T @ phi, np.sqrt(eps) * s[0]
+    i = int(np.argmax(np.abs(asked) / np.maximum(s[:m], least)))
+    free = V[s[:k] <= max(2 * s[i], least)]
+    if not len(free):
+        return None
+    step = eps**0.25 / largest(free @ G.T)
+    row = lambda x: float(U[:, i] @ at(q + step * (G @ x))[0])
+    sums = np.zeros((len(free), len(free)))
+    for a, b in zip(*np.triu_indices(len(free)), strict=True):
+        x = free[a] + free[b]
+        sums[a, b] = sums[b, a] = (row(x) + row(-x) - 2 * asked[i]) / step**2
+    alone = np.diag(sums) / 4
+    bends, ways = np.linalg.eigh((sums - alone - alone[:, None]) / 2)
+    found = []
+    for curvature, x in zip(bends, ways.T @ free, strict=True):
+        roots = np.roots([curvature / 2, s[i] * V[i] @ x if i < k else 0, asked[i]])
+        found += [root.real * (G @ x) for root in roots if abs(root.imag) <= 0.1 * abs(root)]
+    # At a fold two roots are one, with an imaginary part by rounding. The least; of two that bend to either side by the
+    # same, the one that turns what turns most counter-clockwise.
+    by_size = lambda dq: (float(f"{largest(dq):.2g}"), dq[np.argmax(np.abs(dq))] < 0)
+    return q + min(found, key=by_size) if found else None
 
 
 @eqx.filter_jit
@@ -185,9 +403,14 @@ def _follow_path_in_jit(
     system: MechanismSystem, t: Time, q: Coordinates, end: dict[str, Array]
 ) -> tuple[Coordinates, Array]:
     still = jnp.zeros(len(system.velocity_labels), q.dtype)
-    nearest = lambda values, q: nearest_start(_hold_values(system, values), t, q, still)[0]
-    way = (system, now(system, tuple(end), t, q), end, nearest)
-    (q, _), _ = jax.lax.scan(lambda *x: _step(way, *x), (q, q), _ways(q.dtype))
+    way = Way(system, now(system, tuple(end), t, q), end)
+
+    def step(passed: Any, how_far: Any) -> Any:
+        held = _hold_values(system, way.values(how_far[0]))
+        q = nearest_start(held, t, way.ahead(passed, *how_far), still)[0]
+        return (with_unit_quaternions(system, q), passed[0]), None
+
+    (q, _), _ = jax.lax.scan(step, (q, q), _ways(q.dtype))
     return q, position_rows(_hold_values(system, end), t, q)
 
 
@@ -228,7 +451,7 @@ def _warn_of_degrees(system: MechanismSystem, values: dict[str, Array]) -> None:
                 warnings.warn(
                     f"'{name}' in at is to turn by {angle:g} rad, {abs(angle) / (2 * np.pi):.1f} turns: angles are in "
                     f"radians, and {angle:g} degrees are {np.deg2rad(angle):.4g} rad.",
-                    stacklevel=4,
+                    stacklevel=5,
                 )
 
 
@@ -257,8 +480,9 @@ def posture(system: MechanismSystem, at: Mapping[str, Any], t: Time | float, q: 
         v = jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
         rows = eqx.filter_eval_shape(constraint_rows, _hold_values(system, end), t, q, v)
         names = [name for name, of_q in zip(rows.names, rows.of_positions, strict=True) if of_q]
-        errors = zip(names, np.abs(np.asarray(phi)), strict=True)
-        off = ", ".join(f"{name} ({x:.1e})" for name, x in errors if not x <= tolerance)
+        errors = np.abs(np.asarray(phi))
+        least = max(tolerance, 1e-3 * errors.max())
+        off = ", ".join(f"{name} ({x:.1e})" for name, x in zip(names, errors, strict=True) if not x <= least)
         wanted = ", ".join(f"{name} = {x}" for name, x in at.items())
         raise InputError(f"the mechanism cannot be closed at {wanted}: still off are {off}.")
     return q if is_traced(q) else as_jax(q)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import equations_at, evaluate_at_state
-from .._misc._arguments import real_array
+from .._misc._arguments import explain_arguments, real_array
 from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, in_full_precision, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, solve_on_host
@@ -22,7 +22,7 @@ from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, check_array
 from ._current_values import require_mechanism
 from ._placement import rate_of
-from ._postures import posture
+from ._postures import hold_joint, joints_that_stay, posture
 from ._springs import Actuator
 from ._tree import TreeSystem
 
@@ -56,12 +56,19 @@ def compute_named_rates(
     return [rate(name) for name in names]
 
 
-def _rows(parameters: tuple[Any, dict[str, Array]], t: Time, q: Coordinates) -> tuple[Array, Array]:
-    """A and b of A v = b: the joints' rows, then those of the rates that are given."""
-    system, targets = parameters
+def _rows(
+    parameters: tuple[Any, dict[str, Array], tuple[str, ...]], t: Time, q: Coordinates
+) -> tuple[Array, Array]:
+    """A and b of A v = b: the joints' rows, those of joints that stay at rest, and those of the rates that are given."""
+    system, targets, names = parameters
+    stay = [joint for joint in system.joints if joint.name in names]
 
     def misses(v: Velocities) -> tuple[Array, Array]:
         off = [velocity_rows(system, t, q, v)]
+        placements, twists = system.placements(t, q), system.twists(t, q, v)
+        for joint in stay:
+            ends = [placements[x] for x in joint.bodies], [twists[x] for x in joint.bodies]
+            off.append(rate_of(hold_joint(system, joint, placements), *ends))
         if targets:
             rates = zip(compute_named_rates(system, targets, t, q, v), targets.values(), strict=True)
             off += [jnp.atleast_1d(rate - wanted) for rate, wanted in rates]
@@ -72,14 +79,16 @@ def _rows(parameters: tuple[Any, dict[str, Array]], t: Time, q: Coordinates) -> 
 
 
 @in_full_precision
-def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> tuple[Array, Array]:
+def _solve(
+    system: Any, t: Time, q: Coordinates, targets: dict[str, Array], stay: tuple[str, ...] = ()
+) -> tuple[Array, Array]:
     """v, and by how much it misses the rows."""
     method = GramSchmidt()
     if is_traced((system, t, q, targets)):
-        A, b = _rows((system, targets), t, q)
+        A, b = _rows((system, targets, stay), t, q)
         v = pinv(A, method).matrix @ b
     else:
-        A, b = evaluate_at_state(_rows, (system, targets), t, q)
+        A, b = evaluate_at_state(_rows, (system, targets, stay), t, q)
         if not (np.all(np.isfinite(A)) and np.all(np.isfinite(b))):
             raise InputError(
                 f"rows of the joints are not finite at t = {t}, q = {q}: what do their functions return?"
@@ -109,7 +118,8 @@ def velocity(
 ) -> Velocities:
     """The velocities of a mechanism of which a few are given: they meet its joints, and those given.
 
-    Where these leave some motion open, it is the least v that does.
+    A joint that is not named is at rest, unless it is part of a loop, or on the way from the ground to a body or point
+    that is named. Where motion is still open, it is the least v.
 
     **Arguments:**
 
@@ -138,7 +148,13 @@ def velocity(
         name: check_array(f"the rate of '{name}'", value, like.shape).astype(q.dtype)
         for (name, value), like in zip(rates.items(), shapes, strict=True)
     }
-    v, miss = _solve(system, t, q, targets)
+    # In a tree the least v leaves these joints at rest by itself; and if nothing moves, they do not.
+    traced = is_traced((system, t, q, targets))
+    found: Any = (None, None) if rates or traced else _solve(system, t, q, targets)
+    if found[0] is None or np.any(found[0]):
+        stay = () if isinstance(system, TreeSystem) else joints_that_stay(system, rates)
+        found = _solve(system, t, q, targets, tuple(joint.name for joint in stay))
+    v, miss = found
     if not is_traced(miss):
         off, size = np.abs(miss), np.max(np.abs(v), initial=0)
         least = np.sqrt(jnp.finfo(q.dtype).eps) * max(size, 1.0)
@@ -155,7 +171,7 @@ def _why_no_motion(
         return f"no motion of the mechanism has the rates given for {', '.join(rates)}: off by {worst:.1e}."
     rows = equations_at(system, NoStabilizer(), *state).rows
     names = [
-        name for name, miss in zip(np.array(rows.names)[rows.of_velocities], missed, strict=True) if miss
+        name for name, miss in zip(np.array(rows.names)[rows.of_velocities], missed, strict=False) if miss
     ]
     return (
         f"no motion of the mechanism meets the rows {', '.join(names)} at t = {state[0]}: off by {worst:.1e}. A drive "
@@ -163,6 +179,13 @@ def _why_no_motion(
     )
 
 
+_MEANT = {
+    **dict.fromkeys(("angles", "positions", "posture", "q"), "at=, positions by name, or q0="),
+    **dict.fromkeys(("velocities", "speeds", "v"), "rates=, velocities by name, or v0="),
+}
+
+
+@explain_arguments(_MEANT)
 def problem(
     system: Any,
     *,
@@ -179,8 +202,9 @@ def problem(
 
     With `at` it starts where joints are at given positions, exactly, and the rest follows: from the reference posture, or
     from a problem's start, they go there in small steps, and all joints stay closed. So a linkage keeps the assembly it
-    is drawn in, elbow up or down. What that leaves open moves as little as it can, in the mass metric. Where `at` names
-    joints of an open tree, its other joints do not move at all.
+    is drawn in, elbow up or down. A joint that is not named stays as it is, unless it is part of a loop, or on the way
+    from the ground to a body or point that is named. What is still open moves as little as it can, in the mass metric. Of
+    a mechanism with `constraints` of its own, other joints may move, too.
 
     **Arguments:**
 

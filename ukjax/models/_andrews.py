@@ -42,6 +42,14 @@ class Andrews(AbstractSystem):
     stiffness: Array
     rest: Array
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("beta", "Theta", "gamma", "Phi", "delta", "Omega", "epsilon")
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return ("rad",) * 7
+
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         x = self.dimensions
         m1, m2, m3, m4, m5, m6, m7 = x.m

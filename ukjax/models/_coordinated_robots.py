@@ -46,6 +46,14 @@ class CoordinatedRobots(AbstractSystem):
     length: Array = eqx.field(converter=as_parameter)
     gravity: Array = eqx.field(converter=as_parameter)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(f"theta{i}" for i in range(1, 6))
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return ("rad",) * 5
+
     def _masses(self, dtype: jnp.dtype) -> Float[Array, "5"]:
         link = self.mass
         return jnp.stack([link, link, self.load_mass, link, link]).astype(dtype)

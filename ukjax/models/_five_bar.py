@@ -13,7 +13,7 @@ from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, evaluate_start
-from ._planar import Pin, energy, weight
+from ._planar import PLANAR_UNITS, Pin, energy, planar_labels, weight
 from ._rr_module import CITATION, RRModule
 
 
@@ -39,6 +39,14 @@ class FiveBar(AbstractSystem):
     def legs(self) -> tuple[RRModule, ...]:
         pivots = [jnp.stack([half, jnp.zeros_like(half)]) for half in (-0.5 * self.base, 0.5 * self.base)]
         return tuple(RRModule(pivot, self.length, self.mass, k) for k, pivot in enumerate(pivots))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return planar_labels(*(f"{link} {i}" for i in (1, 2) for link in ("proximal", "distal")))
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return PLANAR_UNITS * 4
 
     def _masses(self) -> Float[Array, "12"]:
         return jnp.stack([m for leg in self.legs for m in leg.masses()])

@@ -13,7 +13,7 @@ from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._parameters import Scalar, as_parameter, check_count, check_finite, check_positive, evaluate_start
-from ._planar import energy, weight
+from ._planar import PLANAR_UNITS, energy, planar_labels, weight
 
 _CITATION = (
     "M. Gonzalez, D. Dopico, U. Lugris and J. Cuadrado, A benchmarking system for MBS simulation software, "
@@ -33,6 +33,16 @@ class FourBars(AbstractSystem):
     mass: Array = eqx.field(converter=as_parameter)
     gravity: Array = eqx.field(converter=as_parameter)
     n: int = eqx.field(static=True)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return planar_labels(
+            "link 0", *(f"{part} {i}" for i in range(1, self.n + 1) for part in ("coupler", "link"))
+        )
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return PLANAR_UNITS * (2 * self.n + 1)
 
     def _masses(self) -> Float[Array, " {6*self.n+3}"]:
         inertia = self.mass * self.length**2 / 12.0

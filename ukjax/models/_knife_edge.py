@@ -31,6 +31,14 @@ class KnifeEdge(AbstractSystem):
     speed: Array = eqx.field(converter=as_parameter)
     rate: Array = eqx.field(converter=as_parameter)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("x", "y", "heading")
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return ("m", "m", "rad")
+
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return jnp.diag(jnp.stack([self.mass, self.mass, self.inertia])).astype(q.dtype)
 

@@ -24,6 +24,14 @@ class LightCartPole(AbstractSystem):
     length: Array = eqx.field(converter=as_parameter)
     gravity: Array = eqx.field(converter=as_parameter)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("x", "px", "py")
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return ("m",) * 3
+
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return jnp.diag(jnp.stack([self.cart, self.mass, self.mass])).astype(q.dtype)
 

@@ -30,6 +30,14 @@ class NPendulum(AbstractSystem):
     gravity: Array = eqx.field(converter=as_parameter)
     n: int = eqx.field(static=True)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(f"{x}{i}" for i in range(1, self.n + 1) for x in "xy")
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return ("m",) * (2 * self.n)
+
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return self.mass * jnp.eye(2 * self.n, dtype=q.dtype)
 

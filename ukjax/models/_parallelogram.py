@@ -20,7 +20,7 @@ from ._parameters import (
     check_positive,
     evaluate_start,
 )
-from ._planar import GroundPin, Pin, find_body_point
+from ._planar import PLANAR_UNITS, GroundPin, Pin, find_body_point, planar_labels
 
 _CITATION = (
     "D. de Falco, E. Pennestri and L. Vita, Investigation of the influence of pseudoinverse matrix "
@@ -45,6 +45,14 @@ class Parallelogram(AbstractSystem):
     coupler_mass: Array = eqx.field(converter=as_parameter)
     coupler_inertia: Array = eqx.field(converter=as_parameter)
     gravity: Array = eqx.field(converter=as_parameter)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return planar_labels("link 1", "link 2", "link 3", "coupler")
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return PLANAR_UNITS * 4
 
     def _masses(self) -> Float[Array, "12"]:
         link = [self.mass, self.mass, self.inertia]

@@ -26,6 +26,11 @@ class Pendulum(AbstractSystem):
     mass: Array = eqx.field(converter=as_parameter)
     length: Array = eqx.field(converter=as_parameter)
     gravity: Array = eqx.field(converter=as_parameter)
+    labels: tuple[str, ...] = eqx.field(static=True, default=("x", "y"))
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return ("m",) * len(self.labels)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return self.mass * jnp.eye(q.size, dtype=q.dtype)

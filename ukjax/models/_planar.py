@@ -9,6 +9,13 @@ from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Forces, Time, Velocities
 
+PLANAR_UNITS = ("m", "m", "rad")
+
+
+def planar_labels(*bodies: str) -> tuple[str, ...]:
+    """The names of the coordinates of bodies."""
+    return tuple(f"{body} {x}" for body in bodies for x in ("x", "y", "theta"))
+
 
 def find_body_point(q: Coordinates, body: int, offset: Array) -> Float[Array, "2"]:
     """The world point [m] at `offset` [m] from the centre of `body` along its own axis."""

@@ -14,7 +14,7 @@ from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, evaluate_start
-from ._planar import energy, weight
+from ._planar import PLANAR_UNITS, energy, planar_labels, weight
 from ._rr_module import CITATION, RRModule, direction
 
 
@@ -67,6 +67,17 @@ class PlanarRRR(AbstractSystem):
 
     def _angle(self, leg: int) -> Array:
         return jnp.full_like(self.base_radius, math.radians(self.angles[leg]))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return planar_labels(
+            *(f"{link} {i + 1}" for i in range(len(self.angles)) for link in ("proximal", "distal")),
+            "platform",
+        )
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return PLANAR_UNITS * (2 * len(self.angles) + 1)
 
     def _masses(self) -> Float[Array, " n"]:
         links = [m for leg in self.legs for m in leg.masses()]

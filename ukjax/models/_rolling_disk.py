@@ -32,6 +32,14 @@ class RollingDisk(AbstractSystem):
     speed: Array = eqx.field(converter=as_parameter)
     rate: Array = eqx.field(converter=as_parameter)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("x", "y", "heading", "roll")
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return ("m", "m", "rad", "rad")
+
     def _masses(self) -> Float[Array, "4"]:
         axle = 0.5 * self.mass * self.radius**2
         return jnp.stack([self.mass, self.mass, 0.5 * axle, axle])

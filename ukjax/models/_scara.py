@@ -86,6 +86,14 @@ class Scara(AbstractSystem):
             [jnp.stack([m, m, m, o, o, Iz]) for m, Iz in zip(masses, moments, strict=True)]
         ).astype(dtype)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("q1", "q2", "q3", "q4")
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return ("rad", "rad", "rad", "m")
+
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T M_i J_i with the body Jacobians J_i of the links (eq. (24))."""
         J = self._links(q)[1]

@@ -12,7 +12,7 @@ from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, evaluate_start
-from ._planar import GroundPin, Pin, find_body_point
+from ._planar import PLANAR_UNITS, GroundPin, Pin, find_body_point, planar_labels
 
 _CITATION = "P. E. Nikravesh, Computer-Aided Analysis of Mechanical Systems, 1988."
 _CRANK, _ROD, _SLIDER = range(3)
@@ -32,6 +32,14 @@ class SliderCrank(AbstractSystem):
     slider_mass: Array = eqx.field(converter=as_parameter)
     slider_inertia: Array = eqx.field(converter=as_parameter)
     gravity: Array = eqx.field(converter=as_parameter)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return planar_labels("crank", "rod", "slider")
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return PLANAR_UNITS * 3
 
     def _masses(self) -> Float[Array, "9"]:
         crank = [self.crank_mass, self.crank_mass, self.crank_mass * self.crank_length**2 / 12.0]

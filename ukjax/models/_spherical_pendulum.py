@@ -41,7 +41,7 @@ def spherical_pendulum(
     """
     check_positive(mass=mass, length=length)
     check_finite(gravity=gravity, angle=angle, speed=speed)
-    system = Pendulum(mass, length, gravity)
+    system = Pendulum(mass, length, gravity, ("x", "y", "z"))
     q0, v0 = evaluate_start(_start, system, angle, speed)
     citation = "E. T. Whittaker, Analytical Dynamics of Particles and Rigid Bodies, 1937, ch. IV."
     return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=citation, name="spherical_pendulum")

@@ -43,6 +43,14 @@ class SpinningTop(AbstractSystem):
     I3: Array = eqx.field(converter=as_parameter)
     gravity: Array = eqx.field(converter=as_parameter)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("qw", "qx", "qy", "qz")
+
+    @property
+    def velocity_labels(self) -> tuple[str, ...]:
+        return ("wx", "wy", "wz")
+
     def _moments(self) -> Float[Array, "3"]:
         return jnp.stack([self.I1, self.I1, self.I3])
 

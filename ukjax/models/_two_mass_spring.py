@@ -30,6 +30,14 @@ class TwoMassSpring(AbstractSystem):
     l: Array = eqx.field(converter=as_parameter)  # noqa: E741 (the paper's name)
     push: Array = eqx.field(converter=as_parameter)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("x1", "x2")
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return ("m", "m")
+
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return jnp.diag(jnp.stack([self.m1, self.m2])).astype(q.dtype)
 

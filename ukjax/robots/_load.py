@@ -7,6 +7,7 @@ import numpy as np
 
 from .._misc._arguments import flag, one_of
 from .._misc._errors import InputError, unknown_name
+from .._misc._progress import say
 from .._misc._types import as_jax
 from .._motion._project import Projection, project_known, tolerance_of
 from .._system._problem import Problem
@@ -33,6 +34,7 @@ from ._tendons import tendon_lengths, tendons
 from ._unsupported_features import list_unmodelled
 
 
+@say("ukjax: reading a robot ...")
 def load(
     source: Any,
     *,

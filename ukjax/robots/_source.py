@@ -125,7 +125,7 @@ def _compile_spec(spec: Any, title: str, free_base: bool, features: list[Feature
         warnings.warn(
             f"{title}: no body can have the moments of inertia of {', '.join(names)}: two of them together are less than "
             "the third, or one is not positive. They are taken as they stand.",
-            stacklevel=4,
+            stacklevel=5,
         )
     return Source(model, title, spec.modelname or "robot", tuple(features))
 

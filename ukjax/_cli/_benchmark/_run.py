@@ -24,6 +24,7 @@ from ..._compiler._machine_code import optimize_now
 from ..._misc._arguments import all_of, require_between, whole_number
 from ..._misc._cache import nothing_kept
 from ..._misc._errors import InputError, unknown_name
+from ..._misc._progress import is_watched
 from ..._run._simulate import simulate
 from ..._run._trajectory import Trajectory
 from ..._system._problem import Problem
@@ -172,7 +173,7 @@ def _measure(
 @contextlib.contextmanager
 def _progress_bar(shown: bool, total: int) -> Iterator[Callable[[str], Callable[[], None]]]:
     """A function of a problem's name that gives what to call after each tolerance."""
-    if not shown:
+    if not (shown and is_watched()):
         yield lambda name: lambda: None
         return
     from rich.console import Console

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..._misc import _cache as cache
 from ..._misc._garbage import collector_paused
+from ..._misc._progress import COMPILING, say
 from .._foreign import address_of, compiled, register_foreign_function
 from .._machine_code import WATCH, Code, vector_bytes, width_for
 from ._arrays import LONG, Stored, Value, to_memory, to_scalars
@@ -286,6 +287,7 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
     return program.ready(), taken, closed.out_avals
 
 
+@say(COMPILING)
 @collector_paused()
 def _translate_jaxpr(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[Any]]:
     build = Builder(MOST)
