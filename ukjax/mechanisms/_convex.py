@@ -31,6 +31,11 @@ from ._joint_rows import across
 from ._placement import Placement
 
 
+def _within(i: Array, count: int) -> Array:
+    """A number below a count. Members of a batch go where others go, also with numbers that were never put."""
+    return jnp.clip(i, 0, count - 1)
+
+
 class Core(NamedTuple):
     """The core of a convex body, in its reference posture.
 
@@ -55,12 +60,12 @@ class Core(NamedTuple):
 
     def point(self, i: Array) -> Float[Array, "3"]:
         """A point, by its number among all."""
-        return item(self.points, i)
+        return item(self.points, _within(i, len(self.points)))
 
     def farthest(self, d: Float[Array, "3"]) -> Array:
         """The number of the point that lies farthest along a direction."""
         first = jnp.asarray(self.first)
-        height = lambda i: jnp.dot(self.point(i), d)
+        height = lambda i: jnp.dot(item(self.points, i), d)
 
         def look(k: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
             at = height(first + k)
@@ -95,7 +100,7 @@ def core_of(
     dtype, count = points.dtype, points.shape[0]
     zero = jnp.zeros(3, dtype)
     spread = jnp.zeros((3, 3), dtype) if spread is None else spread
-    square = jnp.max(jnp.sum((points - origin) ** 2, 1)) + jnp.trace(spread)
+    square = jnp.max(jnp.sum((points - origin[None]) ** 2, 1)) + jnp.trace(spread)
     return Core(
         points,
         jnp.asarray(0),
@@ -252,13 +257,13 @@ def _find_simplex(pair: Pair, start: Array, touching: Array) -> _Simplex:
         length = jnp.sqrt(square)
         new = pair.support(_over(v, length))
         again = jnp.any(
-            used & (s.a == new.a) & (s.b == new.b) & (jnp.max(jnp.abs(s.w - new.w), -1) <= 4 * eps * length)
+            used & (s.a == new.a) & (s.b == new.b) & (jnp.max(jnp.abs(s.w - new.w[None]), -1) <= 4 * eps * length)
         )
         # No place is nearer than v . w / |v|.
         near = square - _dot(v, new.w) <= 16 * eps * square
         free = jnp.argmin(used)
         place = jnp.arange(4) == free
-        w = jnp.where(place[:, None], new.w, s.w)
+        w = jnp.where(place[:, None], new.w[None], s.w)
         weights, less = _nearest(w, used | place)
         full = jnp.all(weights > 0) | (less <= touching**2)
         stays = again | near | ((less >= square) & ~full)
@@ -321,7 +326,7 @@ def _with_corner(p: _Polytope, new: Corner) -> _Polytope:
 
 def _with_face(p: _Polytope, i: Array, j: Array, k: Array) -> _Polytope:
     """With one more face; one without area counts as infinitely far."""
-    at, (x, y, z) = p.faces, (item(p.w, m) for m in (i, j, k))
+    at, (x, y, z) = p.faces, (item(p.w, _within(m, _CORNERS)) for m in (i, j, k))
     n = _cross(y - x, z - x)
     size, sides = jnp.sqrt(_dot(n, n)), jnp.maximum(_dot(y - x, y - x), _dot(z - x, z - x))
     flat = size <= 1e-14 * sides
@@ -530,7 +535,7 @@ def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Arr
     most = jnp.arange(weights.size) == jnp.argmax(weights)
     points = [jnp.stack([core.point(i) for i in x]) for core, x in zip(pair.cores, (a, b), strict=True)]
     ends = [weights @ x for x in points]
-    off = [jnp.where(used[:, None], x - most.astype(dtype) @ x, 0) for x in points]
+    off = [jnp.where(used[:, None], x - (most.astype(dtype) @ x)[None], 0) for x in points]
     edges = jnp.concatenate(off)
     world = jnp.concatenate(
         [jnp.stack([p.vector(x) for x in y]) for p, y in zip(pair.places, off, strict=True)]
@@ -540,7 +545,7 @@ def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Arr
     places = jnp.arange(edges.shape[0])
     first = places == jnp.argmax(_dot(world, world))
     along = pick(first, world)
-    aside = world - _over(world @ along, _dot(along, along))[:, None] * along
+    aside = world - _over(world @ along, _dot(along, along))[:, None] * along[None]
     other = places == jnp.argmax(_dot(aside, aside))
     least = choose_by_precision(dtype, 1e-8, 1e-4) * size
     long = lambda x: _dot(x, x) > least**2
@@ -589,7 +594,7 @@ def _point_feature(pair: Pair, n: Array) -> Feature:
 
 def _face_feature(pair: Pair, p: _Polytope, size: Array) -> Feature:
     """The nearest face of a polytope."""
-    corners = item(p.sides, p.nearest)
+    corners = [_within(i, _CORNERS) for i in item(p.sides, p.nearest)]
     x, y, z = (item(p.w, i) for i in corners)
     m = _cross(y - x, z - x)
     weights = [_over(_dot(m, _cross(u, v)), _dot(m, m)) for u, v in ((y, z), (z, x), (x, y))]
@@ -655,7 +660,7 @@ def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
         )
         kept = keep_if(~by_simplex, kept, lambda: _face_feature(pair, _expand(pair, size, dtype), size))
         records, count = kept
-        towards = item(records, count - 1)[:3]
+        towards = item(records, jnp.maximum(count - 1, 0))[:3]
         kept = keep_if(curved, kept, lambda: _point_feature(pair, towards))
         for k, core in enumerate(pair.cores):
             kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(pair, k, towards))
@@ -754,7 +759,7 @@ def _outline(pair: Pair, k: int, axes: Array, middle: Array, near: Array) -> _Ou
 
     x, z = loop(_DIRECTIONS, look, (blank((_DIRECTIONS, 2), dtype), blank(_DIRECTIONS, dtype)))
     mean, height = jnp.mean(x, 0), jnp.mean(z)
-    off, rise = x - mean, z - height
+    off, rise = x - mean[None], z - height
     xx, xy, yy = (_dot(off[:, i], off[:, j]) for i, j in ((0, 0), (0, 1), (1, 1)))
     along = jnp.stack([_dot(off[:, 0], rise), _dot(off[:, 1], rise)])
     det = xx * yy - xy * xy
