@@ -257,7 +257,10 @@ def _find_simplex(pair: Pair, start: Array, touching: Array) -> _Simplex:
         length = jnp.sqrt(square)
         new = pair.support(_over(v, length))
         again = jnp.any(
-            used & (s.a == new.a) & (s.b == new.b) & (jnp.max(jnp.abs(s.w - new.w[None]), -1) <= 4 * eps * length)
+            used
+            & (s.a == new.a)
+            & (s.b == new.b)
+            & (jnp.max(jnp.abs(s.w - new.w[None]), -1) <= 4 * eps * length)
         )
         # No place is nearer than v . w / |v|.
         near = square - _dot(v, new.w) <= 16 * eps * square
@@ -528,6 +531,48 @@ def _improve(pair: Pair, f: Feature) -> Feature:
     return f._replace(a=a, b=b)
 
 
+class _Found(NamedTuple):
+    """Parts, sigma of their normal, and by how far another corner lies beyond them."""
+
+    feature: Feature
+    apart: Array
+    off: Array
+
+
+def _settle(pair: Pair, f: Feature, size: Array, best: _Found) -> _Found:
+    """The better of two: what is known, and parts by Newton's method; then also with edges to corners beyond them."""
+    dtype = f.n.dtype
+    enough = choose_by_precision(dtype, 1e-13, 1e-6)
+
+    def improve(state: tuple[Feature, Array, Array]) -> tuple[Feature, Array, Array]:
+        new = _improve(pair, state[0])
+        return new, jnp.max(jnp.abs(new.n - state[0].n)), state[2] + 1
+
+    def settle(state: tuple[Feature, _Found, Array, Array]) -> tuple[Feature, _Found, Array, Array]:
+        f, best, _, tries = state
+        start = f, jnp.ones((), dtype), jnp.zeros_like(tries)
+        f = lax.while_loop(lambda s: (s[1] > enough) & (s[2] < 8), improve, start)[0]
+        corner = pair.support(f.n)
+        edges = [core.point(i) - x for core, i, x in zip(pair.cores, corner[1:], (f.a, f.b), strict=True)]
+        beyond = [_dot(pair.back(k, f.n), x) for k, x in enumerate(edges)]
+        of_second, off = beyond[1] > beyond[0], jnp.maximum(jnp.maximum(*beyond), 0)
+        new = _Found(f, _dot(f.n, corner.w), off)
+        better = new.apart - off > best.apart - best.off + 10 * enough * size
+        best = jax.tree.map(lambda x, y: jnp.where(better, x, y), new, best)
+        adds = (off > 10 * enough * size) & (f.rank < 2)
+        place = (jnp.arange(2) == f.rank) & adds
+        edge = jnp.where(of_second, edges[1], edges[0])
+        f = f._replace(
+            edges=jnp.where(place[:, None], edge[None], f.edges),
+            of_second=jnp.where(place, of_second, f.of_second),
+            rank=f.rank + adds.astype(f.rank.dtype),
+        )
+        return f, best, adds, tries + 1
+
+    start = f, best, jnp.asarray(True), jnp.zeros_like(f.rank)
+    return lax.while_loop(lambda s: s[2] & (s[3] < 3), settle, start)[1]
+
+
 def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Array) -> Feature:
     """Of the place of a simplex with corners of points a and b, and some weights."""
     dtype = n.dtype
@@ -634,24 +679,18 @@ def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
 
         return loop(there.astype(whole), keep, kept)
 
-    def look(records: Array, i: Array, best: tuple[Feature, Array]) -> tuple[Feature, Array]:
-        f = _unpacked(item(records, i), whole)
+    def look(i: Array, state: tuple[tuple[Array, Array], _Found]) -> tuple[tuple[Array, Array], _Found]:
+        (records, count), best = state
+        # Last the corners that lie farthest by what is found.
+        found = lambda _, records: put_item(records, i, _packed(_point_feature(pair, best.feature.n)))
+        records = loop((i >= count).astype(whole), found, records)
+        return (records, count), _settle(pair, _unpacked(item(records, i), whole), size, best)
 
-        def improve(state: tuple[Feature, Array, Array]) -> tuple[Feature, Array, Array]:
-            new = _improve(pair, state[0])
-            return new, jnp.max(jnp.abs(new.n - state[0].n)), state[2] + 1
-
-        goes_on = lambda s: (s[1] > choose_by_precision(dtype, 1e-13, 1e-6)) & (s[2] < 8)
-        f = lax.while_loop(goes_on, improve, (f, jnp.ones((), dtype), jnp.zeros((), whole)))[0]
-        apart = pair.apart(f.n)
-        better = apart > best[1] + choose_by_precision(dtype, 1e-12, 1e-6) * size
-        return jax.tree.map(lambda x, y: jnp.where(better, x, y), (f, apart), best)
-
-    def search(state: tuple[Array, tuple[Feature, Array]]) -> tuple[Array, tuple[Feature, Array]]:
+    def search(state: tuple[Array, _Found]) -> tuple[Array, _Found]:
         """By simplices first; then, where bodies overlap, by the faces of B - A."""
         number, best = state
         by_simplex = number == 0
-        kept = blank((5, _RECORD), dtype), jnp.zeros((), whole)
+        kept = blank((6, _RECORD), dtype), jnp.zeros((), whole)
         kept = keep_if(by_simplex, kept, lambda: of_simplex(simplex))
         kept = keep_if(
             by_simplex & near,
@@ -664,12 +703,11 @@ def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
         kept = keep_if(curved, kept, lambda: _point_feature(pair, towards))
         for k, core in enumerate(pair.cores):
             kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(pair, k, towards))
-        records, count = kept
-        return number + 1, loop(count, lambda i, best: look(records, i, best), best)
+        return number + 1, loop(kept[1] + curved.astype(whole), look, (kept, best))[1]
 
-    goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & near & (s[1][1] < -touching))
-    best = _point_feature(pair, start), jnp.asarray(-jnp.inf, dtype)
-    return lax.while_loop(goes_on, search, (jnp.zeros((), whole), best))[1]
+    goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & near & (s[1].apart < -touching))
+    best = _Found(_point_feature(pair, start), jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
+    return lax.while_loop(goes_on, search, (jnp.zeros((), whole), best))[1][:2]
 
 
 # --- Where they touch: the nearest parts, and the corners of the area where flat parts lie on each other
