@@ -527,9 +527,11 @@ class Interpreter:
 
     def _scan(self, e: Any, inputs: list[Value]) -> list[Value]:
         p = e.params
-        length, fixed, kept = p["length"], p["num_consts"], p["num_carry"]
+        length, body, outs = p["length"], core_jaxpr(p["jaxpr"]), [v.aval for v in e.outvars]
+        # How many are carried and how many constant, by their shapes: JAX 0.11 changed how parameters say it.
+        kept = sum(v.ndim == x.aval.ndim for v, x in zip(outs, body.outvars, strict=True))
+        fixed = sum(v.aval.ndim == x.aval.ndim for v, x in zip(e.invars, body.invars, strict=True)) - kept
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
-        body, outs = core_jaxpr(p["jaxpr"]), [v.aval for v in e.outvars]
         index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
         short = length * max(weight(body), 1) <= SHORT and length <= _MOST_PASSES
         if short or length <= self._passes_of_scan:
