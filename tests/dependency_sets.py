@@ -40,7 +40,9 @@ def lower_bounds() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     requirements = sum(project["optional-dependencies"].values(), project["dependencies"])
     oldest: dict[str, str] = {}
-    for name, version in re.findall(r"^([\w-]+)(?:\[[\w,]+\])?>=([\d.]+)", "\n".join(requirements), re.MULTILINE):
+    for name, version in re.findall(
+        r"^([\w-]+)(?:\[[\w,]+\])?>=([\d.]+)", "\n".join(requirements), re.MULTILINE
+    ):
         oldest[name] = max(version, oldest.get(name, "0"), key=lambda x: [int(part) for part in x.split(".")])
     return oldest
 
