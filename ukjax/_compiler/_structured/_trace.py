@@ -389,7 +389,9 @@ class Interpreter:
 
     def _by_its_own_function(self, e: Any, inputs: list[Value]) -> list[Value]:
         """The outputs of an operation that others defined in terms of JAX's: Equinox, Lineax, Optimistix."""
-        function = getattr(e.primitive, "impl", None)
+        composed = e.params.get("_prim")  # so JAX 0.12 tells what it composes itself: jnp.searchsorted
+        params = {} if composed else e.params
+        function = composed.expand if composed else getattr(e.primitive, "impl", None)
         own = isinstance(function, functools.partial)  # JAX's own are partials
         if e.effects or function is None or own or e.primitive in self._opened:
             raise Untranslatable(f"'{e.primitive.name}' has no scalar code")
@@ -397,7 +399,7 @@ class Interpreter:
             type_of(v.aval)
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in e.invars]
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            closed = jax.make_jaxpr(lambda *x: function(*x, **e.params))(*shapes)
+            closed = jax.make_jaxpr(lambda *x: function(*x, **params))(*shapes)
         self._opened.append(e.primitive)
         outputs = self.closed(closed, inputs)
         self._opened.pop()
