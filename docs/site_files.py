@@ -2,7 +2,8 @@
 the list of all public names on the page of the interface.
 
 MathJax 3 comes from a package of PyPI that holds its files (`django-static-mathjax`, which needs no Django): one script,
-which draws formulas as SVG and loads nothing else. Pages without formulas do not load it. MkDocs calls the functions `on_`.
+which draws formulas as SVG and loads nothing else. Pages without formulas do not load it. MkDocs calls what begins with
+`on_`.
 """
 
 import importlib.metadata
