@@ -40,7 +40,7 @@ class Core(NamedTuple):
     """The core of a convex body, in its reference posture.
 
     - `points`: of all bodies, one after the other [m] (n, 3).
-    - `first`, `count`: which of these are its own.
+    - `first`, `number`: which of these are its own, and how many.
     - `spread`: Q of the ellipsoid {x : x = Q^(1/2) y, |y| <= 1} about each point [m^2] (3, 3).
     - `axis`: where this is a disc, its axis; else zero (3,).
     - `radius`: [m].
@@ -50,7 +50,7 @@ class Core(NamedTuple):
 
     points: Array
     first: Array
-    count: Array
+    number: Array
     spread: Float[Array, "3 3"]
     axis: Float[Array, "3"]
     radius: Array
@@ -72,7 +72,7 @@ class Core(NamedTuple):
             higher = at > best[1]
             return jnp.where(higher, first + k, best[0]), jnp.where(higher, at, best[1])
 
-        return loop(self.count, look, (first, height(first)))[0]
+        return loop(self.number, look, (first, height(first)))[0]
 
     def follow(self, x: Float[Array, "3"]) -> Float[Array, "3"]:
         """A point as a function of the measures of the body, of which it is none itself."""
@@ -137,13 +137,13 @@ class Pair(NamedTuple):
 
     def support(self, n: Array) -> "Corner":
         """The points that are farthest towards each other along n."""
-        numbers = tuple(core.farthest(self.back(k, n)) for k, core in enumerate(self.cores))
-        ends = self.locals(numbers, n)
+        a, b = (core.farthest(self.back(k, n)) for k, core in enumerate(self.cores))
+        ends = self.locals((a, b), n)
         if self.scale != 1:
             ends = [
                 core.origin + self.scale * (x - core.origin) for core, x in zip(self.cores, ends, strict=True)
             ]
-        return Corner(self.between(ends), *numbers)
+        return Corner(self.between(ends), a, b)
 
     def apart(self, n: Array) -> Array:
         """Sigma(n)."""
@@ -327,9 +327,9 @@ def _with_corner(p: _Polytope, new: Corner) -> _Polytope:
     )
 
 
-def _with_face(p: _Polytope, i: Array, j: Array, k: Array) -> _Polytope:
+def _with_face(p: _Polytope, corners: Array) -> _Polytope:
     """With one more face; one without area counts as infinitely far."""
-    at, (x, y, z) = p.faces, (item(p.w, _within(m, _CORNERS)) for m in (i, j, k))
+    at, (x, y, z) = p.faces, (item(p.w, _within(corners[k], _CORNERS)) for k in range(3))
     n = _cross(y - x, z - x)
     size, sides = jnp.sqrt(_dot(n, n)), jnp.maximum(_dot(y - x, y - x), _dot(z - x, z - x))
     flat = size <= 1e-14 * sides
@@ -337,7 +337,7 @@ def _with_face(p: _Polytope, i: Array, j: Array, k: Array) -> _Polytope:
     # From all three corners the same to rounding; the nearest to the origin is the most exact.
     offset = jnp.where(flat, jnp.inf, _dot(n, x))
     return p._replace(
-        sides=put_item(p.sides, at, jnp.stack([i, j, k])),
+        sides=put_item(p.sides, at, corners),
         normals=put_item(p.normals, at, n),
         offsets=put(p.offsets, at, offset),
         faces=at + 1,
@@ -372,19 +372,23 @@ def _tetrahedron(pair: Pair, dtype: jnp.dtype) -> _Polytope:
     # Outer normals: the fourth corner lies below the face of the others.
     above = _dot(normal, four.w - one.w) > 0
     two, three = choose(above, three, two), choose(above, two, three)
-    whole = jnp.zeros((), jnp.asarray(0).dtype)
+    none = jnp.asarray(0)
     p = _Polytope(
-        blank((_CORNERS, 3), dtype),
-        *(blank(_CORNERS, whole.dtype) for _ in range(2)),
-        blank((_SIDES, 3), whole.dtype),
-        blank((_SIDES, 3), dtype),
-        blank(_SIDES, dtype),
-        *(whole, whole, whole, jnp.asarray(False)),
+        w=blank((_CORNERS, 3), dtype),
+        a=blank(_CORNERS, none.dtype),
+        b=blank(_CORNERS, none.dtype),
+        sides=blank((_SIDES, 3), none.dtype),
+        normals=blank((_SIDES, 3), dtype),
+        offsets=blank(_SIDES, dtype),
+        corners=none,
+        faces=none,
+        nearest=none,
+        done=jnp.asarray(False),
     )
     for corner in (one, two, three, four):
         p = _with_corner(p, corner)
     sides = jnp.asarray(np.array([(0, 1, 2), (0, 3, 1), (1, 3, 2), (2, 3, 0)]))
-    return loop(4, lambda f, p: _with_face(p, *item(sides, f)), p)
+    return loop(4, lambda f, p: _with_face(p, item(sides, f)), p)
 
 
 def _nearest_face(p: _Polytope) -> Array:
@@ -441,7 +445,7 @@ def _expand(pair: Pair, size: Array, dtype: jnp.dtype) -> _Polytope:
         offsets, (ends, count) = loop(jnp.where(done, 0, p.faces), seen, (p.offsets, (rim, whole)))
         at = p.corners
         p = loop((~done).astype(whole.dtype), lambda _, p: _with_corner(p, new), p._replace(offsets=offsets))
-        p = loop(count, lambda e, p: _with_face(p, *item(ends, e), at), p)
+        p = loop(count, lambda e, p: _with_face(p, jnp.append(item(ends, e), at)), p)
         return p._replace(nearest=_nearest_face(p), done=done)
 
     p = _tetrahedron(pair, dtype)
@@ -595,14 +599,9 @@ def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Arr
     least = choose_by_precision(dtype, 1e-8, 1e-4) * size
     long = lambda x: _dot(x, x) > least**2
     rank = long(along).astype(a.dtype) * (1 + long(pick(other, aside)).astype(a.dtype))
-    return Feature(
-        n,
-        *ends,
-        jnp.stack([pick(first, edges), pick(other, edges)]),
-        jnp.stack([jnp.any(first & second), jnp.any(other & second)]),
-        rank,
-        jnp.zeros(2, bool),
-    )
+    of_second = jnp.stack([jnp.any(first & second), jnp.any(other & second)])
+    chosen = jnp.stack([pick(first, edges), pick(other, edges)])
+    return Feature(n, ends[0], ends[1], chosen, of_second, rank, jnp.zeros(2, bool))
 
 
 def _cap(pair: Pair, k: int, n: Array) -> Feature:
@@ -611,10 +610,10 @@ def _cap(pair: Pair, k: int, n: Array) -> Feature:
     axis = place.vector(core.axis)
     n = jnp.where(_dot(axis, n) < 0, -axis, axis)
     corner = pair.support(n)
-    points = [c.point(i) for c, i in zip(pair.cores, corner[1:], strict=True)]
+    a, b = pair.cores[0].point(corner.a), pair.cores[1].point(corner.b)
     edges = jnp.stack(across(core.axis))
     whole = jnp.asarray(2, corner.a.dtype)
-    return Feature(n, *points, edges, jnp.full(2, k == 1), whole, jnp.arange(2) == k)
+    return Feature(n, a, b, edges, jnp.full(2, k == 1), whole, jnp.arange(2) == k)
 
 
 _RECORD = 20
@@ -632,9 +631,9 @@ def _unpacked(x: Array, whole: jnp.dtype) -> Feature:
 def _point_feature(pair: Pair, n: Array) -> Feature:
     """The points that are farthest along a normal, and what is curved about them."""
     corner = pair.support(n)
-    points = [c.point(i) for c, i in zip(pair.cores, corner[1:], strict=True)]
-    zero = jnp.zeros((2, 3), n.dtype)
-    return Feature(n, *points, zero, jnp.zeros(2, bool), jnp.zeros((), corner.a.dtype), jnp.zeros(2, bool))
+    a, b = pair.cores[0].point(corner.a), pair.cores[1].point(corner.b)
+    zero, no = jnp.zeros((2, 3), n.dtype), jnp.zeros(2, bool)
+    return Feature(n, a, b, zero, no, jnp.zeros((), corner.a.dtype), no)
 
 
 def _face_feature(pair: Pair, p: _Polytope, size: Array) -> Feature:
@@ -842,7 +841,7 @@ def find_touch(pair: Pair) -> Touch:
     a, b = (place.point(x) for place, x in zip(pair.places, f.ends(pair, f.n), strict=True))
     middle = 0.5 * (a + first.radius * f.n + b - second.radius * f.n)
     axes = jnp.stack([*across(f.n), f.n])
-    flat = [(core.count > 1) | jnp.any(core.axis != 0) for core in pair.cores]
+    flat = [(core.number > 1) | jnp.any(core.axis != 0) for core in pair.cores]
     flat = flat[0] & flat[1] & (gap < 0.1 * size)
 
     def corners(_: Array, so_far: tuple) -> tuple:
