@@ -138,6 +138,7 @@ def warp(
     wp.config.quiet = True
     with wp.ScopedDevice("cpu"):
         on_device = mujoco_warp.put_model(model)
+        on_device.opt.warn_overflow = 0  # it would print a line a step that one iteration is all it has
         state = mujoco_warp.put_data(model, data, nworld=len(q))
 
     def run() -> Array:

@@ -132,7 +132,8 @@ def _compiled(mechanism: Mechanism, gain: float, threads: int = 1) -> CompiledRo
     pin: Any = importlib.import_module("pinocchio")
     model = _tree(mechanism, pin)
     loops = [
-        (x.body + 1, _spatial(pin, x.point), x.other + 1, _spatial(pin, x.other_point)) for x in mechanism.loops
+        (x.body + 1, _spatial(pin, x.point), x.other + 1, _spatial(pin, x.other_point))
+        for x in mechanism.loops
     ]
     torques: dict[str, Any] = {"constant": mechanism.torque * (np.arange(model.nv) == 0)}
     if mechanism.spring is not None:
@@ -148,7 +149,9 @@ def cpp_singles(case: Case, quick: bool) -> Iterator[Single]:
     if library() is None:
         return
     start = np.concatenate(case.mechanism.start)[None]
-    sizes, tolerances = ((0.02, 5e-3), (1e-6,)) if quick else ((0.04, 0.02, 0.01, 5e-3, 2e-3), (1e-4, 1e-6, 1e-8, 1e-10))
+    sizes, tolerances = (
+        ((0.02, 5e-3), (1e-6,)) if quick else ((0.04, 0.02, 0.01, 5e-3, 2e-3), (1e-4, 1e-6, 1e-8, 1e-10))
+    )
     ways = [(4, "RK4 h =", h, _gain(h)) for h, _ in steps_of(case, sizes)]
     gains = (20.0, 100.0) if case.scale == 1.0 else (100.0, 1000.0)
     for gain, (order, name), size in itertools.product(gains, ((5, "Dopri5"), (8, "Fehlberg78")), tolerances):

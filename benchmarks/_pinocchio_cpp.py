@@ -1,4 +1,4 @@
-"""Builds `_pinocchio.cpp` with g++ against the headers that `pip install pin cmeel-eigen` brings, and calls it in process.
+"""Builds `_pinocchio.cpp` with g++ and the headers that `pip install pin cmeel-eigen` brings, and calls it in process.
 
 `pin` is compiled for any x86-64 processor; this for the one at hand, with `-O3 -march=native`.
 """
@@ -46,13 +46,29 @@ def library() -> Any:
     eigen = prefix / "include" / "eigen3"
     compiler = shutil.which("g++")
     if compiler is None or not eigen.is_dir():
-        print("Pinocchio from C++ is left out: it needs g++ and `pip install pin cmeel-eigen`", file=sys.stderr)
+        print(
+            "Pinocchio from C++ is left out: it needs g++ and `pip install pin cmeel-eigen`", file=sys.stderr
+        )
         return None
     built = Path(tempfile.gettempdir()) / f"ukjax_pinocchio_{_fingerprint()}.so"
     if not built.exists():
         print("compiling _pinocchio.cpp takes some minutes, once", file=sys.stderr, flush=True)
-        where = (f"-I{prefix / 'include'}", f"-I{eigen}", f"-L{prefix / 'lib'}", f"-Wl,-rpath,{prefix / 'lib'}")
-        command = [compiler, *_FLAGS, *_DEFINES, str(_SOURCE), *where, "-lboost_serialization", "-o", str(built)]
+        where = (
+            f"-I{prefix / 'include'}",
+            f"-I{eigen}",
+            f"-L{prefix / 'lib'}",
+            f"-Wl,-rpath,{prefix / 'lib'}",
+        )
+        command = [
+            compiler,
+            *_FLAGS,
+            *_DEFINES,
+            str(_SOURCE),
+            *where,
+            "-lboost_serialization",
+            "-o",
+            str(built),
+        ]
         subprocess.run(command, check=True)
     found = ctypes.CDLL(str(built))
     found.make.restype = ctypes.c_void_p

@@ -53,7 +53,10 @@ def rebuilt(model: Any, h: float = 0.0) -> Any:
         anchor = RigidTransform(np.array(model.jnt_pos[joint]))
         ends = [
             plant.AddFrame(FixedOffsetFrame(f"{side} {i}", frame, where))
-            for side, frame, where in (("outer", parent, place @ anchor), ("inner", links[i].body_frame(), anchor))
+            for side, frame, where in (
+                ("outer", parent, place @ anchor),
+                ("inner", links[i].body_frame(), anchor),
+            )
         ]
         kind = RevoluteJoint if model.jnt_type[joint] == 3 else PrismaticJoint
         damping = float(model.dof_damping[model.jnt_dofadr[joint]])

@@ -145,13 +145,22 @@ def compiled(model: Any, amplitude: np.ndarray, frequency: float, gain: float, t
     of, at = model.jnt_dofadr[scalar], model.jnt_qposadr[scalar]
     stiffness[of] = model.jnt_stiffness[scalar]
     rest[of] = (model.qpos_spring - model.qpos0)[at]
-    motors[model.jnt_dofadr[model.actuator_trnid[:, 0]]] = model.actuator_gear[:, 0] * amplitude
+    on_joints = model.actuator_trntype == 0
+    moved = model.jnt_dofadr[model.actuator_trnid[on_joints, 0]]
+    motors[moved] = (model.actuator_gear[:, 0] * amplitude)[on_joints]
     torques = {"damping": model.dof_damping, "stiffness": stiffness, "rest": rest, "amplitude": motors}
     return CompiledRobot(found, loops, gain, 2, threads, frequency=frequency, **torques)
 
 
+def compiled_accelerations(model: Any, qpos: np.ndarray, qvel: np.ndarray) -> Callable[[], np.ndarray] | None:
+    """As `accelerations`, with the loop over the states in C++."""
+    robot = compiled(model, np.zeros(model.nu), 0.0, 0.0)
+    states = np.hstack([_coordinates(model, qpos), qvel])
+    return None if robot is None else lambda: robot.accelerations(states)
+
+
 def run_compiled(robot: Any, model: Any, qpos: np.ndarray, t1: float, order: int, size: float) -> np.ndarray:
-    """qpos at t1 of a run from rest. **Arguments:** what `compiled` returned, MuJoCo's model, and as `CompiledRobot.run`."""
+    """qpos at t1 of a run from rest. **Arguments:** what `compiled` returned; the others as `CompiledRobot.run`'s."""
     start = np.concatenate([_coordinates(model, qpos[None])[0], np.zeros(model.nv)])
     return _to_mujoco(model, robot.run(start[None], t1, order, size)[0, : model.nq])
 
