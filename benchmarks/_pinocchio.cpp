@@ -9,6 +9,7 @@
 #include <pinocchio/algorithm/aba.hpp>
 #include <pinocchio/algorithm/constrained-dynamics.hpp>
 #include <pinocchio/algorithm/joint-configuration.hpp>
+#include <pinocchio/algorithm/rnea.hpp>
 #include <pinocchio/multibody.hpp>
 #include <pinocchio/serialization.hpp>
 #include <string>
@@ -145,6 +146,17 @@ void accelerations(void* made, int count, const double* states, double* found) {
   for (int i = 0; i < count; ++i) {
     const double* x = states + i * (nq + nv);
     Eigen::Map<Vector>(found + i * nv, nv) = robots[omp_get_thread_num()].acceleration(0.0, Const(x, nq), Const(x + nq, nv));
+  }
+}
+
+// Torques (count, nv) of motions: states (count, nq + nv) and their accelerations (count, nv).
+void torques(void* made, int count, const double* states, const double* wanted, double* found) {
+  Robot& robot = (*static_cast<std::vector<Robot>*>(made))[0];
+  const int nq = robot.model.nq, nv = robot.model.nv;
+  for (int i = 0; i < count; ++i) {
+    const double* x = states + i * (nq + nv);
+    Eigen::Map<Vector>(found + i * nv, nv) =
+        pinocchio::rnea(robot.model, robot.data, Const(x, nq), Const(x + nq, nv), Const(wanted + i * nv, nv));
   }
 }
 }

@@ -148,3 +148,11 @@ class CompiledRobot:
         states, found = np.ascontiguousarray(states), np.empty((len(states), self.nv))
         library().accelerations(self._robot, len(states), _numbers(states), _numbers(found))
         return found
+
+    def torques(self, states: Array, accelerations: Array) -> Array:
+        """(count, nv) that these accelerations (count, nv) take, by `rnea`."""
+        states, found = np.ascontiguousarray(states), np.empty_like(accelerations)
+        library().torques(
+            self._robot, len(states), _numbers(states), _numbers(accelerations), _numbers(found)
+        )
+        return found

@@ -83,6 +83,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/robots.py": [GRIPPER, "--batch", "8", "--rounds", "1"],
     "benchmarks/roofline.py": ["pendulum", "--batch", "8"],
     "benchmarks/scalarize.py": ["Kalman filter"],
+    "benchmarks/scara_inverse.py": ["--batch", "64", "--rounds", "1"],
     "benchmarks/stewart.py": ["--legs", "3", "--order", "leg"],
     "benchmarks/view.py": ["--models", "pendulum"],
 }
