@@ -14,7 +14,7 @@ from _peer_mechanisms import GROUND, Mechanism
 Array = np.ndarray
 
 
-def single(mechanism: Mechanism, h: float, t1: float) -> Callable[[], Array]:
+def prepare_run(mechanism: Mechanism, h: float, t1: float) -> Callable[[], Array]:
     """A run from the start in steps of h to t1 [s], as a function of nothing that returns the angles."""
     from pydrake.math import RigidTransform
     from pydrake.multibody.plant import DiscreteContactApproximation, MultibodyPlant
@@ -54,5 +54,5 @@ def singles(case: Case, quick: bool) -> Iterator[Single]:
     if case.mechanism.spring is not None:
         return
     for h, _ in steps_of(case, (2e-3,) if quick else (5e-3, 2e-3, 1e-3)):
-        make = functools.partial(single, case.mechanism, h, case.t1)
+        make = functools.partial(prepare_run, case.mechanism, h, case.t1)
         yield Single("Drake", f"SAP, h = {h:.3g}", make, error(case, 1), case.mechanism.drift)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from _peer_cases import Batch, Case, Single, error, member_steps, steps_of
 from _peer_mechanisms import GROUND, Mechanism, Spring
-from _pinocchio_cpp import CompiledRobot, library
+from _pinocchio_cpp import CompiledRobot, load_library
 
 Array = np.ndarray
 
@@ -127,7 +127,7 @@ def batches(case: Case, size: int) -> Iterator[Batch]:
         yield Batch("Pinocchio", f"RK4 h = {h:.3g}", h, steps, make)
 
 
-def _compiled(mechanism: Mechanism, gain: float, threads: int = 1) -> CompiledRobot:
+def _compile_mechanism(mechanism: Mechanism, gain: float, threads: int = 1) -> CompiledRobot:
     """The mechanism in C++; redundant loops need two iterations, others gain nothing by more than one."""
     pin: Any = importlib.import_module("pinocchio")
     model = _tree(mechanism, pin)
@@ -146,7 +146,7 @@ def _compiled(mechanism: Mechanism, gain: float, threads: int = 1) -> CompiledRo
 
 def cpp_singles(case: Case, quick: bool) -> Iterator[Single]:
     """From C++: RK4 at several steps, and pairs with error control, whose gains are what trials found to work."""
-    if library() is None:
+    if load_library() is None:
         return
     start = np.concatenate(case.mechanism.start)[None]
     sizes, tolerances = (
@@ -159,7 +159,7 @@ def cpp_singles(case: Case, quick: bool) -> Iterator[Single]:
     for order, name, size, gain in ways:
 
         def make(order: int = order, size: float = size, gain: float = gain) -> Callable[[], Array]:
-            robot = _compiled(case.mechanism, gain)
+            robot = _compile_mechanism(case.mechanism, gain)
             return lambda: robot.run(start, case.t1, order, size)[0, : robot.nq]
 
         yield Single("Pinocchio C++", f"{name} {size:.3g}", make, error(case, 1), case.mechanism.drift)
@@ -167,7 +167,7 @@ def cpp_singles(case: Case, quick: bool) -> Iterator[Single]:
 
 def cpp_batches(case: Case, size: int) -> Iterator[Batch]:
     """RK4 from C++, on one core and with two threads on two."""
-    if library() is None:
+    if load_library() is None:
         return
     mechanism, _ = case.moving()
     q, v = mechanism.start
@@ -176,7 +176,7 @@ def cpp_batches(case: Case, size: int) -> Iterator[Batch]:
         steps = member_steps(size, 2e5)
 
         def make(h: float = h, steps: int = steps, threads: int = threads) -> Callable[[], Array]:
-            robot = _compiled(mechanism, _gain(h), threads)
+            robot = _compile_mechanism(mechanism, _gain(h), threads)
             return functools.partial(robot.run, starts, steps * h, 4, h)
 
         yield Batch("Pinocchio C++", f"RK4 h = {h:.3g}", h, steps, make, threads)

@@ -104,7 +104,7 @@ def singles(case: Case, quick: bool) -> Iterator[Single]:
             yield Single("ukjax", f"{name}, h = {h:.3g}", make, error(case, 0), measures)
 
 
-def _whole(problem: uk.Problem, tolerance: float) -> Loop:
+def _run_whole(problem: uk.Problem, tolerance: float) -> Loop:
     """Runs of a batch by `simulate`, each with step sizes of its own, h long."""
 
     def run(q: Array, v: Array, h: Array, steps: int) -> tuple[Array, Array]:
@@ -141,7 +141,7 @@ def batches(case: Case, size: int) -> Iterator[Batch]:
         fast = jax.jit(run)
         return lambda: fast(*states, h, steps)[0]
 
-    ways = [(f"simulate in jit, Dopri8 {x:g}", _whole(problem, x), case.t1, 1) for x in (1e-6, 1e-8)]
+    ways = [(f"simulate in jit, Dopri8 {x:g}", _run_whole(problem, x), case.t1, 1) for x in (1e-6, 1e-8)]
     for name, (one, sizes) in loops(problem).items():
         ((h, _),) = steps_of(case, sizes[:1])
         ways.append((f"{name}, h = {h:.3g}", one, h, member_steps(size, 5e4 if size < 16 else 3e5)))

@@ -39,7 +39,7 @@ class _Torques(ctypes.Structure):
 
 
 @functools.cache
-def library() -> Any:
+def load_library() -> Any:
     """The compiled library; None, and a line that says why, where it cannot be built."""
     spec = importlib.util.find_spec("cmeel")
     prefix = Path(str(spec.origin)).parent.parent / "cmeel.prefix" if spec else Path("cmeel.prefix")
@@ -120,7 +120,7 @@ class CompiledRobot:
             file = str(Path(folder) / "model.bin")
             model.saveToBinary(file)
             self._robot = ctypes.c_void_p(
-                library().make(
+                load_library().make(
                     file.encode(), threads, len(loops), joints.ctypes.data_as(ctypes.c_void_p), _numbers(places),
                     ctypes.c_double(gain), iterations, given,
                 )
@@ -138,7 +138,7 @@ class CompiledRobot:
         - `size`: see there.
         """
         found = np.array(states, float)
-        library().runs(
+        load_library().runs(
             self._robot, len(found), _numbers(found), ctypes.c_double(t1), order, ctypes.c_double(size)
         )
         return found
@@ -146,13 +146,13 @@ class CompiledRobot:
     def accelerations(self, states: Array) -> Array:
         """(count, nv) at states (count, nq + nv)."""
         states, found = np.ascontiguousarray(states), np.empty((len(states), self.nv))
-        library().accelerations(self._robot, len(states), _numbers(states), _numbers(found))
+        load_library().accelerations(self._robot, len(states), _numbers(states), _numbers(found))
         return found
 
     def torques(self, states: Array, accelerations: Array) -> Array:
         """(count, nv) that these accelerations (count, nv) take, by `rnea`."""
         states, found = np.ascontiguousarray(states), np.empty_like(accelerations)
-        library().torques(
+        load_library().torques(
             self._robot, len(states), _numbers(states), _numbers(accelerations), _numbers(found)
         )
         return found

@@ -14,7 +14,7 @@ def _placement(position: np.ndarray, quaternion: np.ndarray) -> Any:
     return RigidTransform(Quaternion(quaternion / np.linalg.norm(quaternion)), position)
 
 
-def rebuilt(model: Any, h: float = 0.0) -> Any:
+def build_plant(model: Any, h: float = 0.0) -> Any:
     """Drake's plant, of one joint for each of MuJoCo's, with steps of h [s] or continuous.
 
     **Arguments:**
@@ -69,7 +69,7 @@ def rebuilt(model: Any, h: float = 0.0) -> Any:
 def _simulator(model: Any, scheme: str, size: float) -> tuple[Any, Any]:
     from pydrake.systems.analysis import ApplySimulatorConfig, Simulator, SimulatorConfig
 
-    plant = rebuilt(model, 0.0 if scheme else size)
+    plant = build_plant(model, 0.0 if scheme else size)
     simulator = Simulator(plant)
     if scheme:
         config = SimulatorConfig(integration_scheme=scheme, max_step_size=0.1, accuracy=size)

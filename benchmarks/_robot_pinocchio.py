@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _pinocchio_cpp import CompiledRobot, library
+from _pinocchio_cpp import CompiledRobot, load_library
 
 
 def _placement(pin: Any, position: np.ndarray, quaternion: np.ndarray) -> Any:
@@ -122,7 +122,7 @@ def _to_mujoco(model: Any, q: np.ndarray) -> np.ndarray:
     return found
 
 
-def compiled(model: Any, amplitude: np.ndarray, frequency: float, gain: float, threads: int = 1) -> Any:
+def compile_robot(model: Any, amplitude: np.ndarray, frequency: float, gain: float) -> Any:
     """The robot in C++ with its dampers, springs and motors on hinges and slides; None where it cannot be built.
 
     **Arguments:**
@@ -130,9 +130,8 @@ def compiled(model: Any, amplitude: np.ndarray, frequency: float, gain: float, t
     - `model`: MuJoCo's.
     - `amplitude`, `frequency`: of the sines that the motors follow [rad/s].
     - `gain`: Baumgarte's [1/s].
-    - `threads`: among which batches are shared.
     """
-    if importlib.util.find_spec("pinocchio") is None or library() is None:
+    if importlib.util.find_spec("pinocchio") is None or load_library() is None:
         return None
     pin: Any = importlib.import_module("pinocchio")
     found, carried = rebuilt(model)
@@ -149,18 +148,20 @@ def compiled(model: Any, amplitude: np.ndarray, frequency: float, gain: float, t
     moved = model.jnt_dofadr[model.actuator_trnid[on_joints, 0]]
     motors[moved] = (model.actuator_gear[:, 0] * amplitude)[on_joints]
     torques = {"damping": model.dof_damping, "stiffness": stiffness, "rest": rest, "amplitude": motors}
-    return CompiledRobot(found, loops, gain, 2, threads, frequency=frequency, **torques)
+    return CompiledRobot(found, loops, gain, 2, frequency=frequency, **torques)
 
 
-def compiled_accelerations(model: Any, qpos: np.ndarray, qvel: np.ndarray) -> Callable[[], np.ndarray] | None:
+def prepare_accelerations_in_cpp(
+    model: Any, qpos: np.ndarray, qvel: np.ndarray
+) -> Callable[[], np.ndarray] | None:
     """As `accelerations`, with the loop over the states in C++."""
-    robot = compiled(model, np.zeros(model.nu), 0.0, 0.0)
+    robot = compile_robot(model, np.zeros(model.nu), 0.0, 0.0)
     states = np.hstack([_coordinates(model, qpos), qvel])
     return None if robot is None else lambda: robot.accelerations(states)
 
 
 def run_compiled(robot: Any, model: Any, qpos: np.ndarray, t1: float, order: int, size: float) -> np.ndarray:
-    """qpos at t1 of a run from rest. **Arguments:** what `compiled` returned; the others as `CompiledRobot.run`'s."""
+    """qpos at t1 of a run from rest. **Arguments:** `compile_robot`'s result; the others as `CompiledRobot.run`'s."""
     start = np.concatenate([_coordinates(model, qpos[None])[0], np.zeros(model.nv)])
     return _to_mujoco(model, robot.run(start[None], t1, order, size)[0, : model.nq])
 

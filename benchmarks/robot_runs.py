@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 from _robot_drake import run_by_drake
-from _robot_pinocchio import compiled, run_by_scipy, run_compiled
+from _robot_pinocchio import compile_robot, run_by_scipy, run_compiled
 from _timing import machine, pinned
 from mujoco import rollout
 
@@ -39,12 +39,6 @@ AMPLITUDE = 0.1 * np.array([4.5, 4.5, 12.2, 12.2, 0.9] * 2)  # a tenth of what t
 GAIN = 20.0  # Baumgarte's, of Pinocchio's loops [1/s]
 Way = Callable[[], np.ndarray | None]
 """A run that returns qpos at the end; None where what computes it is not installed."""
-
-
-def by_ukjax(robot: uk.robots.Robot, t1: float, tolerance: float) -> np.ndarray:
-    """The state at the end."""
-    run = uk.simulate(robot.problem, t1=t1, ts=2, rtol=tolerance, atol=tolerance, max_steps=200_000)
-    return np.concatenate([run.q[-1], run.v[-1]])
 
 
 def by_mujoco(model: Any, qpos: np.ndarray, t1: float, integrator: str, dt: float) -> np.ndarray:
@@ -74,7 +68,6 @@ def ways(file: Path, t1: float) -> tuple[dict[str, Way], Callable[[np.ndarray], 
         model.opt.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}"))
     amplitude, loops = AMPLITUDE[: model.nu], bool(model.neq)
     robot = uk.load(model, ctrl=lambda t: amplitude * jnp.sin(FREQUENCY * t))
-    n_q = robot.problem.q0.size
     start = np.asarray(robot.state_to_mujoco(robot.problem.q0, robot.problem.v0)[0])
 
     def places(qpos: np.ndarray) -> np.ndarray:
@@ -83,15 +76,19 @@ def ways(file: Path, t1: float) -> tuple[dict[str, Way], Callable[[np.ndarray], 
         mujoco.mj_kinematics(model, at)
         return np.array(at.xpos)
 
-    def ours(tolerance: float) -> np.ndarray:
-        x = by_ukjax(robot, t1, tolerance)
-        return np.asarray(robot.state_to_mujoco(x[:n_q], x[n_q:])[0])
+    to_mujoco = jax.jit(lambda q, v: robot.state_to_mujoco(q, v)[0])
 
-    fast = jax.jit(lambda x: uk.simulate(robot.problem, t1=t1, ts=2, rtol=x, atol=x, max_steps=200_000).q[-1])
+    def by_ukjax(tolerance: jax.Array | float) -> jax.Array:
+        run = uk.simulate(robot.problem, t1=t1, ts=2, rtol=tolerance, atol=tolerance, max_steps=200_000)
+        return to_mujoco(run.q[-1], run.v[-1])
+
+    def ours(tolerance: float) -> np.ndarray:
+        return np.asarray(by_ukjax(tolerance))
+
+    fast = jax.jit(by_ukjax)
 
     def ours_in_jit(tolerance: float) -> np.ndarray:
-        q = fast(tolerance)
-        return np.asarray(robot.state_to_mujoco(q, jnp.zeros(robot.problem.v0.size))[0])
+        return np.asarray(fast(tolerance))
 
     def mujocos(hard: bool, integrator: str, dt: float) -> np.ndarray:
         own = copy.copy(model)
@@ -111,10 +108,10 @@ def ways(file: Path, t1: float) -> tuple[dict[str, Way], Callable[[np.ndarray], 
     ):
         name = f"MuJoCo, {integrator}, steps of {1e3 * dt:g} ms{', hard' if hard else ''}"
         found[name] = functools.partial(mujocos, hard, integrator, dt)
-    compiled_robot = functools.cache(lambda gain: compiled(model, amplitude, FREQUENCY, gain))
+    robot_in_cpp = functools.cache(lambda gain: compile_robot(model, amplitude, FREQUENCY, gain))
 
     def pinocchios(order: int, gain: float, size: float) -> np.ndarray | None:
-        made = compiled_robot(gain)
+        made = robot_in_cpp(gain)
         return None if made is None else run_compiled(made, model, start, t1, order, size)
 
     for dt in () if loops else steps:
@@ -156,10 +153,10 @@ def main() -> None:
             begin = time.process_time()
             ends[name] = run()
             first[name] = time.process_time() - begin
-        there = {name: run for name, run in every.items() if ends[name] is not None}
+        installed = {name: run for name, run in every.items() if ends[name] is not None}
         uk.optimize_now()
-        times = [[seconds(run) for run in there.values()] for _ in range(given.rounds)]  # in turn
-    for name, took in zip(there, np.median(times, axis=0), strict=True):
+        times = [[seconds(run) for run in installed.values()] for _ in range(given.rounds)]  # in turn
+    for name, took in zip(installed, np.median(times, axis=0), strict=True):
         print(f"| {name} | {took:.2g} | {error(ends[name]):.1e} | {first[name]:.2g} |", flush=True)
 
 

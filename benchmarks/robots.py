@@ -23,7 +23,7 @@ import _one_thread as _one_thread
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _robot_pinocchio import accelerations, compiled_accelerations
+from _robot_pinocchio import accelerations, prepare_accelerations_in_cpp
 from _timing import machine, pinned, table
 
 import ukjax as uk
@@ -82,7 +82,7 @@ def cases(file: str, free_base: bool, batches: list[int]) -> Iterator[tuple[str,
     name, call = accelerations(model, qpos[:256], qvel[:256])
     if call is not None:
         yield name, 256, call
-    call = compiled_accelerations(model, qpos[:256], qvel[:256])
+    call = prepare_accelerations_in_cpp(model, qpos[:256], qvel[:256])
     if call is not None:
         yield f"{name}, C++", 256, call
     lanes = uk.lanes(robot.problem)

@@ -17,7 +17,7 @@ import _one_thread as _one_thread
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _pinocchio_cpp import CompiledRobot, library
+from _pinocchio_cpp import CompiledRobot, load_library
 from _timing import interleaved, machine, pinned, table
 
 import ukjax as uk
@@ -64,7 +64,7 @@ def main() -> None:
     }
     with pinned(1):
         a, force = accelerate(q, v), ours(q, v)
-        if importlib.util.find_spec("pinocchio") is not None and library() is not None:
+        if importlib.util.find_spec("pinocchio") is not None and load_library() is not None:
             x = {k: float(y) for k, y in vars(system).items() if np.ndim(y) == 0}
             robot = CompiledRobot(arm(x), ())
             states, wanted = np.hstack([q, v]), np.array(a)
