@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 
 Array = np.ndarray
 _SOURCE = Path(__file__).with_name("_pinocchio.cpp")
@@ -50,7 +51,7 @@ def load_library() -> Any:
             "Pinocchio from C++ is left out: it needs g++ and `pip install pin cmeel-eigen`", file=sys.stderr
         )
         return None
-    built = Path(tempfile.gettempdir()) / f"ukjax_pinocchio_{_fingerprint()}.so"
+    built = platformdirs.user_cache_path("ukjax", ensure_exists=True) / f"pinocchio_{_fingerprint()}.so"
     if not built.exists():
         print("compiling _pinocchio.cpp takes some minutes, once", file=sys.stderr, flush=True)
         where = (

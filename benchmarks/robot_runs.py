@@ -108,17 +108,17 @@ def ways(file: Path, t1: float) -> tuple[dict[str, Way], Callable[[np.ndarray], 
     ):
         name = f"MuJoCo, {integrator}, steps of {1e3 * dt:g} ms{', hard' if hard else ''}"
         found[name] = functools.partial(mujocos, hard, integrator, dt)
-    robot_in_cpp = functools.cache(lambda gain: compile_robot(model, amplitude, FREQUENCY, gain))
+    robot_in_cpp = functools.cache(lambda: compile_robot(model, amplitude, FREQUENCY, GAIN))
 
-    def pinocchios(order: int, gain: float, size: float) -> np.ndarray | None:
-        made = robot_in_cpp(gain)
+    def pinocchios(order: int, size: float) -> np.ndarray | None:
+        made = robot_in_cpp()
         return None if made is None else run_compiled(made, model, start, t1, order, size)
 
     for dt in () if loops else steps:
-        found[f"Pinocchio C++, RK4, steps of {1e3 * dt:g} ms"] = functools.partial(pinocchios, 4, GAIN, dt)
+        found[f"Pinocchio C++, RK4, steps of {1e3 * dt:g} ms"] = functools.partial(pinocchios, 4, dt)
     for (order, name), tolerance in itertools.product(((5, "Dopri5"), (8, "Fehlberg78")), (1e-4, 1e-6, 1e-8)):
         found[f"Pinocchio C++, {name}, tolerance {tolerance:g}"] = functools.partial(
-            pinocchios, order, GAIN, tolerance
+            pinocchios, order, tolerance
         )
     if loops:
         return found, error
