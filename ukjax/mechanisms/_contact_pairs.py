@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._contact_shapes import AbstractShape, Capsule, Cuboid, Ellipsoid, HalfSpace, Sphere, Surface, from_world
-from ._convex import POINTS, Pair, Touch, find_plane_touch, find_touch
+from ._convex import Pair
+from ._convex_touch import POINTS, Touch, find_plane_touch, find_touch
 from ._placement import AnyPlacement, Placement, norm
 from ._vmap_by_structure import unstack_tree, vmap_by_structure
 

@@ -20,7 +20,8 @@ from .._misc._types import as_jax, module_for
 from ._contact_pairs import touch_of
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact, turn_tangents
-from ._convex import Core, Pair, Touch
+from ._convex import Core, Pair
+from ._convex_touch import Touch
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
 from ._placement import AnyPlacement, norm, rate_of
 

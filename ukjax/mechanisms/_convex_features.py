@@ -1,0 +1,272 @@
+"""The parts of two convex bodies that are nearest to each other, and the normal between them.
+
+Parts are flat (corners, edges, faces) or curved. The normal is across the edges of the flat ones, and otherwise along the
+line between the nearest points: equations that Newton's method solves to rounding, and of which the last step is what is
+differentiated.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from .._formula._blank import blank
+from .._formula._contact_list import entry, item, loop, put_item
+from .._misc._types import choose_by_precision
+from ._convex import Pair, cross, divide, dot, unit, within
+from ._convex_search import CORNERS, Polytope, Simplex, expand, find_simplex
+from ._joint_rows import across
+
+
+class Feature(NamedTuple):
+    """Where two bodies are nearest, as parts of each: flat parts told by edges, and points on them.
+
+    - `n`: the normal, from the first to the second, in the world (3,).
+    - `a`, `b`: points of the cores, without what is curved, in the reference postures [m] (3,).
+    - `edges`: up to two directions of flat parts, in the axes of the body each belongs to (2, 3).
+    - `of_second`: whether they belong to the second body (2,).
+    - `rank`: how many there are.
+    - `flat`: whether the disc of a body lies across the normal, so that it is flat there (2,).
+    """
+
+    n: Array
+    a: Array
+    b: Array
+    edges: Array
+    of_second: Array
+    rank: Array
+    flat: Array
+
+    def ends(self, pair: Pair, n: Array) -> list[Array]:
+        """The points that are nearest for a normal near by, in the reference postures."""
+        own = enumerate(zip(pair.cores, (self.a, self.b), strict=True))
+        return [x + jnp.where(self.flat[k], 0, core.curved(pair.back(k, n))) for k, (core, x) in own]
+
+    def along(self, pair: Pair) -> list[Array]:
+        """The edges in the world."""
+        first, second = pair.places
+        turn = lambda x, of_second: jnp.where(of_second, second.vector(x), first.vector(x))
+        return [turn(x, second) for x, second in zip(self.edges, self.of_second, strict=True)]
+
+
+def conditions(n: Array, pair: Pair, f: Feature) -> Array:
+    """What is zero at the normal: it is across the edges, else along the line between the nearest points."""
+    (first, second), (one, two) = f.along(pair), across(f.n)
+    w = pair.between(f.ends(pair, n))
+    aside = w - dot(n, w) * n
+    return jnp.stack(
+        [
+            jnp.where(f.rank > 0, dot(first, n), dot(one, aside)),
+            jnp.where(
+                f.rank > 1,
+                dot(second, n),
+                jnp.where(f.rank > 0, dot(cross(n, first), w), dot(two, aside)),
+            ),
+            0.5 * (dot(n, n) - 1),
+        ]
+    )
+
+
+def newton_matrix(pair: Pair, f: Feature) -> Array:
+    """The inverse of the derivative of the conditions; zero where there is none: points on points that touch."""
+    J = jax.jacfwd(conditions)(f.n, pair, f)
+    rows = jnp.stack([cross(J[1], J[2]), cross(J[2], J[0]), cross(J[0], J[1])], 1)
+    det = dot(J[0], rows[:, 0])
+    sizes = dot(J, J)
+    regular = jnp.abs(det) > 1e-14 * jnp.sqrt(sizes[0] * sizes[1] * sizes[2])
+    return jnp.where(regular, rows / jnp.where(regular, det, 1), 0)
+
+
+def _improve(pair: Pair, f: Feature) -> Feature:
+    """A step of Newton's method, and points on the flat parts that lie along the normal."""
+    f = f._replace(n=unit(f.n - newton_matrix(pair, f) @ conditions(f.n, pair, f)))
+    w, (first, second) = pair.between(f.ends(pair, f.n)), f.along(pair)
+    aside = w - dot(f.n, w) * f.n
+    square = dot(first, first)
+    skew = divide(dot(second, first), square)
+    other = second - skew * first
+    y = jnp.where(f.rank > 1, divide(dot(aside, other), dot(other, other)), 0)
+    x = jnp.where(f.rank > 0, divide(dot(aside, first), square), 0) - y * skew
+    a, b = f.a, f.b
+    for share, edge, of_second in zip((x, y), f.edges, f.of_second, strict=True):
+        a, b = a + jnp.where(of_second, 0, share) * edge, b - jnp.where(of_second, share, 0) * edge
+    return f._replace(a=a, b=b)
+
+
+class _Found(NamedTuple):
+    """Parts, sigma of their normal, and by how far another corner lies beyond them."""
+
+    feature: Feature
+    apart: Array
+    off: Array
+
+
+def _settle(pair: Pair, f: Feature, size: Array, best: _Found) -> _Found:
+    """The better of two: what is known, and parts by Newton's method; then also with edges to corners beyond them."""
+    dtype = f.n.dtype
+    enough = choose_by_precision(dtype, 1e-13, 1e-6)
+
+    def improve(state: tuple[Feature, Array, Array]) -> tuple[Feature, Array, Array]:
+        new = _improve(pair, state[0])
+        return new, jnp.max(jnp.abs(new.n - state[0].n)), state[2] + 1
+
+    def settle(state: tuple[Feature, _Found, Array, Array]) -> tuple[Feature, _Found, Array, Array]:
+        f, best, _, tries = state
+        start = f, jnp.ones((), dtype), jnp.zeros_like(tries)
+        f = lax.while_loop(lambda s: (s[1] > enough) & (s[2] < 8), improve, start)[0]
+        corner = pair.support(f.n)
+        edges = [core.point(i) - x for core, i, x in zip(pair.cores, corner[1:], (f.a, f.b), strict=True)]
+        beyond = [dot(pair.back(k, f.n), x) for k, x in enumerate(edges)]
+        of_second, off = beyond[1] > beyond[0], jnp.maximum(jnp.maximum(*beyond), 0)
+        new = _Found(f, dot(f.n, corner.w), off)
+        better = new.apart - off > best.apart - best.off + 10 * enough * size
+        best = jax.tree.map(lambda x, y: jnp.where(better, x, y), new, best)
+        adds = (off > 10 * enough * size) & (f.rank < 2)
+        place = (jnp.arange(2) == f.rank) & adds
+        edge = jnp.where(of_second, edges[1], edges[0])
+        f = f._replace(
+            edges=jnp.where(place[:, None], edge[None], f.edges),
+            of_second=jnp.where(place, of_second, f.of_second),
+            rank=f.rank + adds.astype(f.rank.dtype),
+        )
+        return f, best, adds, tries + 1
+
+    start = f, best, jnp.asarray(True), jnp.zeros_like(f.rank)
+    return lax.while_loop(lambda s: s[2] & (s[3] < 3), settle, start)[1]
+
+
+def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Array) -> Feature:
+    """Of the place of a simplex with corners of points a and b, and some weights."""
+    dtype = n.dtype
+    used = weights > choose_by_precision(dtype, 1e-9, 1e-5)
+    most = jnp.arange(weights.size) == jnp.argmax(weights)
+    points = [jnp.stack([core.point(i) for i in x]) for core, x in zip(pair.cores, (a, b), strict=True)]
+    ends = [weights @ x for x in points]
+    off = [jnp.where(used[:, None], x - (most.astype(dtype) @ x)[None], 0) for x in points]
+    edges = jnp.concatenate(off)
+    world = jnp.concatenate(
+        [jnp.stack([p.vector(x) for x in y]) for p, y in zip(pair.places, off, strict=True)]
+    )
+    second = jnp.arange(edges.shape[0]) >= weights.size
+    pick = lambda which, x: jnp.sum(jnp.where(which.reshape(-1, *[1] * (x.ndim - 1)), x, 0), 0)
+    places = jnp.arange(edges.shape[0])
+    first = places == jnp.argmax(dot(world, world))
+    along = pick(first, world)
+    aside = world - divide(world @ along, dot(along, along))[:, None] * along[None]
+    other = places == jnp.argmax(dot(aside, aside))
+    least = choose_by_precision(dtype, 1e-8, 1e-4) * size
+    long = lambda x: dot(x, x) > least**2
+    rank = long(along).astype(a.dtype) * (1 + long(pick(other, aside)).astype(a.dtype))
+    of_second = jnp.stack([jnp.any(first & second), jnp.any(other & second)])
+    chosen = jnp.stack([pick(first, edges), pick(other, edges)])
+    return Feature(n, ends[0], ends[1], chosen, of_second, rank, jnp.zeros(2, bool))
+
+
+def _cap(pair: Pair, k: int, n: Array) -> Feature:
+    """The flat end of a disc, on the side of a normal."""
+    core, place = pair.cores[k], pair.places[k]
+    axis = place.vector(core.axis)
+    n = jnp.where(dot(axis, n) < 0, -axis, axis)
+    corner = pair.support(n)
+    a, b = pair.cores[0].point(corner.a), pair.cores[1].point(corner.b)
+    edges = jnp.stack(across(core.axis))
+    whole = jnp.asarray(2, corner.a.dtype)
+    return Feature(n, a, b, edges, jnp.full(2, k == 1), whole, jnp.arange(2) == k)
+
+
+_RECORD = 20
+
+
+def _packed(f: Feature) -> Array:
+    return jnp.concatenate([jnp.ravel(x).astype(f.n.dtype) for x in f])
+
+
+def _unpacked(x: Array, whole: jnp.dtype) -> Feature:
+    n, a, b, edges, of_second, rank, flat = jnp.split(x, [3, 6, 9, 15, 17, 18])
+    return Feature(n, a, b, edges.reshape(2, 3), of_second > 0, rank[0].astype(whole), flat > 0)
+
+
+def _point_feature(pair: Pair, n: Array) -> Feature:
+    """The points that are farthest along a normal, and what is curved about them."""
+    corner = pair.support(n)
+    a, b = pair.cores[0].point(corner.a), pair.cores[1].point(corner.b)
+    zero, no = jnp.zeros((2, 3), n.dtype), jnp.zeros(2, bool)
+    return Feature(n, a, b, zero, no, jnp.zeros((), corner.a.dtype), no)
+
+
+def _face_feature(pair: Pair, p: Polytope, size: Array) -> Feature:
+    """The nearest face of a polytope."""
+    corners = [within(i, CORNERS) for i in item(p.sides, p.nearest)]
+    x, y, z = (item(p.w, i) for i in corners)
+    m = cross(y - x, z - x)
+    weights = [divide(dot(m, cross(u, v)), dot(m, m)) for u, v in ((y, z), (z, x), (x, y))]
+    four = lambda x: jnp.stack([*x, x[0]])
+    a, b = (four([entry(x, i) for i in corners]) for x in (p.a, p.b))
+    weights = jnp.stack([*weights, jnp.zeros((), m.dtype)])
+    return _feature(pair, -item(p.normals, p.nearest), a, b, weights, size)
+
+
+_SHRUNK = (
+    0.9  # bodies this much smaller do not overlap where they touch, and touch at the same parts as a rule
+)
+
+
+def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
+    """The parts of two bodies that are nearest to each other, and how far they are apart, without the radii."""
+    first, second = pair.cores
+    dtype, size = first.size.dtype, first.size + second.size
+    ends = [place.point(core.point(core.first)) for core, place in zip(pair.cores, pair.places, strict=True)]
+    start = ends[1] - ends[0]
+    start = unit(jnp.where(dot(start, start) > 0, start, 1))
+    touching = choose_by_precision(dtype, 1e-8, 1e-4) * size
+    simplex = find_simplex(pair, start, touching)
+    distance = jnp.sqrt(dot(simplex.v, simplex.v))
+    near = jnp.all(simplex.weights > 0) | (distance <= touching)
+    curved = jnp.any(first.spread != 0) | jnp.any(second.spread != 0)
+    whole = simplex.tries.dtype
+
+    def of_simplex(s: Simplex) -> Feature:
+        distance = jnp.sqrt(dot(s.v, s.v))
+        return _feature(
+            pair, jnp.where(distance > 0, divide(s.v, distance), start), s.a, s.b, s.weights, size
+        )
+
+    def keep_if(there: Array, kept: tuple[Array, Array], find: Callable[[], Feature]) -> tuple[Array, Array]:
+        def keep(_: Array, kept: tuple[Array, Array]) -> tuple[Array, Array]:
+            records, count = kept
+            return put_item(records, count, _packed(find())), count + 1
+
+        return loop(there.astype(whole), keep, kept)
+
+    def look(i: Array, state: tuple[tuple[Array, Array], _Found]) -> tuple[tuple[Array, Array], _Found]:
+        (records, count), best = state
+        # Last the corners that lie farthest by what is found.
+        found = lambda _, records: put_item(records, i, _packed(_point_feature(pair, best.feature.n)))
+        records = loop((i >= count).astype(whole), found, records)
+        return (records, count), _settle(pair, _unpacked(item(records, i), whole), size, best)
+
+    def search(state: tuple[Array, _Found]) -> tuple[Array, _Found]:
+        """By simplices first; then, where bodies overlap, by the faces of B - A."""
+        number, best = state
+        by_simplex = number == 0
+        kept = blank((6, _RECORD), dtype), jnp.zeros((), whole)
+        kept = keep_if(by_simplex, kept, lambda: of_simplex(simplex))
+        kept = keep_if(
+            by_simplex & near,
+            kept,
+            lambda: of_simplex(find_simplex(pair._replace(scale=_SHRUNK), start, 0 * size)),
+        )
+        kept = keep_if(~by_simplex, kept, lambda: _face_feature(pair, expand(pair, size, dtype), size))
+        records, count = kept
+        towards = item(records, jnp.maximum(count - 1, 0))[:3]
+        kept = keep_if(curved, kept, lambda: _point_feature(pair, towards))
+        for k, core in enumerate(pair.cores):
+            kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(pair, k, towards))
+        return number + 1, loop(kept[1] + curved.astype(whole), look, (kept, best))[1]
+
+    goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & near & (s[1].apart < -touching))
+    best = _Found(_point_feature(pair, start), jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
+    return lax.while_loop(goes_on, search, (jnp.zeros((), whole), best))[1][:2]
