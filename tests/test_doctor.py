@@ -200,7 +200,7 @@ def test_nearest_consistent_state():
     np.testing.assert_allclose(report.consistent_state[1], v - (u @ v) * u, atol=1e-12)
     text = str(report)
     assert "Violated: rod by 6.250e-01, its rate by -1.500e+00." in text
-    assert "The nearest consistent state is q = [ 0.6 -0.8]" in text
+    assert "The nearest consistent state is q: x = 0.6, y = -0.8" in text
 
 
 def test_systems_without_rows():
