@@ -15,7 +15,7 @@ from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, as_jax, choose_by_precision
 from .._motion._project import compute_position_terms, entries, project, tolerance_of
 from .._pseudoinverse import GramSchmidt, unit_rows_on_host
-from .._system._constraint import AbstractUnilateral, Unilateral, bilateral
+from .._system._constraint import AbstractUnilateral, Unilateral, bilateral, unilateral
 from ..mechanisms import Mechanism, TreeSystem
 from ..mechanisms._contact_rows import unilateral_rows
 from ..mechanisms._contacts import AnyContact
@@ -146,7 +146,7 @@ def resolve_start_penetration(
 
     # The same function as before a run, which finds it compiled.
     found = evaluate_at_state(gaps_and_bends, tree, np.zeros((), q.dtype), q, v)[0]
-    deep = below(unilateral_rows(tree.places), found)
+    deep = below(unilateral(tree.constraints), found)
     if not deep:
         return tree, q, v, []
     if start == "as it is":
