@@ -241,6 +241,8 @@ def test_meshes_that_are_not_there(tmp_path: Path) -> None:
     robot = uk.load(file)
     assert {x.feature: x.names for x in robot.report.features}["missing file of a mesh"] == ("lost",)
     assert_allclose(robot.mechanism.bodies[0].mass, 2.0)
+    told = {x.feature: x.names for x in uk.load(file, contact=True).report.of("ignored")}
+    assert told["shape that touches"] == ("a",)
     file.write_text(text.format(""))
     with pytest.raises(uk.InputError, match="the mass of body 'a' follows from mesh 'lost'"):
         uk.load(file)
