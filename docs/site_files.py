@@ -1,7 +1,9 @@
-"""Files of the site that nobody writes: MathJax, so that it can be read without a network, and llms.txt, a plain index.
+"""Parts of the site that nobody writes: MathJax, so that it can be read without a network, llms.txt, a plain index, and
+the list of all public names on the page of the interface.
 
 MathJax 3 comes from a package of PyPI that holds its files (`django-static-mathjax`, which needs no Django): one script,
-which draws formulas as SVG and loads nothing else. MkDocs calls `on_files`.
+which draws formulas as SVG and loads nothing else. Pages without formulas do not load it. MkDocs calls what begins with
+`on_`.
 """
 
 import importlib.metadata
@@ -40,6 +42,32 @@ def pages(nav: list[Any]) -> list[tuple[str, str]]:
         for name, inner in item.items():
             found += pages(inner) if isinstance(inner, list) else [(name, inner)]
     return found
+
+
+def public_names(nav: list[Any], docs: Path) -> str:
+    """The names of each page of the interface, linked. Each has the anchor that it had when all were on this page."""
+    lines = []
+    for title, uri in pages(nav):
+        if not uri.startswith("api/"):
+            continue
+        names = re.findall(r"^::: (.+)$", (docs / uri).read_text(encoding="utf-8"), re.MULTILINE)
+        links = (f'<a id="{x}"></a>[`{x.rpartition(".")[2]}`]({uri}#{x})' for x in names)
+        lines += [f"## [{title}]({uri})", "", " · ".join(links), ""]
+    return "\n".join(lines)
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Adds the names to the page of the interface."""
+    if page.file.src_uri != "api.md":
+        return markdown
+    return f"{markdown}\n{public_names(config['nav'], Path(config['docs_dir']))}"
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Takes MathJax from pages that have no formula."""
+    if 'class="arithmatex"' in output:
+        return output
+    return re.sub(r'<script src="[^"]*javascripts/(?:mathjax|tex-svg)\.js"></script>', "", output)
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -46,12 +46,12 @@ _tests = itertools.count()
 
 
 def _known_to_xla() -> list[str]:
-    """Those of the flags that the library names."""
+    """Those of the flags that the library names as such; of flags that are gone, their names remain in descriptions."""
     library = Path(next(iter(jaxlib.__path__)), "libjax_common.so")
     if not library.exists():
         return []
     with library.open() as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return [name for name in FLAGS if text.find(name.encode()) >= 0]
+        return [name for name in FLAGS if text.find(f"\0{name}\0".encode()) >= 0]
 
 
 def _prepare() -> None:

@@ -174,12 +174,13 @@ def test_pages_list_every_model_and_method() -> None:
 
 
 def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().split()) < 800
+    assert len((ROOT / "README.md").read_text().split()) <= 700
 
 
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
-    assert [page.name for page in PAGES[1:] if f": {page.name}\n" not in navigation] == []
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]]
+    assert [page for page in pages if f": {page}\n" not in navigation] == []
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
@@ -206,14 +207,14 @@ def test_errors_of_troubleshooting_are_those_of_the_code() -> None:
     assert [part for part in parts if not any(part in text for text in texts)] == []
 
 
-def test_the_interface_page_lists_every_public_name() -> None:
-    page = (ROOT / "docs" / "api.md").read_text()
+def test_the_pages_of_the_interface_list_every_public_name_once() -> None:
+    listed = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
     names = [name for name in dir(ukjax) if not name.startswith("_") and name not in ukjax._MODULES]
     names += [f"models.{name}" for name in MODELS]
     for room in ("analysis", "mechanisms", "robots"):
         public = {k: x for k, x in vars(getattr(ukjax, room)).items() if not k.startswith("_")}
         names += [f"{room}.{k}" for k, x in public.items() if callable(x) and k not in names]
-    assert [name for name in names if f"::: ukjax.{name}\n" not in page] == []
+    assert [name for name in names if listed.count(f"::: ukjax.{name}\n") != 1] == []
 
 
 @pytest.mark.parametrize("command", ["simulate", "tune", "sweep", "bench"])

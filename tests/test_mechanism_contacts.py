@@ -112,10 +112,10 @@ def test_what_is_not_offered_is_refused() -> None:
     two = [um.ball(name, (0, 0, 0), 0.1, 1.0) for name in ("a", "b")]
     for shapes, words in (
         (
-            (box, um.Cuboid("b", (0, 0, 0), (1, 1, 1))),
-            "a Cuboid and a Cuboid are not offered; there are HalfSpace and",
+            (um.Cuboid("a", (0, 0), (1, 1)), um.Capsule("b", (0, 0), (0, 1), 0.1)),
+            "a Cuboid and a Capsule are not offered; there are HalfSpace and",
         ),
-        ((box, um.Capsule("b", (0, 0, 0), (0, 0, 1), 0.1)), "a Cuboid and a Capsule are not offered"),
+        ((um.Surface("ground", lambda x: x[2]), box), "a Surface and a Cuboid are not offered"),
         ((ball, um.Sphere("b", (0, 0, 1), 0.1)), "of 'b' with itself"),
         ((um.Surface("ground", lambda x: x[2]), ball), "points touch a Surface"),
         ((um.HalfSpace("ground", (0, 0)), ball), "one shape in the plane and one in space"),

@@ -132,6 +132,7 @@ ROUGH: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda x: (
             jnp.interp(x, jnp.arange(9.0), jnp.arange(9.0) ** 2),
             jnp.searchsorted(jnp.arange(30.0), x),
+            jnp.polyval(jnp.arange(4.0), x),
         ),
         X,
     ),

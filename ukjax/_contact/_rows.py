@@ -158,13 +158,16 @@ def gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tupl
     step = 1 + 0.5 * jnp.cos(jnp.arange(v.size, dtype=v.dtype) ** 2)
     parts = []
     for c in unilateral(system.constraints):
-        dry = isinstance(c, DryFriction)
-        gap = jnp.zeros_like(c.rates(t, q, v)) if dry else c.gaps(t, q)  # pyright: ignore[reportAttributeAccessIssue]
-        slip: Any = c.rate if isinstance(c, DryFriction) else c.slip  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(c, DryFriction):
+            gap, slip = jnp.zeros_like(c.rates(t, q, v)), c.rate
+            of: Any = lambda v, c=c: c.rates(t, q, v)[:, None]
+        else:
+            assert isinstance(c, Unilateral)
+            gap, slip = c.gaps(t, q), c.slip
+            of = lambda v, c=c, n=gap.size: slips(c, n, t, q, v)
         if slip is None or getattr(slip, "is_linear", False):
             parts.append((gap, jnp.zeros_like(gap)))
             continue
-        of = lambda v, c=c, n=gap.size, dry=dry: c.rates(t, q, v)[:, None] if dry else slips(c, n, t, q, v)
         now, more, less = (of(x) for x in (v, v + step, v - step))
         size = jnp.sum(jnp.abs(more) + jnp.abs(less) + jnp.abs(now), 1)
         parts.append((gap, jnp.sum(jnp.abs(more + less - 2 * now), 1) / jnp.where(size > 0, size, 1)))

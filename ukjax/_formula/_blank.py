@@ -14,7 +14,7 @@ from jaxtyping import Array
 _blank_p = core.Primitive("blank")
 _blank_p.def_impl(lambda *, shape, dtype: lax.empty(shape, dtype))
 _blank_p.def_abstract_eval(lambda *, shape, dtype: ShapedArray(shape, dtype))
-batching.primitive_batchers[_blank_p] = lambda _, __, **of: (_blank_p.bind(**of), batching.not_mapped)
+batching.primitive_batchers[_blank_p] = lambda _, __, **of: (_blank_p.bind(**of), None)
 mlir.register_lowering(_blank_p, mlir.lower_fun(lambda *, shape, dtype: lax.empty(shape, dtype), False))
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 from jaxtyping import Array
 
@@ -169,6 +170,8 @@ def _content(x: Any, rules: tuple[str, ...]) -> Hashable:
         return _operations(x, rules)
     if isinstance(x, tuple | list):
         return tuple(_content(y, rules) for y in x)
+    if isinstance(x, Tracer):
+        return key_by_identity(x)
     if isinstance(x, jax.Array | np.ndarray | np.generic) or hasattr(x, "__array__"):
         array = np.asarray(x)
         return array.dtype.str, array.shape, array.tobytes()

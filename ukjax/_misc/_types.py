@@ -9,8 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array, ArrayLike, Float
+
+try:
+    from jax.extend.core import get_opaque_trace_state
+except ImportError:  # before JAX 0.10
+    from jax.core import get_opaque_trace_state
 
 T = TypeVar("T")
 

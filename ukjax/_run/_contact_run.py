@@ -96,7 +96,11 @@ def _plan_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: A
             "events of contacts are located within steps, which must be able to shrink: give a solver that estimates its "
             "error and an adaptive controller (the default), or contact='steps' for fixed steps."
         )
-    if changing := [name for c in unilateral(system.constraints) for name in getattr(c.fn, "changing", ())]:  # pyright: ignore
+    if changing := [
+        name
+        for c in unilateral(system.constraints)
+        for name in getattr(getattr(c, "fn", None), "changing", ())
+    ]:  # pyright: ignore
         raise InputError(
             f"contact {', '.join(changing[:3])}: these shapes touch now at one corner, now at another, which cannot be "
             "followed from event to event: use contact='steps', dt0=1e-3."

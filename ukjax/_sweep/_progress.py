@@ -5,9 +5,6 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
-
 from .._misc._progress import is_wanted
 
 
@@ -28,6 +25,9 @@ def bar(shown: bool, name: str, total: int, link: str = "") -> Iterator[Update]:
     """A bar on standard error, where that is a terminal. Yields what it wants to be told; the first time how many runs
     were made before, when all is compiled.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
     console = Console(stderr=True)
     if not (shown and is_wanted() and (console.is_terminal or console.is_jupyter)):
         yield lambda made, failed, note="": None

@@ -11,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, require_between, whole_number
@@ -37,10 +35,16 @@ from ._search import Point, Search, Stepper, evaluate, run
 @contextlib.contextmanager
 def _bar(shown: bool, total: int, names: tuple[str, ...]) -> Iterator[Callable[[Search], None]]:
     """A progress bar on standard error with the least loss and, where they are few, its gains."""
+    if not shown:
+        yield lambda search: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     text = TextColumn("{task.fields[state]}")
     columns = TextColumn("tuning"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), text
     with Progress(
-        *columns, console=Console(stderr=True), transient=True, disable=not (shown and is_watched())
+        *columns, console=Console(stderr=True), transient=True, disable=not is_watched()
     ) as progress:
         task = progress.add_task("", total=total, state="scanning")
 

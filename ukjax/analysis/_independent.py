@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
-import scipy.linalg
 
 from .._compiler import equations_at
 from .._misc._errors import InputError
@@ -31,6 +30,8 @@ def _choose_columns(A: np.ndarray, M: np.ndarray) -> tuple[int, ...]:
     """Independent columns: what is left when the rows are solved for the velocities that they determine best."""
     if not A.shape[0]:
         return tuple(range(A.shape[1]))
+    import scipy.linalg
+
     sizes = np.maximum(np.diag(M), np.finfo(M.dtype).eps * np.trace(M))
     factors: Any = scipy.linalg.qr(A / np.sqrt(sizes), mode="r", pivoting=True)
     pivots = factors[1]

@@ -16,6 +16,7 @@ from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._contact_kinds import ShapeKind, kinds_of_shapes
 from ._contact_pairs import Meeting, is_closed_form, meet_each
 from ._contacts import Contact, JointFriction, Limit
+from ._convex_kinds import ConvexKind
 from ._joint_rows import rotation_angle
 from ._joints import Revolute, Spherical
 from ._mechanism import Mechanism, Placements, Twists
@@ -159,7 +160,7 @@ class ContactGaps(eqx.Module):
         own = _contacts(self.places.mechanism, self.rough)
         return [x.name for x in own if x.count > 1 and not is_closed_form(*x.shapes)]
 
-    def kinds(self, first: int) -> list[ShapeKind]:
+    def kinds(self, first: int) -> list[ShapeKind | ConvexKind]:
         """The contacts by kinds, for steps over a list of them."""
         mechanism = self.places.mechanism
         names = tuple(_bodies([*_contacts(mechanism, False), *_contacts(mechanism, True)]))
@@ -167,7 +168,7 @@ class ContactGaps(eqx.Module):
 
 
 def _meetings(contacts: Sequence[Contact], placed: Placements) -> list[Meeting]:
-    return meet_each([(*x.shapes, *(placed[name] for name in x.bodies)) for x in contacts])
+    return meet_each([(*x.shapes, placed[x.bodies[0]], placed[x.bodies[1]]) for x in contacts])
 
 
 def _slip(

@@ -151,7 +151,7 @@ class Cuboid(AbstractShape):
         return self.centre[None] + half @ self.rotation.T
 
     def core(self) -> Core:
-        return core_of(self.corners(), self.centre, self.rotation * (0.5 * self.size))
+        return core_of(self.corners(), self.centre, self.rotation * (0.5 * self.size)[None])
 
 
 @final
@@ -230,7 +230,7 @@ class Ellipsoid(AbstractShape):
         return 3
 
     def core(self) -> Core:
-        axes = self.rotation * self.radii
+        axes = self.rotation * self.radii[None]
         return core_of(self.centre[None], self.centre, axes, axes @ axes.T)
 
 

@@ -31,11 +31,16 @@ from ._joint_rows import across
 from ._placement import Placement
 
 
+def _within(i: Array, count: int) -> Array:
+    """A number below a count. Members of a batch go where others go, also with numbers that were never put."""
+    return jnp.clip(i, 0, count - 1)
+
+
 class Core(NamedTuple):
     """The core of a convex body, in its reference posture.
 
     - `points`: of all bodies, one after the other [m] (n, 3).
-    - `first`, `count`: which of these are its own.
+    - `first`, `number`: which of these are its own, and how many.
     - `spread`: Q of the ellipsoid {x : x = Q^(1/2) y, |y| <= 1} about each point [m^2] (3, 3).
     - `axis`: where this is a disc, its axis; else zero (3,).
     - `radius`: [m].
@@ -45,7 +50,7 @@ class Core(NamedTuple):
 
     points: Array
     first: Array
-    count: Array
+    number: Array
     spread: Float[Array, "3 3"]
     axis: Float[Array, "3"]
     radius: Array
@@ -55,19 +60,19 @@ class Core(NamedTuple):
 
     def point(self, i: Array) -> Float[Array, "3"]:
         """A point, by its number among all."""
-        return item(self.points, i)
+        return item(self.points, _within(i, len(self.points)))
 
     def farthest(self, d: Float[Array, "3"]) -> Array:
         """The number of the point that lies farthest along a direction."""
         first = jnp.asarray(self.first)
-        height = lambda i: jnp.dot(self.point(i), d)
+        height = lambda i: jnp.dot(item(self.points, i), d)
 
         def look(k: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
             at = height(first + k)
             higher = at > best[1]
             return jnp.where(higher, first + k, best[0]), jnp.where(higher, at, best[1])
 
-        return loop(self.count, look, (first, height(first)))[0]
+        return loop(self.number, look, (first, height(first)))[0]
 
     def follow(self, x: Float[Array, "3"]) -> Float[Array, "3"]:
         """A point as a function of the measures of the body, of which it is none itself."""
@@ -95,7 +100,7 @@ def core_of(
     dtype, count = points.dtype, points.shape[0]
     zero = jnp.zeros(3, dtype)
     spread = jnp.zeros((3, 3), dtype) if spread is None else spread
-    square = jnp.max(jnp.sum((points - origin) ** 2, 1)) + jnp.trace(spread)
+    square = jnp.max(jnp.sum((points - origin[None]) ** 2, 1)) + jnp.trace(spread)
     return Core(
         points,
         jnp.asarray(0),
@@ -132,13 +137,13 @@ class Pair(NamedTuple):
 
     def support(self, n: Array) -> "Corner":
         """The points that are farthest towards each other along n."""
-        numbers = tuple(core.farthest(self.back(k, n)) for k, core in enumerate(self.cores))
-        ends = self.locals(numbers, n)
+        a, b = (core.farthest(self.back(k, n)) for k, core in enumerate(self.cores))
+        ends = self.locals((a, b), n)
         if self.scale != 1:
             ends = [
                 core.origin + self.scale * (x - core.origin) for core, x in zip(self.cores, ends, strict=True)
             ]
-        return Corner(self.between(ends), *numbers)
+        return Corner(self.between(ends), a, b)
 
     def apart(self, n: Array) -> Array:
         """Sigma(n)."""
@@ -252,13 +257,16 @@ def _find_simplex(pair: Pair, start: Array, touching: Array) -> _Simplex:
         length = jnp.sqrt(square)
         new = pair.support(_over(v, length))
         again = jnp.any(
-            used & (s.a == new.a) & (s.b == new.b) & (jnp.max(jnp.abs(s.w - new.w), -1) <= 4 * eps * length)
+            used
+            & (s.a == new.a)
+            & (s.b == new.b)
+            & (jnp.max(jnp.abs(s.w - new.w[None]), -1) <= 4 * eps * length)
         )
         # No place is nearer than v . w / |v|.
         near = square - _dot(v, new.w) <= 16 * eps * square
         free = jnp.argmin(used)
         place = jnp.arange(4) == free
-        w = jnp.where(place[:, None], new.w, s.w)
+        w = jnp.where(place[:, None], new.w[None], s.w)
         weights, less = _nearest(w, used | place)
         full = jnp.all(weights > 0) | (less <= touching**2)
         stays = again | near | ((less >= square) & ~full)
@@ -319,9 +327,9 @@ def _with_corner(p: _Polytope, new: Corner) -> _Polytope:
     )
 
 
-def _with_face(p: _Polytope, i: Array, j: Array, k: Array) -> _Polytope:
+def _with_face(p: _Polytope, corners: Array) -> _Polytope:
     """With one more face; one without area counts as infinitely far."""
-    at, (x, y, z) = p.faces, (item(p.w, m) for m in (i, j, k))
+    at, (x, y, z) = p.faces, (item(p.w, _within(corners[k], _CORNERS)) for k in range(3))
     n = _cross(y - x, z - x)
     size, sides = jnp.sqrt(_dot(n, n)), jnp.maximum(_dot(y - x, y - x), _dot(z - x, z - x))
     flat = size <= 1e-14 * sides
@@ -329,7 +337,7 @@ def _with_face(p: _Polytope, i: Array, j: Array, k: Array) -> _Polytope:
     # From all three corners the same to rounding; the nearest to the origin is the most exact.
     offset = jnp.where(flat, jnp.inf, _dot(n, x))
     return p._replace(
-        sides=put_item(p.sides, at, jnp.stack([i, j, k])),
+        sides=put_item(p.sides, at, corners),
         normals=put_item(p.normals, at, n),
         offsets=put(p.offsets, at, offset),
         faces=at + 1,
@@ -364,19 +372,23 @@ def _tetrahedron(pair: Pair, dtype: jnp.dtype) -> _Polytope:
     # Outer normals: the fourth corner lies below the face of the others.
     above = _dot(normal, four.w - one.w) > 0
     two, three = choose(above, three, two), choose(above, two, three)
-    whole = jnp.zeros((), jnp.asarray(0).dtype)
+    none = jnp.asarray(0)
     p = _Polytope(
-        blank((_CORNERS, 3), dtype),
-        *(blank(_CORNERS, whole.dtype) for _ in range(2)),
-        blank((_SIDES, 3), whole.dtype),
-        blank((_SIDES, 3), dtype),
-        blank(_SIDES, dtype),
-        *(whole, whole, whole, jnp.asarray(False)),
+        w=blank((_CORNERS, 3), dtype),
+        a=blank(_CORNERS, none.dtype),
+        b=blank(_CORNERS, none.dtype),
+        sides=blank((_SIDES, 3), none.dtype),
+        normals=blank((_SIDES, 3), dtype),
+        offsets=blank(_SIDES, dtype),
+        corners=none,
+        faces=none,
+        nearest=none,
+        done=jnp.asarray(False),
     )
     for corner in (one, two, three, four):
         p = _with_corner(p, corner)
     sides = jnp.asarray(np.array([(0, 1, 2), (0, 3, 1), (1, 3, 2), (2, 3, 0)]))
-    return loop(4, lambda f, p: _with_face(p, *item(sides, f)), p)
+    return loop(4, lambda f, p: _with_face(p, item(sides, f)), p)
 
 
 def _nearest_face(p: _Polytope) -> Array:
@@ -433,7 +445,7 @@ def _expand(pair: Pair, size: Array, dtype: jnp.dtype) -> _Polytope:
         offsets, (ends, count) = loop(jnp.where(done, 0, p.faces), seen, (p.offsets, (rim, whole)))
         at = p.corners
         p = loop((~done).astype(whole.dtype), lambda _, p: _with_corner(p, new), p._replace(offsets=offsets))
-        p = loop(count, lambda e, p: _with_face(p, *item(ends, e), at), p)
+        p = loop(count, lambda e, p: _with_face(p, jnp.append(item(ends, e), at)), p)
         return p._replace(nearest=_nearest_face(p), done=done)
 
     p = _tetrahedron(pair, dtype)
@@ -523,6 +535,48 @@ def _improve(pair: Pair, f: Feature) -> Feature:
     return f._replace(a=a, b=b)
 
 
+class _Found(NamedTuple):
+    """Parts, sigma of their normal, and by how far another corner lies beyond them."""
+
+    feature: Feature
+    apart: Array
+    off: Array
+
+
+def _settle(pair: Pair, f: Feature, size: Array, best: _Found) -> _Found:
+    """The better of two: what is known, and parts by Newton's method; then also with edges to corners beyond them."""
+    dtype = f.n.dtype
+    enough = choose_by_precision(dtype, 1e-13, 1e-6)
+
+    def improve(state: tuple[Feature, Array, Array]) -> tuple[Feature, Array, Array]:
+        new = _improve(pair, state[0])
+        return new, jnp.max(jnp.abs(new.n - state[0].n)), state[2] + 1
+
+    def settle(state: tuple[Feature, _Found, Array, Array]) -> tuple[Feature, _Found, Array, Array]:
+        f, best, _, tries = state
+        start = f, jnp.ones((), dtype), jnp.zeros_like(tries)
+        f = lax.while_loop(lambda s: (s[1] > enough) & (s[2] < 8), improve, start)[0]
+        corner = pair.support(f.n)
+        edges = [core.point(i) - x for core, i, x in zip(pair.cores, corner[1:], (f.a, f.b), strict=True)]
+        beyond = [_dot(pair.back(k, f.n), x) for k, x in enumerate(edges)]
+        of_second, off = beyond[1] > beyond[0], jnp.maximum(jnp.maximum(*beyond), 0)
+        new = _Found(f, _dot(f.n, corner.w), off)
+        better = new.apart - off > best.apart - best.off + 10 * enough * size
+        best = jax.tree.map(lambda x, y: jnp.where(better, x, y), new, best)
+        adds = (off > 10 * enough * size) & (f.rank < 2)
+        place = (jnp.arange(2) == f.rank) & adds
+        edge = jnp.where(of_second, edges[1], edges[0])
+        f = f._replace(
+            edges=jnp.where(place[:, None], edge[None], f.edges),
+            of_second=jnp.where(place, of_second, f.of_second),
+            rank=f.rank + adds.astype(f.rank.dtype),
+        )
+        return f, best, adds, tries + 1
+
+    start = f, best, jnp.asarray(True), jnp.zeros_like(f.rank)
+    return lax.while_loop(lambda s: s[2] & (s[3] < 3), settle, start)[1]
+
+
 def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Array) -> Feature:
     """Of the place of a simplex with corners of points a and b, and some weights."""
     dtype = n.dtype
@@ -530,7 +584,7 @@ def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Arr
     most = jnp.arange(weights.size) == jnp.argmax(weights)
     points = [jnp.stack([core.point(i) for i in x]) for core, x in zip(pair.cores, (a, b), strict=True)]
     ends = [weights @ x for x in points]
-    off = [jnp.where(used[:, None], x - most.astype(dtype) @ x, 0) for x in points]
+    off = [jnp.where(used[:, None], x - (most.astype(dtype) @ x)[None], 0) for x in points]
     edges = jnp.concatenate(off)
     world = jnp.concatenate(
         [jnp.stack([p.vector(x) for x in y]) for p, y in zip(pair.places, off, strict=True)]
@@ -540,19 +594,14 @@ def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Arr
     places = jnp.arange(edges.shape[0])
     first = places == jnp.argmax(_dot(world, world))
     along = pick(first, world)
-    aside = world - _over(world @ along, _dot(along, along))[:, None] * along
+    aside = world - _over(world @ along, _dot(along, along))[:, None] * along[None]
     other = places == jnp.argmax(_dot(aside, aside))
     least = choose_by_precision(dtype, 1e-8, 1e-4) * size
     long = lambda x: _dot(x, x) > least**2
     rank = long(along).astype(a.dtype) * (1 + long(pick(other, aside)).astype(a.dtype))
-    return Feature(
-        n,
-        *ends,
-        jnp.stack([pick(first, edges), pick(other, edges)]),
-        jnp.stack([jnp.any(first & second), jnp.any(other & second)]),
-        rank,
-        jnp.zeros(2, bool),
-    )
+    of_second = jnp.stack([jnp.any(first & second), jnp.any(other & second)])
+    chosen = jnp.stack([pick(first, edges), pick(other, edges)])
+    return Feature(n, ends[0], ends[1], chosen, of_second, rank, jnp.zeros(2, bool))
 
 
 def _cap(pair: Pair, k: int, n: Array) -> Feature:
@@ -561,10 +610,10 @@ def _cap(pair: Pair, k: int, n: Array) -> Feature:
     axis = place.vector(core.axis)
     n = jnp.where(_dot(axis, n) < 0, -axis, axis)
     corner = pair.support(n)
-    points = [c.point(i) for c, i in zip(pair.cores, corner[1:], strict=True)]
+    a, b = pair.cores[0].point(corner.a), pair.cores[1].point(corner.b)
     edges = jnp.stack(across(core.axis))
     whole = jnp.asarray(2, corner.a.dtype)
-    return Feature(n, *points, edges, jnp.full(2, k == 1), whole, jnp.arange(2) == k)
+    return Feature(n, a, b, edges, jnp.full(2, k == 1), whole, jnp.arange(2) == k)
 
 
 _RECORD = 20
@@ -582,14 +631,14 @@ def _unpacked(x: Array, whole: jnp.dtype) -> Feature:
 def _point_feature(pair: Pair, n: Array) -> Feature:
     """The points that are farthest along a normal, and what is curved about them."""
     corner = pair.support(n)
-    points = [c.point(i) for c, i in zip(pair.cores, corner[1:], strict=True)]
-    zero = jnp.zeros((2, 3), n.dtype)
-    return Feature(n, *points, zero, jnp.zeros(2, bool), jnp.zeros((), corner.a.dtype), jnp.zeros(2, bool))
+    a, b = pair.cores[0].point(corner.a), pair.cores[1].point(corner.b)
+    zero, no = jnp.zeros((2, 3), n.dtype), jnp.zeros(2, bool)
+    return Feature(n, a, b, zero, no, jnp.zeros((), corner.a.dtype), no)
 
 
 def _face_feature(pair: Pair, p: _Polytope, size: Array) -> Feature:
     """The nearest face of a polytope."""
-    corners = item(p.sides, p.nearest)
+    corners = [_within(i, _CORNERS) for i in item(p.sides, p.nearest)]
     x, y, z = (item(p.w, i) for i in corners)
     m = _cross(y - x, z - x)
     weights = [_over(_dot(m, _cross(u, v)), _dot(m, m)) for u, v in ((y, z), (z, x), (x, y))]
@@ -629,24 +678,18 @@ def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
 
         return loop(there.astype(whole), keep, kept)
 
-    def look(records: Array, i: Array, best: tuple[Feature, Array]) -> tuple[Feature, Array]:
-        f = _unpacked(item(records, i), whole)
+    def look(i: Array, state: tuple[tuple[Array, Array], _Found]) -> tuple[tuple[Array, Array], _Found]:
+        (records, count), best = state
+        # Last the corners that lie farthest by what is found.
+        found = lambda _, records: put_item(records, i, _packed(_point_feature(pair, best.feature.n)))
+        records = loop((i >= count).astype(whole), found, records)
+        return (records, count), _settle(pair, _unpacked(item(records, i), whole), size, best)
 
-        def improve(state: tuple[Feature, Array, Array]) -> tuple[Feature, Array, Array]:
-            new = _improve(pair, state[0])
-            return new, jnp.max(jnp.abs(new.n - state[0].n)), state[2] + 1
-
-        goes_on = lambda s: (s[1] > choose_by_precision(dtype, 1e-13, 1e-6)) & (s[2] < 8)
-        f = lax.while_loop(goes_on, improve, (f, jnp.ones((), dtype), jnp.zeros((), whole)))[0]
-        apart = pair.apart(f.n)
-        better = apart > best[1] + choose_by_precision(dtype, 1e-12, 1e-6) * size
-        return jax.tree.map(lambda x, y: jnp.where(better, x, y), (f, apart), best)
-
-    def search(state: tuple[Array, tuple[Feature, Array]]) -> tuple[Array, tuple[Feature, Array]]:
+    def search(state: tuple[Array, _Found]) -> tuple[Array, _Found]:
         """By simplices first; then, where bodies overlap, by the faces of B - A."""
         number, best = state
         by_simplex = number == 0
-        kept = blank((5, _RECORD), dtype), jnp.zeros((), whole)
+        kept = blank((6, _RECORD), dtype), jnp.zeros((), whole)
         kept = keep_if(by_simplex, kept, lambda: of_simplex(simplex))
         kept = keep_if(
             by_simplex & near,
@@ -655,16 +698,15 @@ def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
         )
         kept = keep_if(~by_simplex, kept, lambda: _face_feature(pair, _expand(pair, size, dtype), size))
         records, count = kept
-        towards = item(records, count - 1)[:3]
+        towards = item(records, jnp.maximum(count - 1, 0))[:3]
         kept = keep_if(curved, kept, lambda: _point_feature(pair, towards))
         for k, core in enumerate(pair.cores):
             kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(pair, k, towards))
-        records, count = kept
-        return number + 1, loop(count, lambda i, best: look(records, i, best), best)
+        return number + 1, loop(kept[1] + curved.astype(whole), look, (kept, best))[1]
 
-    goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & near & (s[1][1] < -touching))
-    best = _point_feature(pair, start), jnp.asarray(-jnp.inf, dtype)
-    return lax.while_loop(goes_on, search, (jnp.zeros((), whole), best))[1]
+    goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & near & (s[1].apart < -touching))
+    best = _Found(_point_feature(pair, start), jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
+    return lax.while_loop(goes_on, search, (jnp.zeros((), whole), best))[1][:2]
 
 
 # --- Where they touch: the nearest parts, and the corners of the area where flat parts lie on each other
@@ -754,7 +796,7 @@ def _outline(pair: Pair, k: int, axes: Array, middle: Array, near: Array) -> _Ou
 
     x, z = loop(_DIRECTIONS, look, (blank((_DIRECTIONS, 2), dtype), blank(_DIRECTIONS, dtype)))
     mean, height = jnp.mean(x, 0), jnp.mean(z)
-    off, rise = x - mean, z - height
+    off, rise = x - mean[None], z - height
     xx, xy, yy = (_dot(off[:, i], off[:, j]) for i, j in ((0, 0), (0, 1), (1, 1)))
     along = jnp.stack([_dot(off[:, 0], rise), _dot(off[:, 1], rise)])
     det = xx * yy - xy * xy
@@ -799,7 +841,7 @@ def find_touch(pair: Pair) -> Touch:
     a, b = (place.point(x) for place, x in zip(pair.places, f.ends(pair, f.n), strict=True))
     middle = 0.5 * (a + first.radius * f.n + b - second.radius * f.n)
     axes = jnp.stack([*across(f.n), f.n])
-    flat = [(core.count > 1) | jnp.any(core.axis != 0) for core in pair.cores]
+    flat = [(core.number > 1) | jnp.any(core.axis != 0) for core in pair.cores]
     flat = flat[0] & flat[1] & (gap < 0.1 * size)
 
     def corners(_: Array, so_far: tuple) -> tuple:

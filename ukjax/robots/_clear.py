@@ -1,5 +1,6 @@
 """A start that is clear: the nearest one that penetrates nothing and is beyond no limit."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -9,8 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import AtStates, evaluate_at_state
+from .._compiler import evaluate_at_state
+from .._compiler._structured._scalarize import scalarize
+from .._contact._kinds import Instant, Motion, kinds_of
 from .._contact._rows import gaps_and_bends
+from .._formula._contact_list import entry, loop
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, as_jax, choose_by_precision
 from .._motion._project import compute_position_terms, entries, project, tolerance_of
@@ -40,14 +44,25 @@ def _rows(tree: TreeSystem) -> Sequence[Unilateral]:
     return [x for x in unilateral_rows(tree.places) if isinstance(x, Unilateral)]
 
 
-def _gaps(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
-    return jnp.concatenate([x.gaps(t, q) for x in _rows(tree)])
-
-
 def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Array, tuple[Any, ...]]:
-    """Gaps, their slopes, and the same of what holds in both directions, with inertia."""
-    gaps = lambda q: _gaps(tree, t, q)
-    return gaps(q), jax.jacfwd(gaps)(q), compute_position_terms(without_contacts(tree), t, q)
+    """Gaps, their slopes along velocities, and the same of what holds in both directions, with inertia."""
+    still = jnp.zeros(len(tree.velocity_labels), q.dtype)
+    at = Instant(t, q)
+    motion = Motion(at, still, tree.kinematics(t, q, still), still)
+    kinds = [kind for kind in kinds_of(tree, t, q, still) if kind.has_gap]
+    n, width = sum(len(kind.contacts) for kind in kinds), 1 + max(kind.tangents for kind in kinds)
+    gaps, J, stride = jnp.zeros(n, q.dtype), jnp.zeros(n * width * still.size, q.dtype), n * width
+    for kind in kinds:
+        kept, which = kind.seek(at, kind.unsought(at)), jnp.asarray(np.array(kind.contacts))
+        gaps, moving = kind.gaps(at, kept, gaps), kind.moving(motion)
+
+        def write(i: Array, J: Array, kind: Any = kind, of: tuple = (moving, kept, which)) -> Array:
+            moving, kept, which = of
+            return kind.write(kind.rows(moving, kept, i), J, entry(which, i) * width, stride)
+
+        J = loop(len(kind.contacts), write, J)
+    slopes = J.reshape(still.size, n, width)[:, :, 0].T
+    return gaps, slopes, compute_position_terms(without_contacts(tree), t, q)
 
 
 def with_contacts(tree: TreeSystem, contacts: tuple[AnyContact, ...]) -> TreeSystem:
@@ -89,12 +104,13 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
 
     Displacements are G y with G G^T = N M^-1 N^T, and each step is the least |y| for gaps and constraints linear in y.
     """
-    at, t, turning = AtStates(_evaluate_gaps, tree).one, np.zeros((), q.dtype), quaternions(tree)
+    at = scalarize(functools.partial(_evaluate_gaps, tree), fallback="xla")
+    t, turning = np.zeros((), q.dtype), quaternions(tree)
     rcond, clear = GramSchmidt().threshold(q.dtype), choose_by_precision(q.dtype, *_CLEAR)
     start, moved, any_will_do = q, np.inf, False
     M, N, root, G, y, slopes, gap = (np.zeros((0, 0)),) * 7
     for i in range(_TRIES):
-        gap, slope, (phi, J, M, *rates) = at(t, q)
+        gap, slope, (phi, J, M, *rates) = jax.tree.map(np.asarray, at(t, q))
         if not i:
             M = entries(M)
             least = np.finfo(M.dtype).eps * np.trace(M) * np.eye(len(M))  # of bodies without inertia
@@ -110,7 +126,8 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             p, raw = q[k : k + 4], (start + G @ y)[k : k + 4]
             D[k : k + 4, k : k + 4] -= np.outer(p, p)
             D[k : k + 4, k : k + 4] /= np.linalg.norm(raw)
-        slopes = slope @ D @ N
+        # Along velocities of the first posture: the velocities here that move q in the same way.
+        slopes = slope @ (np.linalg.pinv(rates[0]) if rates else np.eye(slope.shape[1])) @ D @ N
         # Of shapes about one point there is none: nothing is known to part them.
         slopes = np.where(np.abs(slopes) > choose_by_precision(q.dtype, *_CONSTANT), slopes, 0)
         A, B, home = J @ D @ G, slopes @ root, y if any_will_do else 0 * y
@@ -146,7 +163,10 @@ def resolve_start_penetration(
 
     # The same function as before a run, which finds it compiled.
     found = evaluate_at_state(gaps_and_bends, tree, np.zeros((), q.dtype), q, v)[0]
-    deep = below(unilateral(tree.constraints), found)
+    has_gap = np.concatenate(
+        [np.full(len(x.names), isinstance(x, Unilateral)) for x in unilateral(tree.constraints)]
+    )
+    deep = below(_rows(tree), found[has_gap])
     if not deep:
         return tree, q, v, []
     if start == "as it is":

@@ -384,6 +384,7 @@ def _empty(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
 COMPOSED: dict[str, Callable[..., Operand]] = {
     "square": lambda b, t, x: b.mul(x, x, t),
     "rsqrt": lambda b, t, x: b.div(1.0, b.apply("sqrt", t, x), t),
+    "polynomial": lambda b, t, x, *c: functools.reduce(lambda y, a: b.add(b.mul(y, x, t), a, t), c[::-1]),
     "logistic": lambda b, t, x: b.div(1.0, b.add(1.0, b.apply("exp", t, b.neg(x, t)), t), t),
 }
 _RULES: dict[str, Callable[[Builder, Any, list[Scalars]], Scalars]] = {

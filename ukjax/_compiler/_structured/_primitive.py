@@ -459,8 +459,9 @@ def _change_transposed(
     return found
 
 
-def _without_unused(used: Sequence[bool], eqn: Any, wanted: Callable[[Program, list[int]], Any]) -> Any:
+def _without_unused(used: Sequence[bool], *rest: Any, wanted: Callable[[Program, list[int]], Any]) -> Any:
     """JAX drops results that nobody uses: so does the program."""
+    eqn = rest[-1]  # JAX 0.12 tells before it which operands are live, which matters to references only
     if not any(used) and not eqn.effects:
         return [False] * len(eqn.invars), None
     if all(used):

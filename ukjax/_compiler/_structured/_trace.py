@@ -389,7 +389,9 @@ class Interpreter:
 
     def _by_its_own_function(self, e: Any, inputs: list[Value]) -> list[Value]:
         """The outputs of an operation that others defined in terms of JAX's: Equinox, Lineax, Optimistix."""
-        function = getattr(e.primitive, "impl", None)
+        composed = e.params.get("_prim")  # so JAX 0.12 tells what it composes itself: jnp.searchsorted
+        params = {} if composed else e.params
+        function = composed.expand if composed else getattr(e.primitive, "impl", None)
         own = isinstance(function, functools.partial)  # JAX's own are partials
         if e.effects or function is None or own or e.primitive in self._opened:
             raise Untranslatable(f"'{e.primitive.name}' has no scalar code")
@@ -397,7 +399,7 @@ class Interpreter:
             type_of(v.aval)
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in e.invars]
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            closed = jax.make_jaxpr(lambda *x: function(*x, **e.params))(*shapes)
+            closed = jax.make_jaxpr(lambda *x: function(*x, **params))(*shapes)
         self._opened.append(e.primitive)
         outputs = self.closed(closed, inputs)
         self._opened.pop()
@@ -529,9 +531,11 @@ class Interpreter:
 
     def _scan(self, e: Any, inputs: list[Value]) -> list[Value]:
         p = e.params
-        length, fixed, kept = p["length"], p["num_consts"], p["num_carry"]
+        length, body, outs = p["length"], core_jaxpr(p["jaxpr"]), [v.aval for v in e.outvars]
+        # How many are carried and how many constant, by their shapes: JAX 0.11 changed how parameters say it.
+        kept = sum(v.ndim == x.aval.ndim for v, x in zip(outs, body.outvars, strict=True))
+        fixed = sum(v.aval.ndim == x.aval.ndim for v, x in zip(e.invars, body.invars, strict=True)) - kept
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
-        body, outs = core_jaxpr(p["jaxpr"]), [v.aval for v in e.outvars]
         index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
         short = length * max(weight(body), 1) <= SHORT and length <= _MOST_PASSES
         if short or length <= self._passes_of_scan:

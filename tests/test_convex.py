@@ -1,0 +1,312 @@
+"""Gaps of convex shapes against MuJoCo, finite differences and closed forms; and bodies that rest, slide and stack."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+import ukjax.mechanisms as um
+from ukjax.mechanisms._contact_pairs import meet
+from ukjax.mechanisms._placement import Placement
+
+KINDS = ("box", "cylinder", "ellipsoid", "capsule", "hull")
+PAIRS = [
+    *(
+        (a, b)
+        for a, b in itertools.combinations_with_replacement(KINDS, 2)
+        if (a, b) != ("capsule", "capsule")
+    ),
+    ("cylinder", "sphere"),
+    ("ellipsoid", "sphere"),
+    ("hull", "sphere"),
+]
+
+
+def measures(kind: str, rng: np.random.Generator) -> np.ndarray:
+    """Of a random shape."""
+    if kind == "hull":
+        x = rng.normal(size=(24, 3))
+        x *= rng.uniform(0.1, 0.4, 3) / np.linalg.norm(x, axis=1)[:, None]
+        return x.astype(np.float32).astype(float)  # as MuJoCo keeps them
+    return rng.uniform(0.05, 0.4, {"sphere": 1, "cylinder": 2, "capsule": 2}.get(kind, 3))
+
+
+def shape(kind: str, body: str, x: np.ndarray) -> um.AbstractShape:
+    """A shape about the origin, as MuJoCo measures it."""
+    zero, along = np.zeros(3), np.array([0, 0, x.flat[-1]])
+    made = {
+        "box": lambda: um.Cuboid(body, zero, 2 * x),
+        "cylinder": lambda: um.Cylinder(body, -along, along, x[0]),
+        "ellipsoid": lambda: um.Ellipsoid(body, zero, x),
+        "capsule": lambda: um.Capsule(body, -along, along, x[0]),
+        "sphere": lambda: um.Sphere(body, zero, x[0]),
+        "hull": lambda: um.ConvexHull(body, x),
+    }
+    return made[kind]()
+
+
+def rotation(rng: np.random.Generator) -> np.ndarray:
+    """A random one."""
+    Q, R = np.linalg.qr(rng.normal(size=(3, 3)))
+    Q = Q * np.sign(np.diagonal(R))
+    return Q * np.linalg.det(Q)
+
+
+def distances(kinds: tuple[str, str], count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ours and MuJoCo's of random poses, and whether the bodies overlap."""
+    mujoco = pytest.importorskip("mujoco")
+    rng = np.random.default_rng(seed)
+    given = [measures(kind, rng) for kind in kinds]
+    first, second = sorted(zip(kinds, given, "ab", strict=True), key=lambda x: shape(x[0], x[2], x[1]).order)
+    spec = mujoco.MjSpec()
+    for kind, x, name in (first, second):
+        body = spec.worldbody.add_body(name=name, mocap=True)
+        if kind == "hull":
+            convex = mujoco.mjtMeshInertia.mjMESH_INERTIA_CONVEX
+            spec.add_mesh(name=name, uservert=x.reshape(-1).tolist(), inertia=convex)
+            body.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname=name)
+        else:
+            size = [*x, *[0.0] * (3 - x.size)]
+            body.add_geom(type=getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}"), size=size)
+    spec.option.ccd_tolerance, spec.option.ccd_iterations = 1e-14, 200
+    model = spec.compile()
+    data, a, b = mujoco.MjData(model), *(shape(kind, name, x) for kind, x, name in (first, second))
+    at = lambda R, p: Placement(R, p, jnp.zeros(3))
+    gap = uk.scalarize(lambda R, S, p: meet(a, b, at(R, jnp.zeros(3)), at(S, p)).gap)
+    reach, found = sum(np.abs(x).max() for x in given), []
+    for _ in range(count):
+        R, S, p = rotation(rng), rotation(rng), rng.normal(size=3)
+        p *= rng.uniform(0.1, 1.4) * reach / np.linalg.norm(p)
+        for i, (turn, place) in enumerate(((R, np.zeros(3)), (S, p))):
+            data.mocap_pos[i] = place
+            mujoco.mju_mat2Quat(data.mocap_quat[i], turn.reshape(-1))
+        mujoco.mj_kinematics(model, data)
+        found.append((np.min(gap(R, S, p)), mujoco.mj_geomDistance(model, data, 0, 1, 10.0, None)))
+    ours, theirs = np.array(found).T
+    return ours, theirs
+
+
+def compare(kinds: tuple[str, str], count: int, seed: int) -> None:
+    """Against MuJoCo, whose own accuracy on curved shapes is some 1e-10."""
+    ours, theirs = distances(kinds, count, seed)
+    apart = theirs > 1e-6
+    assert 0.1 < apart.mean() < 0.9
+    # MuJoCo keeps the vertices of meshes about their middle in single precision; of a box with a capsule that overlap it
+    # does not give the depth.
+    tolerance = 1e-7 if "hull" in kinds else 1e-9
+    np.testing.assert_allclose(ours[apart], theirs[apart], atol=tolerance)
+    if set(kinds) != {"box", "capsule"}:
+        np.testing.assert_allclose(ours[~apart], theirs[~apart], atol=tolerance)
+
+
+@pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
+def test_distances_and_depths(kinds: tuple[str, str]) -> None:
+    compare(kinds, 60, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
+def test_ten_thousand_poses(kinds: tuple[str, str]) -> None:
+    for seed in range(10):
+        compare(kinds, 1000, 10 + seed)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [("box", "cylinder"), ("ellipsoid", "ellipsoid"), ("hull", "hull"), ("hull", "ellipsoid")],
+    ids="-".join,
+)
+def test_derivatives(kinds: tuple[str, str]) -> None:
+    """First and second ones along a motion of both bodies, against central differences."""
+    rng = np.random.default_rng(3)
+    a, b = sorted(
+        (shape(k, n, measures(k, rng)) for k, n in zip(kinds, "ab", strict=True)), key=lambda x: x.order
+    )
+
+    def turn(w: jax.Array) -> jax.Array:
+        angle = jnp.sqrt(w @ w)
+        K = jnp.array([[0, -w[2], w[1]], [w[2], 0, -w[0]], [-w[1], w[0], 0]]) / angle
+        return jnp.eye(3) + jnp.sin(angle) * K + (1 - jnp.cos(angle)) * K @ K
+
+    @uk.scalarize
+    def gap(x: jax.Array) -> jax.Array:
+        first, second = (Placement(turn(w), p, jnp.zeros(3)) for w, p in ((x[:3], x[3:6]), (x[6:9], x[9:])))
+        return meet(a, b, first, second).gap[0]
+
+    for _ in range(8):
+        x, d = rng.normal(size=12), rng.normal(size=12)
+        slope = lambda x, d=d: jax.jvp(gap, (x,), (d,))[1]
+        steps = [np.asarray(gap(x + k * 1e-5 * d)) for k in (-1, 1)]
+        assert slope(x) == pytest.approx((steps[1] - steps[0]) / 2e-5, abs=2e-8)
+        slopes = [np.asarray(slope(x + k * 1e-5 * d)) for k in (-1, 1)]
+        bend = jax.jvp(slope, (x,), (d,))[1]
+        assert bend == pytest.approx((slopes[1] - slopes[0]) / 2e-5, rel=1e-5, abs=1e-5)
+
+
+def test_derivatives_by_measures() -> None:
+    """Of the gap of a ball in the corner region of an ellipsoid by its radii."""
+    ball = um.Sphere("ball", (0.4, 0.2, 0.3), 0.05)
+    still = Placement(jnp.eye(3), jnp.zeros(3), jnp.zeros(3))
+
+    @uk.scalarize
+    def gap(radii: jax.Array) -> jax.Array:
+        return meet(um.Ellipsoid("e", jnp.zeros(3), radii), ball, still, still).gap[0]
+
+    radii = np.array([0.2, 0.1, 0.15])
+    slope = jax.jacfwd(gap)(radii)
+    steps = [(gap(radii + d) - gap(radii - d)) / 2e-6 for d in 1e-6 * np.eye(3)]
+    np.testing.assert_allclose(slope, steps, atol=1e-8)
+
+
+def test_a_box_on_a_box_has_the_corners_of_what_they_share() -> None:
+    lower = um.Cuboid("a", (0, 0, 0), (0.2, 0.4, 0.6))
+    upper = um.Cuboid("b", (0, 0, 0), (0.3, 0.2, 0.2))
+    first = Placement(jnp.eye(3), jnp.zeros(3), jnp.zeros(3))
+    for shift, middle, size in (((0, 0), (0, 0), (0.2, 0.2)), ((0.15, 0.25), (0.05, 0.175), (0.1, 0.05))):
+        second = Placement(jnp.eye(3), jnp.array([*shift, 0.4]), jnp.zeros(3))
+        met = uk.scalarize(lambda p: meet(lower, upper, first, p))(second)
+        there = np.asarray(met.gap) < 0.1
+        corners = np.array(middle) + 0.5 * np.array(size) * np.array([(-1, -1), (-1, 1), (1, -1), (1, 1)])
+        found = np.asarray(met.point)[there]
+        np.testing.assert_allclose(np.asarray(met.gap)[there], 0, atol=1e-12)
+        np.testing.assert_allclose(found[:, 2], 0.3, atol=1e-12)
+        assert sorted(map(tuple, found[:, :2].round(6))) == sorted(map(tuple, corners.round(6)))
+
+
+# --- Motions
+
+FLOOR = um.HalfSpace("ground", (0.0, 0.0, 0.0))
+TABLE = um.Cuboid("ground", (0.0, 0.0, -0.5), (6.0, 6.0, 1.0))
+
+
+def meeting_all(bodies: list, shapes: list, floor: um.AbstractShape, **laws: float) -> um.AbsoluteSystem:
+    """Bodies that all may touch each other and the floor."""
+    pairs = [*((floor, x) for x in shapes), *itertools.combinations(shapes, 2)]
+    return um.assemble(bodies, loads=[um.Gravity()], contacts=[um.Contact(*x, **laws) for x in pairs])
+
+
+def test_a_stack_stands() -> None:
+    """A box on a box, and a cylinder that lies on both: they fall by little and stay where they are."""
+    bodies = [
+        um.box("a", (0, 0, 0.11), (0.4, 0.4, 0.2), 1.0),
+        um.box("b", (0.05, 0, 0.32), (0.2, 0.3, 0.2), 0.5),
+        um.rod("c", (0.05, -0.1, 0.48), (0.05, 0.1, 0.48), 0.5, radius=0.05),
+    ]
+    shapes = [
+        um.Cuboid("a", (0, 0, 0.11), (0.4, 0.4, 0.2)),
+        um.Cuboid("b", (0.05, 0, 0.32), (0.2, 0.3, 0.2)),
+        um.Cylinder("c", (0.05, -0.1, 0.48), (0.05, 0.1, 0.48), 0.05),
+    ]
+    start = um.problem(meeting_all(bodies, shapes, FLOOR, friction=0.5), t1=0.5)
+    run = uk.simulate(start, contact="steps", dt0=1e-3, ts=np.linspace(0, 0.5, 11))
+    assert run.contacts is not None
+    heights = run.q_end.reshape(3, 7)[:, 2]
+    np.testing.assert_allclose(heights, (0.1, 0.3, 0.45), atol=1e-9)
+    np.testing.assert_allclose(run.v_end, 0, atol=1e-6)
+    assert run.contacts.gap.min() > -1e-10
+    # What a carries and what b carries, as the floor and the boxes feel it.
+    names = np.array([x.split("[")[0] for x in run.contacts.names])
+    normal = run.contacts.force[-1].reshape(-1, 3)[:, 0]
+    for name, weight in (("ground-a", 2.0), ("a-b", 1.0), ("b-c", 0.5)):
+        assert normal[names == name].sum() == pytest.approx(9.81 * weight, rel=1e-6)
+
+
+@pytest.mark.parametrize("floor", [FLOOR, TABLE], ids=["half-space", "box"])
+def test_a_cylinder_slides_on_its_end_as_far_as_friction_says(floor: um.AbstractShape) -> None:
+    body, shape = (
+        um.rod("c", (0, 0, 0), (0, 0, 0.1), 1.0, radius=0.2),
+        um.Cylinder("c", (0, 0, 0), (0, 0, 0.1), 0.2),
+    )
+    system = meeting_all([body], [shape], floor, friction=0.3)
+    start = um.problem(system, v0=[1.0, 0, 0, 0, 0, 0], t1=0.5)
+    run = uk.simulate(start, contact="steps", dt0=5e-4, ts=[0.5])
+    assert run.q_end[0] == pytest.approx(1.0 / (2 * 0.3 * 9.81), rel=2e-3)
+    np.testing.assert_allclose(run.q_end[1:3], (0, 0.05), atol=1e-9)
+
+
+def test_an_ellipsoid_bounces_alike_on_a_half_space_and_on_a_box() -> None:
+    """By events, with exact impacts; without friction and losses its energy stays."""
+    radii, ends = np.array([0.1, 0.2, 0.05]), []
+    squares = np.sum(radii**2) - radii**2
+    for floor in (FLOOR, TABLE):
+        body = um.Body("e", 1.0, (0, 0, 0.3), np.diag(squares / 5))
+        system = meeting_all([body], [um.Ellipsoid("e", (0, 0, 0.3), radii)], floor, restitution=1.0)
+        start = um.problem(system, v0=[0, 0, 0, 1.0, 2.0, 0.5], t1=0.7)
+        run = uk.simulate(start, ts=np.linspace(0, 0.7, 8))
+        assert run.contacts is not None
+        assert len(run.contacts.told()) >= 2
+        np.testing.assert_allclose(run.energy, run.energy[0], rtol=1e-7)
+        ends.append(run.q_end)
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-7)
+
+
+def test_derivative_of_a_slide_by_steps() -> None:
+    """How far a box slides on a box, by its first speed: v / (mu g)."""
+    body, shape = (
+        um.box("a", (0, 0, 0.025), (0.1, 0.2, 0.05), 1.0),
+        um.Cuboid("a", (0, 0, 0.025), (0.1, 0.2, 0.05)),
+    )
+    system = meeting_all([body], [shape], TABLE, friction=0.3)
+
+    def place(speed: jax.Array) -> jax.Array:
+        start = um.problem(system, v0=jnp.zeros(6).at[0].set(speed), t1=0.4)
+        return uk.simulate(start, contact="differentiated steps", dt0=2e-3, ts=[0.4]).q_end[0]
+
+    slope = jax.jacfwd(place)(jnp.asarray(1.0))
+    assert slope == pytest.approx(1.0 / (0.3 * 9.81), rel=5e-3)
+
+
+def test_a_batch_is_its_members() -> None:
+    body, shape = (
+        um.box("a", (0, 0, 0.1), (0.1, 0.2, 0.05), 1.0),
+        um.Cuboid("a", (0, 0, 0.1), (0.1, 0.2, 0.05)),
+    )
+    system = meeting_all([body], [shape], TABLE, friction=0.3)
+    start = um.problem(system, t1=0.2)
+
+    def end(speed: jax.Array) -> jax.Array:
+        v = jnp.zeros(6).at[3].set(speed)
+        return uk.simulate(system, start.q0, v, t1=0.2, contact="steps", dt0=1e-3, ts=[0.2]).q_end
+
+    speeds = jnp.linspace(0.0, 5.0, 9)
+    found = jax.jit(jax.vmap(end))(speeds)
+    np.testing.assert_array_equal(found, np.stack([end(x) for x in speeds]))
+
+
+# --- What is refused
+
+
+def test_events_refuse_contacts_that_come_and_go() -> None:
+    body, shape = (
+        um.box("a", (0, 0, 0.1), (0.1, 0.2, 0.05), 1.0),
+        um.Cuboid("a", (0, 0, 0.1), (0.1, 0.2, 0.05)),
+    )
+    with pytest.raises(uk.InputError, match=r"ground-a.*contact='steps'"):
+        uk.simulate(um.problem(meeting_all([body], [shape], TABLE), t1=0.1))
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        (np.eye(3), "shape"),
+        (np.array([(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0)]), "one plane"),
+        (np.full((5, 3), np.nan), "finite"),
+    ],
+)
+def test_hulls_without_a_volume(points: np.ndarray, message: str) -> None:
+    with pytest.raises(uk.InputError, match=message):
+        um.ConvexHull("a", points)
+
+
+def test_points_within_a_hull_are_left_out() -> None:
+    rng = np.random.default_rng(0)
+    corners = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
+    assert len(um.ConvexHull("a", np.concatenate([corners, rng.uniform(-0.9, 0.9, (20, 3))])).points) == 8
+
+
+def test_boxes_in_the_plane_are_refused() -> None:
+    with pytest.raises(uk.InputError, match="not offered"):
+        um.Contact(um.Cuboid("a", (0, 0), (1, 1)), um.Cuboid("b", (0, 2), (1, 1)))
