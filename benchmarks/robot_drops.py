@@ -43,7 +43,7 @@ FILES = (
     f"{_SUITE}/fish.xml",
     f"{_ROBOTS}/a1_description/urdf/a1.urdf",
     f"{_ROBOTS}/laikago_description/urdf/laikago.urdf",
-    f"{_ROBOTS}/hyq_description/robots/hyq_no_sensors.urdf",
+    "genesis-world/genesis/assets/xml/two_box.xml",
     f"{_ROBOTS}/quadruped_description/urdf/quadruped.urdf",
     f"{_ROBOTS}/g1_description/urdf/g1_29dof_rev_1_0.urdf",
     f"{_ROBOTS}/iris_description/robots/iris.urdf",
@@ -82,7 +82,8 @@ def model_over_floor(path: str) -> Any:
     for x in spec.geoms:
         x.gap = 0.0
     if not any(x.type == mujoco.mjtJoint.mjJNT_FREE for x in spec.joints):
-        next(x for x in spec.worldbody.bodies if not x.joints and not x.mocap).add_freejoint()
+        for base in [x for x in spec.worldbody.bodies if not x.joints and not x.mocap][:1]:
+            base.add_freejoint()
     plane = {"type": mujoco.mjtGeom.mjGEOM_PLANE, "size": [0, 0, 1], "contype": 0xFFFF, "conaffinity": 0xFFFF}
     spec.worldbody.add_geom(
         name="the floor", pos=[0, 0, _lowest(spec.compile()) - HEIGHT], friction=[1, 0.005, 0.0001], **plane
@@ -216,7 +217,9 @@ def dropped(path: Path, seconds: float) -> dict[str, Any]:
     found = {"name": f"{path.parent.name}/{path.name}"} | (lines[-1] if lines else {})
     if late:
         return found | {"failed": f"more than {seconds:g} s"}
-    return found if process.returncode == 0 else found | {"failed": (error.strip().splitlines() or ["died"])[-1]}
+    return (
+        found if process.returncode == 0 else found | {"failed": (error.strip().splitlines() or ["died"])[-1]}
+    )
 
 
 def row(x: dict[str, Any]) -> str:

@@ -96,18 +96,24 @@ def pairs(path: str) -> dict[str, Any] | None:
         closed &= is_closed_form(*own)
     features = {x.feature: len(x.names) for x in found.features}
     unread = features.get("collision mesh", 0) + features.get("shape that touches", 0)
-    return {"path": path, "kinds": kinds, "left out": collections.Counter(left), "closed": closed, "unread": unread}
+    return {
+        "path": path,
+        "kinds": kinds,
+        "left out": collections.Counter(left),
+        "closed": closed,
+        "unread": unread,
+    }
 
 
 def table_of_pairs(paths: list[str]) -> str:
     """By kind of pair: how many there are, and in how many files; and in how many files none is left out."""
     found = [x for x in map(pairs, paths) if x is not None]
     touch = [x for x in found if x["kinds"] or x["unread"]]
-    whole = [x for x in touch if not x["left out"]]
+    whole = [x for x in touch if not x["left out"] and not x["unread"]]
+    closed, unread = sum(x["closed"] for x in whole), sum(x["unread"] > 0 for x in touch)
     lines = [
         f"Of {len(found)} files in which something moves, {len(touch)} have geoms that may touch.",
-        f"In {len(whole)} all pairs are offered, in {sum(x['closed'] and not x['unread'] for x in touch)} by closed forms; "
-        f"{sum(x['unread'] > 0 for x in touch)} have meshes that are not there or not read.",
+        f"None is left out in {len(whole)}, {closed} by closed forms; {unread} have meshes that are missing or not read.",
         "",
         "| pair | files | pairs | left out |",
         "|---|---|---|---|",

@@ -147,7 +147,7 @@ def shape_of(at: Reference, geom: int) -> AbstractShape | None:
 
 
 def _hull_of(at: Reference, geom: int, body: str, centre: np.ndarray, axes: np.ndarray) -> ConvexHull | None:
-    """The convex hull of a mesh, as MuJoCo has it, with no more points than the file's maxhullvert; None of one without a volume."""
+    """The convex hull of a mesh, as MuJoCo has it, of `maxhullvert` points at most; None of one without a volume."""
     mesh, model = int(at.model.geom_dataid[geom]), at.model
     if mesh < 0:
         return None
@@ -177,7 +177,10 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     for touch in touching(at):
         i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
         bodies = [at.names.bodies[at.model.geom_bodyid[x]] for x in (i, j)]
-        name, kinds = f"{names[i]}-{names[j]}", " and ".join(sorted((kind_of_geom(at, i), kind_of_geom(at, j))))
+        name, kinds = (
+            f"{names[i]}-{names[j]}",
+            " and ".join(sorted((kind_of_geom(at, i), kind_of_geom(at, j)))),
+        )
         word = "ground" if at.carriers[at.model.geom_bodyid[j]] == GROUND else "self"
         own = chosen.matching((names[i], bodies[0]), (names[j], bodies[1]))
         asked |= own

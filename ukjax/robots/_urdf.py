@@ -58,12 +58,12 @@ def _find_mesh(name: str, folder: Path) -> Path | None:
 def _is_ascii(file: Path) -> bool:
     """Whether a file is an STL of text, which MuJoCo does not read: its size is not that of its number of faces."""
     start = file.read_bytes()[:84]
-    return file.suffix.lower() == ".stl" and file.stat().st_size != 84 + 50 * int.from_bytes(start[80:], "little")
+    return file.suffix.lower() == ".stl" and file.stat().st_size != 84 + 50 * int.from_bytes(
+        start[80:], "little"
+    )
 
 
-def _without_meshes(
-    links: Iterable[ET.Element], folder: Path, touching: bool
-) -> Iterator[tuple[str, str]]:
+def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -> Iterator[tuple[str, str]]:
     """Takes meshes out of links, but for those an inertia follows from or that touch; yields what was lost, and of which
     link."""
     for link in links:
