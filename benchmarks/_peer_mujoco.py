@@ -6,8 +6,8 @@ enough, and saves MJX most of its time.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -105,27 +105,50 @@ def single(mechanism: Mechanism, h: float, steps: int, integrator: str, tight: b
 def batch(
     mechanism: Mechanism, h: float, steps: int, integrator: str, tight: bool, q: Array, v: Array, threads: int
 ) -> Callable[[], Array]:
-    """Runs of a batch (batch, n) shared among threads; a call of MuJoCo lets the others run.
+    """Runs of a batch (batch, n) by `mujoco.rollout`, which keeps the state of every step.
 
     **Arguments:** as `single`, and the states to start from and how many threads.
     """
     import mujoco
+    from mujoco import rollout
 
-    models = [loaded(mechanism, h, integrator, tight) for _ in range(threads)]
-    shares = np.array_split(np.arange(len(q)), threads)
-    out = np.empty_like(q)
+    model, data = loaded(mechanism, h, integrator, tight)
+    begin, n = np.hstack([np.zeros((len(q), 1)), q, v]), q.shape[1]
+    torques = np.zeros((len(q), steps, n))
+    torques[..., 0] = mechanism.torque
+    pool = rollout.Rollout(nthread=threads if threads > 1 else 0)
+    every = [data, *(mujoco.MjData(model) for _ in range(threads - 1))]
+    given = {"control": torques, "control_spec": int(mujoco.mjtState.mjSTATE_QFRC_APPLIED)}
+    if not mechanism.torque:
+        given = {"nstep": steps}
+    return lambda: pool.rollout(model, every, begin, **given)[0][:, -1, 1 : 1 + n]
 
-    def share(i: int) -> None:
-        model, data = models[i]
-        for k in shares[i]:
-            _restart(model, data, q[k], v[k], mechanism.torque)
-            mujoco.mj_step(model, data, steps)
-            out[k] = data.qpos
 
-    if threads == 1:
-        return lambda: (share(0), out)[1]
-    pool = ThreadPoolExecutor(threads)
-    return lambda: (list(pool.map(share, range(threads))), out)[1]
+def warp(
+    mechanism: Mechanism, h: float, steps: int, integrator: str, q: Array, v: Array
+) -> Callable[[], Array]:
+    """The same with tight constraints by MuJoCo Warp, on the CPU in float32: what Newton's `SolverMuJoCo` calls.
+
+    **Arguments:** as `batch`.
+    """
+    import mujoco_warp
+    import warp as wp
+
+    model, data = loaded(mechanism, h, integrator, True)
+    wp.config.quiet = True
+    with wp.ScopedDevice("cpu"):
+        on_device = mujoco_warp.put_model(model)
+        on_device.opt.warn_overflow = 0  # it would print a line a step that one iteration is all it has
+        state = mujoco_warp.put_data(model, data, nworld=len(q))
+
+    def run() -> Array:
+        state.qpos.assign(q.astype(np.float32))
+        state.qvel.assign(v.astype(np.float32))
+        for _ in range(steps):
+            mujoco_warp.step(on_device, state)
+        return state.qpos.numpy()
+
+    return run
 
 
 def mjx(
@@ -153,7 +176,7 @@ _SETTINGS = (("tight, Euler", "Euler", True), ("tight, RK4", "RK4", True), ("def
 
 def singles(case: Case, quick: bool) -> Iterator[Single]:
     """The case with hard and with soft constraints."""
-    for h, steps in steps_of(case, (1e-3,) if quick else (2e-3, 1e-3)):
+    for h, steps in steps_of(case, (1e-3,) if quick else (5e-3, 2e-3, 1e-3, 5e-4)):
         for name, integrator, tight in _SETTINGS:
             make = functools.partial(single, case.mechanism, h, steps, integrator, tight)
             yield Single("MuJoCo", f"{name}, h = {h:.3g}", make, error(case, 1), case.mechanism.drift)
@@ -162,9 +185,9 @@ def singles(case: Case, quick: bool) -> Iterator[Single]:
 def batches(case: Case, size: int) -> Iterator[Batch]:
     """On one core, and with two threads on two."""
     mechanism, _ = case.moving()
-    (q, v), ((h, _),) = mechanism.start, steps_of(case, (1e-3,))
+    (q, v), sizes = mechanism.start, steps_of(case, (2e-3, 1e-3))
     starts = np.tile(q, (size, 1)), case.speeds(size)[:, None] * v
-    for name, integrator, tight in _SETTINGS[:2]:
+    for (name, integrator, tight), (h, _) in itertools.product(_SETTINGS[:2], sizes):
         steps = member_steps(size, 3e5 if integrator == "Euler" else 8e4)
         for threads in (1, 2) if size > 1 else (1,):
             make = functools.partial(batch, mechanism, h, steps, integrator, tight, *starts, threads)
@@ -191,3 +214,25 @@ def mjx_batches(case: Case, size: int) -> Iterator[Batch]:
     steps = member_steps(size, 1.5e5)
     make = functools.partial(mjx, mechanism, h, steps, "Euler", *starts)
     yield Batch("MJX", f"tight, Euler, h = {h:.3g}", h, steps, make)
+
+
+def warp_singles(case: Case, quick: bool) -> Iterator[Single]:
+    """MuJoCo Warp, one member."""
+    if case.mechanism.spring is not None:
+        return
+    q, v = (x[None] for x in case.mechanism.start)
+    ((h, steps),) = steps_of(case, (1e-3,))
+    make = functools.partial(warp, case.mechanism, h, steps, "Euler", q, v)
+    of_tip = error(case, 1)
+    measures = (lambda q: of_tip(q[0])), (lambda q: case.mechanism.drift(np.asarray(q[0])))
+    yield Single("MuJoCo Warp", f"float32, tight, Euler, h = {h:.3g}", make, *measures)
+
+
+def warp_batches(case: Case, size: int) -> Iterator[Batch]:
+    """MuJoCo Warp, a batch at once."""
+    mechanism, _ = case.moving()
+    (q, v), ((h, _),) = mechanism.start, steps_of(case, (1e-3,))
+    starts = np.tile(q, (size, 1)), case.speeds(size)[:, None] * v
+    steps = member_steps(size, 3e4)
+    make = functools.partial(warp, mechanism, h, steps, "Euler", *starts)
+    yield Batch("MuJoCo Warp", f"float32, tight, Euler, h = {h:.3g}", h, steps, make)

@@ -1,6 +1,8 @@
-"""Pinocchio on the benchmark mechanisms: constraint dynamics with Baumgarte's correction, by RK4 in Python."""
+"""Pinocchio on the benchmark mechanisms: constraint dynamics with Baumgarte's correction, from C++ and from Python."""
 
+import functools
 import importlib
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 from _peer_cases import Batch, Case, Single, error, member_steps, steps_of
 from _peer_mechanisms import GROUND, Mechanism, Spring
+from _pinocchio_cpp import CompiledRobot, load_library
 
 Array = np.ndarray
 
@@ -122,3 +125,58 @@ def batches(case: Case, size: int) -> Iterator[Batch]:
             return lambda: [run(accelerate, q, x * v, h, steps) for x in case.speeds(size)]
 
         yield Batch("Pinocchio", f"RK4 h = {h:.3g}", h, steps, make)
+
+
+def _compile_mechanism(mechanism: Mechanism, gain: float, threads: int = 1) -> CompiledRobot:
+    """The mechanism in C++; redundant loops need two iterations, others gain nothing by more than one."""
+    pin: Any = importlib.import_module("pinocchio")
+    model = _tree(mechanism, pin)
+    loops = [
+        (x.body + 1, _spatial(pin, x.point), x.other + 1, _spatial(pin, x.other_point))
+        for x in mechanism.loops
+    ]
+    torques: dict[str, Any] = {"constant": mechanism.torque * (np.arange(model.nv) == 0)}
+    if mechanism.spring is not None:
+        spring, pivot = mechanism.spring, mechanism.bodies[mechanism.spring.body].pivot
+        anchor = np.subtract(spring.anchor, pivot)
+        torques["spring"] = [spring.body, *anchor, *spring.point, spring.stiffness, spring.rest]
+    redundant = 2 * len(loops) >= len(mechanism.bodies) and mechanism.spring is None
+    return CompiledRobot(model, loops, gain, 2 if redundant else 1, threads, **torques)
+
+
+def cpp_singles(case: Case, quick: bool) -> Iterator[Single]:
+    """From C++: RK4 at several steps, and pairs with error control, whose gains are what trials found to work."""
+    if load_library() is None:
+        return
+    start = np.concatenate(case.mechanism.start)[None]
+    sizes, tolerances = (
+        ((0.02, 5e-3), (1e-6,)) if quick else ((0.04, 0.02, 0.01, 5e-3, 2e-3), (1e-4, 1e-6, 1e-8, 1e-10))
+    )
+    ways = [(4, "RK4 h =", h, _gain(h)) for h, _ in steps_of(case, sizes)]
+    gains = (20.0, 100.0) if case.scale == 1.0 else (100.0, 1000.0)
+    for gain, (order, name), size in itertools.product(gains, ((5, "Dopri5"), (8, "Fehlberg78")), tolerances):
+        ways.append((order, f"{name}, gain {gain:g}, tolerance", size, gain))
+    for order, name, size, gain in ways:
+
+        def make(order: int = order, size: float = size, gain: float = gain) -> Callable[[], Array]:
+            robot = _compile_mechanism(case.mechanism, gain)
+            return lambda: robot.run(start, case.t1, order, size)[0, : robot.nq]
+
+        yield Single("Pinocchio C++", f"{name} {size:.3g}", make, error(case, 1), case.mechanism.drift)
+
+
+def cpp_batches(case: Case, size: int) -> Iterator[Batch]:
+    """RK4 from C++, on one core and with two threads on two."""
+    if load_library() is None:
+        return
+    mechanism, _ = case.moving()
+    q, v = mechanism.start
+    starts = np.hstack([np.tile(q, (size, 1)), case.speeds(size)[:, None] * v])
+    for (h, _), threads in itertools.product(steps_of(case, (0.02, 1e-3)), (1, 2) if size > 1 else (1,)):
+        steps = member_steps(size, 2e5)
+
+        def make(h: float = h, steps: int = steps, threads: int = threads) -> Callable[[], Array]:
+            robot = _compile_mechanism(mechanism, _gain(h), threads)
+            return functools.partial(robot.run, starts, steps * h, 4, h)
+
+        yield Batch("Pinocchio C++", f"RK4 h = {h:.3g}", h, steps, make, threads)

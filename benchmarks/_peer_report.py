@@ -107,13 +107,15 @@ def _lines(report: Report, case: str) -> dict[str, list[tuple[float, float]]]:
 
 
 def _diagram(report: Report, path: Path) -> None:
-    """One panel a case, three in a row; a program and method look the same in all."""
+    """One panel a case, two or three in a row; a program and method look the same in all."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     lines = {case: _lines(report, case) for case in dict.fromkeys(row["case"] for row in report.singles)}
     names = sorted({name for x in lines.values() for name in x}, key=lambda x: (not x.startswith("ukjax"), x))
-    colours = {name: f"C{i % 10}" for i, name in enumerate(names)}
-    down, across = -(-len(lines) // 3), min(3, len(lines))
+    colours = {name: colormaps["tab20"](i % 20) for i, name in enumerate(names)}
+    across = 2 if len(lines) in (2, 4) else min(3, len(lines))
+    down = -(-len(lines) // across)
     figure = Figure(figsize=(4.2 * across, 3.6 * down + 1.2), layout="constrained")
     panels = figure.subplots(down, across, squeeze=False)
     shown: dict[str, Any] = {}

@@ -104,32 +104,47 @@ def singles(case: Case, quick: bool) -> Iterator[Single]:
             yield Single("ukjax", f"{name}, h = {h:.3g}", make, error(case, 0), measures)
 
 
+def _run_whole(problem: uk.Problem, tolerance: float) -> Loop:
+    """Runs of a batch by `simulate`, each with step sizes of its own, h long."""
+
+    def run(q: Array, v: Array, h: Array, steps: int) -> tuple[Array, Array]:
+        def one(q: Array, v: Array) -> tuple[Array, Array]:
+            end = uk.simulate(problem, q, v, t1=problem.t1, ts=2, rtol=tolerance, atol=tolerance)
+            return end.q[-1], end.v[-1]
+
+        return jax.vmap(one, 1, 1)(q, v)
+
+    return run
+
+
 def batches(case: Case, size: int) -> Iterator[Batch]:
-    """Loops over a batch, batch last, on one device and shared between two."""
+    """Loops over a batch, batch last, and whole runs of a batch, on one device and shared between two."""
     problem, (_, rate) = case.problem, case.moving()
     q = jnp.tile(problem.q0[:, None], (1, size))
     v = jnp.asarray(rate)[:, None] * case.speeds(size)
+
+    def make(cores: int, one: Loop, h: float, steps: int) -> Callable[[], Array]:
+        run, states = one, (q, v)
+        if cores > 1:
+            mesh = Mesh(np.array(jax.devices()[:cores]), ("batch",))
+            spread = PartitionSpec(None, "batch")
+            none = PartitionSpec()
+            run = jax.shard_map(
+                one,
+                mesh=mesh,
+                in_specs=(spread, spread, none, none),
+                out_specs=(spread, spread),
+                check_vma=False,
+            )
+            sharding = jax.sharding.NamedSharding(mesh, spread)
+            states = jax.device_put((q, v), (sharding, sharding))
+        fast = jax.jit(run)
+        return lambda: fast(*states, h, steps)[0]
+
+    ways = [(f"simulate in jit, Dopri8 {x:g}", _run_whole(problem, x), case.t1, 1) for x in (1e-6, 1e-8)]
     for name, (one, sizes) in loops(problem).items():
         ((h, _),) = steps_of(case, sizes[:1])
-        steps = member_steps(size, 5e4 if size < 16 else 3e5)
-
-        def make(cores: int, one=one, h: float = h, steps: int = steps) -> Callable[[], Array]:
-            run, states = one, (q, v)
-            if cores > 1:
-                mesh = Mesh(np.array(jax.devices()[:cores]), ("batch",))
-                spread = PartitionSpec(None, "batch")
-                none = PartitionSpec()
-                run = jax.shard_map(
-                    one,
-                    mesh=mesh,
-                    in_specs=(spread, spread, none, none),
-                    out_specs=(spread, spread),
-                    check_vma=False,
-                )
-                sharding = jax.sharding.NamedSharding(mesh, spread)
-                states = jax.device_put((q, v), (sharding, sharding))
-            fast = jax.jit(run)
-            return lambda: fast(*states, h, steps)[0]
-
-        for cores in (1, 2) if size > 1 and len(jax.devices()) > 1 else (1,):
-            yield Batch("ukjax", f"{name}, h = {h:.3g}", h, steps, partial(make, cores), cores)
+        ways.append((f"{name}, h = {h:.3g}", one, h, member_steps(size, 5e4 if size < 16 else 3e5)))
+    for cores in (1, 2) if size > 1 and len(jax.devices()) > 1 else (1,):
+        for name, one, h, steps in ways:
+            yield Batch("ukjax", name, h, steps, partial(make, cores, one, h, steps), cores)

@@ -2,11 +2,11 @@
 
 import importlib
 import importlib.util
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from _pinocchio_cpp import CompiledRobot, load_library
 
 
 def _placement(pin: Any, position: np.ndarray, quaternion: np.ndarray) -> Any:
@@ -110,17 +110,6 @@ def accelerations(
     return "constraintDynamics", lambda: np.array([solved(*state) for state in zip(q, qvel, strict=True)])
 
 
-def _torques(model: Any, qpos: np.ndarray, qvel: np.ndarray, ctrl: np.ndarray) -> np.ndarray:
-    """Of motors, dampers and springs on hinges and slides."""
-    found = -model.dof_damping * qvel
-    of, at = model.jnt_dofadr, model.jnt_qposadr
-    scalar = model.jnt_type > 1
-    springs = -model.jnt_stiffness * (qpos[at] - model.qpos_spring[at])
-    found[of[scalar]] += springs[scalar]
-    found[of[model.actuator_trnid[:, 0]]] += model.actuator_gear[:, 0] * ctrl
-    return found
-
-
 def _to_mujoco(model: Any, q: np.ndarray) -> np.ndarray:
     """The inverse of `_coordinates`, of one state."""
     found = q + model.qpos0
@@ -133,52 +122,63 @@ def _to_mujoco(model: Any, q: np.ndarray) -> np.ndarray:
     return found
 
 
-def run_by_pinocchio(
-    model: Any, start: tuple[Any, Any], t1: float, dt: float, ctrl: Callable[[float], np.ndarray]
-) -> tuple[float, np.ndarray] | None:
-    """Seconds that `constraintDynamics` takes in a run by classical Runge-Kutta steps, and qpos at its end.
-
-    The free joint comes first, whose linear velocity Pinocchio has in the body's axes. None without Pinocchio.
+def compile_robot(model: Any, amplitude: np.ndarray, frequency: float, gain: float) -> Any:
+    """The robot in C++ with its dampers, springs and motors on hinges and slides; None where it cannot be built.
 
     **Arguments:**
 
-    - `model`: MuJoCo's; its actuators are motors on hinges.
-    - `start`: qpos and qvel, at rest.
-    - `t1`, `dt`: how long, in which steps [s].
-    - `ctrl`: of the motors, at t.
+    - `model`: MuJoCo's.
+    - `amplitude`, `frequency`: of the sines that the motors follow [rad/s].
+    - `gain`: Baumgarte's [1/s].
     """
-    if importlib.util.find_spec("pinocchio") is None:
+    if importlib.util.find_spec("pinocchio") is None or load_library() is None:
         return None
     pin: Any = importlib.import_module("pinocchio")
     found, carried = rebuilt(model)
-    data, loops, held = (
-        found.createData(),
-        _connects(pin, model, found, carried),
-        pin.StdVec_RigidConstraintData(),
-    )
-    for loop in loops:
-        held.append(loop.createData())
-    pin.initConstraintDynamics(found, data, loops, held)
-    settings, spent = pin.ProximalSettings(1e-12, 1e-12, 2), 0.0
+    loops = [
+        (x.joint1_id, x.joint1_placement, x.joint2_id, x.joint2_placement)
+        for x in _connects(pin, model, found, carried)
+    ]
+    stiffness, rest, motors = np.zeros((3, model.nv))
+    scalar = model.jnt_type > 1
+    of, at = model.jnt_dofadr[scalar], model.jnt_qposadr[scalar]
+    stiffness[of] = model.jnt_stiffness[scalar]
+    rest[of] = (model.qpos_spring - model.qpos0)[at]
+    on_joints = model.actuator_trntype == 0
+    moved = model.jnt_dofadr[model.actuator_trnid[on_joints, 0]]
+    motors[moved] = (model.actuator_gear[:, 0] * amplitude)[on_joints]
+    torques = {"damping": model.dof_damping, "stiffness": stiffness, "rest": rest, "amplitude": motors}
+    return CompiledRobot(found, loops, gain, 2, frequency=frequency, **torques)
 
-    def acceleration(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-        nonlocal spent
-        tau = _torques(model, _to_mujoco(model, q), v, ctrl(t))
-        begin = time.process_time()
-        solved = pin.constraintDynamics(found, data, q, v, tau, loops, held, settings)
-        spent += time.process_time() - begin
-        return solved.copy()
 
-    q, v = _coordinates(model, np.asarray(start[0])[None])[0], np.array(start[1])
-    for i in range(round(t1 / dt)):
-        t = i * dt
-        a1 = acceleration(t, q, v)
-        v2 = v + dt / 2 * a1
-        a2 = acceleration(t + dt / 2, pin.integrate(found, q, dt / 2 * v), v2)
-        v3 = v + dt / 2 * a2
-        a3 = acceleration(t + dt / 2, pin.integrate(found, q, dt / 2 * v2), v3)
-        v4 = v + dt * a3
-        a4 = acceleration(t + dt, pin.integrate(found, q, dt * v3), v4)
-        q = pin.integrate(found, q, dt / 6 * (v + 2 * v2 + 2 * v3 + v4))
-        v = v + dt / 6 * (a1 + 2 * a2 + 2 * a3 + a4)
-    return spent, _to_mujoco(model, q)
+def prepare_accelerations_in_cpp(
+    model: Any, qpos: np.ndarray, qvel: np.ndarray
+) -> Callable[[], np.ndarray] | None:
+    """As `accelerations`, with the loop over the states in C++."""
+    robot = compile_robot(model, np.zeros(model.nu), 0.0, 0.0)
+    states = np.hstack([_coordinates(model, qpos), qvel])
+    return None if robot is None else lambda: robot.accelerations(states)
+
+
+def run_compiled(robot: Any, model: Any, qpos: np.ndarray, t1: float, order: int, size: float) -> np.ndarray:
+    """qpos at t1 of a run from rest. **Arguments:** `compile_robot`'s result; the others as `CompiledRobot.run`'s."""
+    start = np.concatenate([_coordinates(model, qpos[None])[0], np.zeros(model.nv)])
+    return _to_mujoco(model, robot.run(start[None], t1, order, size)[0, : model.nq])
+
+
+def run_by_scipy(model: Any, qpos: np.ndarray, t1: float, tolerance: float) -> np.ndarray | None:
+    """qpos at t1 of a tree of hinges and slides from rest, by DOP853 of SciPy and `pinocchio.aba`; None without it."""
+    if importlib.util.find_spec("pinocchio") is None:
+        return None
+    from scipy.integrate import solve_ivp
+
+    pin: Any = importlib.import_module("pinocchio")
+    found, _ = rebuilt(model)
+    data, n, damping = found.createData(), model.nv, np.array(model.dof_damping)
+
+    def rate(_: float, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([x[n:], pin.aba(found, data, x[:n], x[n:], -damping * x[n:])])
+
+    start = np.concatenate([_coordinates(model, qpos[None])[0], np.zeros(n)])
+    run = solve_ivp(rate, (0.0, t1), start, "DOP853", rtol=tolerance, atol=tolerance)
+    return _to_mujoco(model, run.y[:n, -1])

@@ -33,8 +33,11 @@ import ukjax as uk
 PROGRAMS = {  # what must be there, the module here, and its functions of singles and batches
     "ukjax": ("ukjax", "_peer_ukjax", "singles", "batches"),
     "Pinocchio": ("pinocchio", "_peer_pinocchio", "singles", "batches"),
+    "Pinocchio C++": ("pinocchio", "_peer_pinocchio", "cpp_singles", "cpp_batches"),
+    "Drake": ("pydrake.multibody.plant", "_peer_drake", "singles", ""),
     "MuJoCo": ("mujoco", "_peer_mujoco", "singles", "batches"),
     "MJX": ("mujoco.mjx", "_peer_mujoco", "mjx_singles", "mjx_batches"),
+    "MuJoCo Warp": ("mujoco_warp", "_peer_mujoco", "warp_singles", "warp_batches"),
     "SciPy": ("scipy", "_peer_numpy", "scipy_singles", ""),
     "NumPy": ("numpy", "_peer_numpy", "numpy_singles", "numpy_batches"),
 }

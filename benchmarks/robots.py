@@ -5,7 +5,7 @@
 ukjax computes a batch of random states by scalar code; MuJoCo goes through the same states with `mj_forward` and
 `mj_step` (Euler), with contacts, limits and dry friction off and its soft equalities on; Pinocchio, where it is
 installed, with `aba`, or with `constraintDynamics` where the file has connects, from a model rebuilt of MuJoCo's joint by
-joint. The times are processor time; each of Pinocchio's calls has some 0.5 us of Python. With `--first` instead: `load`,
+joint, called from Python and from C++ (`_pinocchio.cpp`). The times are processor time. With `--first` instead: `load`,
 the first run of 0.1 s and the first batch, each in a process of its own, nothing cached; with `--limits` too, the first
 run of the robot with the limits of its joints, event by event.
 """
@@ -23,7 +23,7 @@ import _one_thread as _one_thread
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _robot_pinocchio import accelerations
+from _robot_pinocchio import accelerations, prepare_accelerations_in_cpp
 from _timing import machine, pinned, table
 
 import ukjax as uk
@@ -83,6 +83,9 @@ def cases(file: str, free_base: bool, batches: list[int]) -> Iterator[tuple[str,
     name, call = accelerations(model, qpos[:256], qvel[:256])
     if call is not None:
         yield name, 256, call
+    call = prepare_accelerations_in_cpp(model, qpos[:256], qvel[:256])
+    if call is not None:
+        yield f"{name}, C++", 256, call
     lanes = uk.lanes(robot.problem)
     acceleration = jax.jit(lambda t, q, v: lanes(t, q, v))
     q, v = jax.vmap(robot.state_from_mujoco)(jnp.asarray(qpos), jnp.asarray(qvel))

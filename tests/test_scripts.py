@@ -76,6 +76,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/mixed_precision.py": ["--models", "pendulum", "--starts", "2"],
     "benchmarks/neural_force.py": ["--widths", "4", "--stabilizers", "Projection"],
     "benchmarks/peers.py": ["--cases", "parallelogram", "--batch-cases", "--programs", "ukjax", "--quick"],
+    "benchmarks/piles.py": ["--bodies", "1", "--shapes", "sphere", "--seconds", "0.05"],
     "benchmarks/pseudoinverse.py": ["--size", "4", "--rank", "3", "--batches", "1", "8"],
     "benchmarks/reverse_mode.py": ["--steps", "100", "--stabilizers", "Projection", "--batch", "8"],
     "benchmarks/robot_contacts.py": [],
@@ -84,6 +85,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/robots.py": [GRIPPER, "--batch", "8", "--rounds", "1"],
     "benchmarks/roofline.py": ["pendulum", "--batch", "8"],
     "benchmarks/scalarize.py": ["Kalman filter"],
+    "benchmarks/scara_inverse.py": ["--batch", "64", "--rounds", "1"],
     "benchmarks/stewart.py": ["--legs", "3", "--order", "leg"],
     "benchmarks/view.py": ["--models", "pendulum"],
 }

@@ -171,7 +171,8 @@ def gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tupl
         now, more, less = (of(x) for x in (v, v + step, v - step))
         size = jnp.sum(jnp.abs(more) + jnp.abs(less) + jnp.abs(now), 1)
         parts.append((gap, jnp.sum(jnp.abs(more + less - 2 * now), 1) / jnp.where(size > 0, size, 1)))
-    gaps, bends = zip(*parts, strict=True)
+    empty = jnp.zeros(0, q.dtype)  # of a system that only has events of its own
+    gaps, bends = zip((empty, empty), *parts, strict=True)
     return jnp.concatenate(gaps), jnp.concatenate(bends)
 
 
