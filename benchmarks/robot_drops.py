@@ -11,15 +11,18 @@ restitution, by `contact="steps"` and by MuJoCo with its own solver, from the sa
   times, beside what it loses in all;
 - seconds of processor time to load, for the first run less a later one, and microseconds a step of a later one.
 
-Each file has a process of its own, which ends after `--seconds`; what is so slow is told with its pairs and contacts.
+Each file has a process of its own, which ends after `--seconds` of processor time; what is so slow is told with its pairs
+and contacts.
 
-    python benchmarks/robot_drops.py FOLDER [--seconds 300] [--results drops.jsonl] [--only NAME]
+    python benchmarks/robot_drops.py FOLDER [--seconds 180] [--results drops.jsonl] [--only NAME]
 
 FOLDER has the packages of `robot_files.py`, unpacked, and robosuite.
 """
 
 import argparse
 import json
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -190,10 +193,11 @@ def theirs(model: Any, start: Any, found: dict[str, Any]) -> None:
     }
 
 
-def worker(path: str) -> None:
+def worker(path: str, seconds: int) -> None:
     """Drops one file, and prints what is known so far as lines of JSON."""
     import jax
 
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     jax.config.update("jax_enable_x64", True)
     tell = lambda x: print(json.dumps(x), flush=True)
     model, found = model_over_floor(path), {}
@@ -202,21 +206,16 @@ def worker(path: str) -> None:
     tell(found)
 
 
-def dropped(path: Path, seconds: float) -> dict[str, Any]:
+def dropped(path: Path, seconds: int) -> dict[str, Any]:
     """What became of one file."""
-    command = [sys.executable, "-W", "ignore", __file__, "--worker", str(path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    late = False
-    try:
-        out, error = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        late = True
-        out, error = process.communicate()
+    own = ["--worker", str(path), "--seconds", str(seconds)]
+    command = [sys.executable, "-W", "ignore", __file__, *own]
+    process = subprocess.run(command, capture_output=True, text=True)
+    out, error = process.stdout, process.stderr
     lines = [json.loads(x) for x in out.splitlines() if x.startswith("{")]
     found = {"name": f"{path.parent.name}/{path.name}"} | (lines[-1] if lines else {})
-    if late:
-        return found | {"failed": f"more than {seconds:g} s"}
+    if process.returncode in (-signal.SIGKILL, -signal.SIGXCPU):
+        return found | {"failed": f"more than {seconds} s"}
     return (
         found if process.returncode == 0 else found | {"failed": (error.strip().splitlines() or ["died"])[-1]}
     )
@@ -243,10 +242,10 @@ def main() -> None:
     parser.add_argument("--worker", action="store_true", help="drop this one file")
     parser.add_argument("--results", default="", help="a file of JSON lines: what became of each file")
     parser.add_argument("--only", default="", help="files with this in their path")
-    parser.add_argument("--seconds", type=float, default=300.0, help="for one file")
+    parser.add_argument("--seconds", type=int, default=180, help="of processor time for one file")
     given = parser.parse_args()
     if given.worker:
-        worker(given.folder)
+        worker(given.folder, given.seconds)
         return
     print(
         "| file | velocities | pairs, contacts | deepest [m] | MuJoCo | lower by [mm] | speed [m/s], MuJoCo | "
