@@ -50,7 +50,7 @@ FILES = (
     f"{_ROBOTS}/quadruped_description/urdf/quadruped.urdf",
     f"{_ROBOTS}/g1_description/urdf/g1_29dof_rev_1_0.urdf",
     f"{_ROBOTS}/iris_description/robots/iris.urdf",
-    "genesis-world/genesis/assets/urdf/anymal_c/urdf/anymal_c.urdf",
+    "genesis-world/genesis/assets/xml/franka_sim/franka_panda_ball.xml",
     "robosuite/robosuite/models/assets/robots/spot/robot.xml",
     "genesis-world/genesis/assets/xml/universal_robots_ur5e/ur5e.xml",
     "genesis-world/genesis/assets/xml/franka_emika_panda/panda_nohand.xml",
