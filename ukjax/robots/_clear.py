@@ -112,7 +112,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     start, moved, any_will_do = q, np.inf, False
     M, N, root, G, y, slopes, gap = (np.zeros((0, 0)),) * 7
     for i in range(_TRIES):
-        gap, slope, (phi, J, M, *rates) = jax.tree.map(np.asarray, at(t, q))
+        gap, slope, (phi, J, M, *rates) = jax.tree.map(np.asarray, at(t, q))  # pyright: ignore[reportArgumentType]
         if not i:
             M = entries(M)
             least = np.finfo(M.dtype).eps * np.trace(M) * np.eye(len(M))  # of bodies without inertia
