@@ -43,7 +43,6 @@ FILES = (
     "gymnasium/gymnasium/envs/mujoco/assets/humanoid.xml",
     f"{_SUITE}/humanoid.xml",
     f"{_SUITE}/quadruped.xml",
-    f"{_SUITE}/fish.xml",
     f"{_ROBOTS}/a1_description/urdf/a1.urdf",
     f"{_ROBOTS}/laikago_description/urdf/laikago.urdf",
     "genesis-world/genesis/assets/xml/two_box.xml",
