@@ -68,9 +68,10 @@ def cases(file: str, free_base: bool, batches: list[int]) -> Iterator[tuple[str,
     """What is measured: its name, for how many states, and a call."""
     import mujoco
 
+    from ukjax.robots._contact_selection import read_contact_selection
     from ukjax.robots._source import read
 
-    model = read(file, free_base).model
+    model = read(file, free_base, read_contact_selection(None, None, None)).model
     off = (mujoco.mjtDisableBit.mjDSBL_CONTACT, mujoco.mjtDisableBit.mjDSBL_LIMIT)
     for flag in (*off, mujoco.mjtDisableBit.mjDSBL_FRICTIONLOSS):
         model.opt.disableflags |= int(flag)

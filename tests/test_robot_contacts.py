@@ -10,8 +10,10 @@ import pytest
 
 import ukjax as uk
 from ukjax._system._constraint import unilateral
-from ukjax.robots._geoms import touching
+from ukjax.robots._contact_selection import read_contact_selection
+from ukjax.robots._geoms import contacts, touching
 from ukjax.robots._reference import reference
+from ukjax.robots._source import read
 
 FILES = Path(__file__).parent.parent / "experiments" / "robots"
 G, MASS, LENGTH, LOSS, STOP, START = 9.81, 1.3, 0.5, 0.4, 0.3, 1.2
@@ -339,3 +341,37 @@ def test_tendons_stop_and_rub() -> None:
     np.testing.assert_allclose(impulses["strap.lower"], np.sqrt(2 * work * inertia) / 2, rtol=1e-7)
     np.testing.assert_allclose(impulses["rope.upper"], 2 * np.sqrt(2 * drop * (G - rub / 2)), rtol=1e-7)
     np.testing.assert_allclose(run.q[-1], [STOP, -drop], atol=1e-10)
+
+
+def _stl(points: np.ndarray, faces: np.ndarray) -> bytes:
+    """A binary STL."""
+    corners = [np.concatenate([np.zeros((1, 3)), points[face]]) for face in faces]
+    body = b"".join(np.asarray(x, "<f4").tobytes() + bytes(2) for x in corners)
+    return bytes(80) + len(faces).to_bytes(4, "little") + body
+
+
+def test_collision_meshes_of_a_urdf_touch_where_asked(tmp_path: Path) -> None:
+    """As hulls of what the files hold; what is not there, or text, is told of."""
+    points = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1.0]])
+    (tmp_path / "tip.stl").write_bytes(_stl(points, np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]])))
+    (tmp_path / "text.stl").write_text("solid\n" + 20 * "facet\n" + "endsolid\n")
+    mesh = '<collision><geometry><mesh filename="{}"/></geometry></collision>'.format
+    mass = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    file = tmp_path / "robot.urdf"
+    file.write_text(
+        f'<robot name="a"><link name="base">{mass}{mesh("tip.stl")}</link>'
+        f'<link name="hand">{mass}{mesh("tip.stl")}{mesh("text.stl")}{mesh("lost.stl")}</link>'
+        '<joint name="slide" type="prismatic"><parent link="base"/><child link="hand"/><axis xyz="0 0 1"/>'
+        '<limit lower="-9" upper="9" effort="1" velocity="1"/><origin xyz="0 0 2"/></joint></robot>'
+    )
+    asked, unasked = (read_contact_selection(x, None, None) for x in (True, None))
+    found = read(str(file), False, asked)
+    (contact,) = contacts(reference(found.model, None, True), asked).contacts
+    hulls = {shape.body: np.asarray(shape.points) for shape in contact.shapes}
+    by_place = lambda x: x[np.lexsort(x.round(6).T)]
+    np.testing.assert_allclose(by_place(hulls["ground"]), by_place(points), atol=1e-7)
+    np.testing.assert_allclose(by_place(hulls["hand"]), by_place(points + 2 * np.eye(3)[-1]), atol=1e-7)
+    told = {x.feature: (x.names, x.why) for x in found.features}
+    assert told["collision mesh"] == (("hand",), "its mesh is not there, or of a kind that is not read")
+    told = {x.feature: (x.names, x.why) for x in read(str(file), False, unasked).features}
+    assert (names := told["collision mesh"][0]) == ("base", "hand"), names

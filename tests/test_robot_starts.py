@@ -277,3 +277,16 @@ def test_parameters_of_contacts_and_actuators():
             robot.with_parameters(**wrong)
     e = jax.jit(lambda e: robot.with_parameters(restitution={"hip": e}).parameters["restitution"]["hip"])
     np.testing.assert_allclose(e(0.3), 0.3)
+
+
+def test_a_start_with_dry_friction_of_joints_moves_clear() -> None:
+    """The ball is 0.1 m too deep."""
+    robot = uk.load(
+        """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>
+        <body pos="0 0 0.1"><joint name="slide" type="slide" axis="0 0 1" frictionloss="1"/>
+        <geom name="ball" size="0.2" mass="1"/></body></worldbody></mujoco>""",
+        contact=True,
+    )
+    (told,) = (x for x in robot.report.features if x.feature == "start beyond a gap")
+    assert told.names == ("ball-floor",)
+    np.testing.assert_allclose(robot.problem.q0, [0.1], atol=1e-9)

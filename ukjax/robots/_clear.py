@@ -49,8 +49,9 @@ def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Ar
     still = jnp.zeros(len(tree.velocity_labels), q.dtype)
     at = Instant(t, q)
     motion = Motion(at, still, tree.kinematics(t, q, still), still)
-    kinds = [kind for kind in kinds_of(tree, t, q, still) if kind.has_gap]
-    n, width = sum(len(kind.contacts) for kind in kinds), 1 + max(kind.tangents for kind in kinds)
+    all_kinds = kinds_of(tree, t, q, still)
+    kinds = [kind for kind in all_kinds if kind.has_gap]
+    n, width = sum(len(kind.contacts) for kind in all_kinds), 1 + max(kind.tangents for kind in kinds)
     gaps, J, stride = jnp.zeros(n, q.dtype), jnp.zeros(n * width * still.size, q.dtype), n * width
     for kind in kinds:
         kept, which = kind.seek(at, kind.unsought(at)), jnp.asarray(np.array(kind.contacts))
@@ -62,7 +63,8 @@ def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Ar
 
         J = loop(len(kind.contacts), write, J)
     slopes = J.reshape(still.size, n, width)[:, :, 0].T
-    return gaps, slopes, compute_position_terms(without_contacts(tree), t, q)
+    own = np.sort(np.concatenate([kind.contacts for kind in kinds]))  # the others are dry friction
+    return gaps[own], slopes[own], compute_position_terms(without_contacts(tree), t, q)
 
 
 def with_contacts(tree: TreeSystem, contacts: tuple[AnyContact, ...]) -> TreeSystem:
@@ -110,7 +112,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     start, moved, any_will_do = q, np.inf, False
     M, N, root, G, y, slopes, gap = (np.zeros((0, 0)),) * 7
     for i in range(_TRIES):
-        gap, slope, (phi, J, M, *rates) = jax.tree.map(np.asarray, at(t, q))
+        gap, slope, (phi, J, M, *rates) = jax.tree.map(np.asarray, at(t, q))  # pyright: ignore[reportArgumentType]
         if not i:
             M = entries(M)
             least = np.finfo(M.dtype).eps * np.trace(M) * np.eye(len(M))  # of bodies without inertia

@@ -27,6 +27,11 @@ class ContactSelection(NamedTuple):
     restitution: Coefficients = Coefficients(None, {})
     friction: Coefficients = Coefficients(None, {})
 
+    @property
+    def touching(self) -> bool:
+        """Whether any geoms touch."""
+        return self.has("ground") or self.has("self") or bool(self.pairs)
+
     def has(self, word: str) -> bool:
         """Whether something is taken over."""
         return word in self.words

@@ -20,7 +20,6 @@ from ..mechanisms import (
     HalfSpace,
     Sphere,
 )
-from ..mechanisms._contact_pairs import is_offered
 from ._coefficients import is_usual, restitution_of
 from ._contact_selection import ContactSelection
 from ._mujoco import mujoco
@@ -122,14 +121,15 @@ def touching(at: Reference) -> Iterator[Touch]:
                 yield _mix_coefficients(model, i, j)
 
 
-def _kind(at: Reference, geom: int) -> str:
+def kind_of_geom(at: Reference, geom: int) -> str:
+    """Such as `"capsule"`."""
     return mujoco().mjtGeom(at.model.geom_type[geom]).name.removeprefix("mjGEOM_").lower()
 
 
 def shape_of(at: Reference, geom: int) -> AbstractShape | None:
     """The shape of a geom in the reference posture; None where there is no such."""
     body, centre, axes = frame_of(at, "geom", geom)
-    size, kind = np.array(at.model.geom_size[geom]), _kind(at, geom)
+    size, kind = np.array(at.model.geom_size[geom]), kind_of_geom(at, geom)
     if kind == "plane":
         return HalfSpace(body, centre, axes[:, 2])
     if kind == "sphere":
@@ -147,24 +147,27 @@ def shape_of(at: Reference, geom: int) -> AbstractShape | None:
 
 
 def _hull_of(at: Reference, geom: int, body: str, centre: np.ndarray, axes: np.ndarray) -> ConvexHull | None:
-    """The convex hull of a mesh, as MuJoCo takes it for contacts; None of one without a volume."""
+    """The convex hull of a mesh, as MuJoCo has it, of `maxhullvert` points at most; None of one without a volume."""
     mesh, model = int(at.model.geom_dataid[geom]), at.model
     if mesh < 0:
         return None
-    first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
-    vertices = np.array(model.mesh_vert[first : first + count], float)
+    first, graph = int(model.mesh_vertadr[mesh]), int(model.mesh_graphadr[mesh])
+    if graph < 0:
+        own = np.arange(model.mesh_vertnum[mesh])
+    else:  # numbers of vertices and faces, a place for each vertex, then which of the mesh's they are
+        count = int(model.mesh_graph[graph])
+        own = model.mesh_graph[graph + 2 + count : graph + 2 + 2 * count]
+    vertices = np.array(model.mesh_vert[first + own], float)
     try:
         return ConvexHull(body, centre + vertices @ axes.T)
     except InputError:
         return None
 
 
-def _is_offered(first: AbstractShape | None, second: AbstractShape | None) -> bool:
-    return (
-        first is not None
-        and second is not None
-        and is_offered(*sorted((first, second), key=lambda x: x.order))
-    )
+def is_offered(first: AbstractShape | None, second: AbstractShape | None) -> bool:
+    """Whether shapes of geoms can touch: all are convex bodies or half-spaces, of which two have no contact."""
+    both = (first, second)
+    return None not in both and not all(isinstance(x, HalfSpace) for x in both)
 
 
 def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
@@ -174,7 +177,10 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     for touch in touching(at):
         i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
         bodies = [at.names.bodies[at.model.geom_bodyid[x]] for x in (i, j)]
-        name, kinds = f"{names[i]}-{names[j]}", " and ".join(sorted((_kind(at, i), _kind(at, j))))
+        name, kinds = (
+            f"{names[i]}-{names[j]}",
+            " and ".join(sorted((kind_of_geom(at, i), kind_of_geom(at, j)))),
+        )
         word = "ground" if at.carriers[at.model.geom_bodyid[j]] == GROUND else "self"
         own = chosen.matching((names[i], bodies[0]), (names[j], bodies[1]))
         asked |= own
@@ -183,7 +189,7 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
             rows += chosen.left_out(feature, [name], word)
             continue
         first, second = shape(i), shape(j)
-        if not _is_offered(first, second):
+        if not is_offered(first, second):
             rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
             continue
         called = (names[i], bodies[0]), (names[j], bodies[1])

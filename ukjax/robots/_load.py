@@ -85,7 +85,7 @@ def load(
     one_of("start", start, get_args(Start))
     for option, value in (("strict", strict), ("merge_fixed", merge_fixed), ("free_base", free_base)):
         flag(option, value)
-    read_in = read(source, free_base)
+    read_in = read(source, free_base, wanted)
     if not read_in.model.nv:
         raise InputError(f"{read_in.title} has no joint, so nothing can move.")
     key = _keyframe(read_in.model, keyframe)

@@ -19,8 +19,9 @@ def _geoms_with(spec: Any, field: str, lacking: list[Any]) -> list[Any]:
     return [geom for geom in spec.geoms if getattr(geom, field) in names]
 
 
-def without_missing(spec: Any) -> list[Feature]:
-    """Takes out what lies in files that are not there, where it is only for pictures; and tells of it.
+def without_missing(spec: Any, touching: bool) -> list[Feature]:
+    """Takes out what lies in files that are not there, where it is only for pictures and contacts; and tells of it, of
+    contacts where they are wanted.
 
     **Raises:** `InputError` for a missing mesh that the inertia of a body follows from.
     """
@@ -45,7 +46,9 @@ def without_missing(spec: Any) -> list[Feature]:
     missing = {x.name for x in textures}
     for material in spec.materials:
         material.textures = ["" if name in missing else name for name in material.textures]
-    found = []
+    touch = tuple(x.name or x.parent.name for x in geoms if x.contype or x.conaffinity)
+    why = "the file of its mesh is not there"
+    found = [Feature("shape that touches", touch if touching else (), "ignored", why)]
     for kind, items in lost.items():
         names = tuple(x.name or x.file for x in items)
         found.append(Feature(f"missing file of a {kind}", names, "ignored", "for pictures", moves=False))

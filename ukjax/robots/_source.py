@@ -9,10 +9,11 @@ import numpy as np
 
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError, format_value
+from ._contact_selection import ContactSelection
 from ._missing_meshes import without_missing
 from ._mujoco import mujoco
 from ._report import Feature
-from ._urdf import urdf, with_mimics
+from ._urdf import urdf, with_mimics, without_volumes
 from ._urdf_looks import Look
 
 _NO_MASS = 1e-14  # [kg], [kg m^2]: above the least that MuJoCo lets a body have that moves
@@ -36,7 +37,7 @@ class Source(NamedTuple):
     looks: tuple[Look, ...] = ()
 
 
-def read(source: Any, free_base: bool) -> Source:
+def read(source: Any, free_base: bool, wanted: ContactSelection) -> Source:
     """A robot as MuJoCo compiles it.
 
     **Raises:** `InputError` for what is no robot; `MissingExtraError` without `mujoco`.
@@ -50,7 +51,7 @@ def read(source: Any, free_base: bool) -> Source:
             )
         return Source(source, "a compiled model", "robot", ())
     if isinstance(source, mujoco().MjSpec):
-        return _compile_spec(source.copy(), "a specification", free_base, [])
+        return _compile_spec(source.copy(), "a specification", free_base, wanted, [])
     text = isinstance(source, str) and source.lstrip().startswith("<")
     title = "a text" if text else str(source)
     path = None if text else _file(Path(source))
@@ -63,15 +64,16 @@ def read(source: Any, free_base: bool) -> Source:
             [Feature("XML that is not well-formed", (str(error),), "approximated", _UNREAD)],
         )
     if root is not None and root.tag == "robot":
-        given = urdf(root, Path() if path is None else path.parent.resolve())
+        given = urdf(root, Path() if path is None else path.parent.resolve(), wanted)
         spec = _said(title, mujoco().MjSpec.from_string, given.text)
         if spec.body(given.root) is None:  # before 4.0 the root link is the world, and loses its inertia
             spec = _said(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
+        without_volumes(spec)
         with_mimics(spec, given)
-        return _compile_spec(spec, title, free_base, list(given.features))._replace(looks=given.looks)
+        return _compile_spec(spec, title, free_base, wanted, list(given.features))._replace(looks=given.looks)
     from_file, from_text = mujoco().MjSpec.from_file, mujoco().MjSpec.from_string
     spec = _said(title, from_text, source) if path is None else _said(title, from_file, str(path))
-    return _compile_spec(spec, title, free_base, features)
+    return _compile_spec(spec, title, free_base, wanted, features)
 
 
 def _file(path: Path) -> Path:
@@ -103,10 +105,12 @@ def _attach_to_world(robot: ET.Element, root: str) -> str:
     return ET.tostring(robot, encoding="unicode")
 
 
-def _compile_spec(spec: Any, title: str, free_base: bool, features: list[Feature]) -> Source:
+def _compile_spec(
+    spec: Any, title: str, free_base: bool, wanted: ContactSelection, features: list[Feature]
+) -> Source:
     if free_base:
         _set_free(spec)
-    features += without_missing(spec)
+    features += without_missing(spec, wanted.touching)
     impossible = {} if spec.compiler.balanceinertia else _impossible(spec)
     masses = [body.mass for body in impossible]
     bounds = spec.compiler.boundmass, spec.compiler.boundinertia

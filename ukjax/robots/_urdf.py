@@ -1,6 +1,7 @@
 """What MuJoCo's reader of URDF loses, read here: limits, mimics, paths of meshes, links without an inertia.
 
-Meshes of links that have an inertia say nothing of the motion, so they are taken out, and need not be there.
+Meshes of links that have an inertia say nothing of the motion but in contacts, so they are taken out where these are not
+asked for, and need not be there.
 """
 
 import xml.etree.ElementTree as ET
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._misc._errors import InputError
+from ._contact_selection import ContactSelection
 from ._mujoco import mujoco
 from ._report import Feature
+from ._rows import features
 from ._urdf_looks import Look, looks
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
@@ -52,22 +55,32 @@ def _find_mesh(name: str, folder: Path) -> Path | None:
     return next((x for x in places if x.is_file() and x.suffix.lower() in _READABLE), None)
 
 
-def _without_meshes(links: Iterable[ET.Element], folder: Path) -> Iterator[tuple[str, str]]:
-    """Takes meshes out of links, but for those an inertia follows from; yields what was lost, and of which link."""
+def _is_ascii(file: Path) -> bool:
+    """Whether a file is an STL of text, which MuJoCo does not read: its size is not that of its number of faces."""
+    start = file.read_bytes()[:84]
+    return file.suffix.lower() == ".stl" and file.stat().st_size != 84 + 50 * int.from_bytes(
+        start[80:], "little"
+    )
+
+
+def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -> Iterator[tuple[str, str]]:
+    """Takes meshes out of links, but for those an inertia follows from or that touch; yields what was lost, and of which
+    link."""
     for link in links:
         name, weighed = str(link.get("name")), link.find("inertial") is not None
         for kind in ("visual", "collision"):
             for element in link.findall(kind):
                 meshes = _meshes(element)
-                if kind == "visual" or (meshes and weighed):
+                if kind == "visual":
                     link.remove(element)
-                    if kind == "collision":
-                        yield kind, name
+                elif meshes and weighed and not touching:
+                    link.remove(element)
+                    yield "unasked", name
                 elif meshes:
                     file = _find_mesh(str(meshes[0].get("filename")), folder)
-                    if file is None:
+                    if file is None or _is_ascii(file):
                         link.remove(element)
-                        yield "missing", name
+                        yield ("collision" if weighed else "missing"), name
                     else:
                         meshes[0].set("filename", str(file))
         if not weighed and link.find("collision") is not None:
@@ -79,7 +92,7 @@ _TOLD = {
     "collision": (
         "collision mesh",
         "ignored",
-        "contacts of meshes are not offered",
+        "its mesh is not there, or of a kind that is not read",
         True,
     ),
     "missing": (
@@ -131,7 +144,7 @@ def _root(robot: ET.Element) -> str:
     return roots[0]
 
 
-def urdf(robot: ET.Element, folder: Path) -> Urdf:
+def urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
     """A URDF as MuJoCo is to read it.
 
     **Raises:** `InputError` for one that is no tree, and one that `xacro` is yet to expand.
@@ -140,7 +153,7 @@ def urdf(robot: ET.Element, folder: Path) -> Urdf:
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
     visuals = list(looks(robot, lambda name: _find_mesh(name, folder)))
     lost = [("visual", x) for x in visuals if isinstance(x, str)]
-    lost += _without_meshes(robot.findall("link"), folder)
+    lost += _without_meshes(robot.findall("link"), folder, wanted.touching)
     extension = robot.find("mujoco")
     extension = ET.SubElement(robot, "mujoco") if extension is None else extension
     compiler = extension.find("compiler")
@@ -153,7 +166,17 @@ def urdf(robot: ET.Element, folder: Path) -> Urdf:
     used = Feature(
         "visual geometry", tuple(dict.fromkeys(x.link for x in seen)), why="in pictures", moves=False
     )
-    return Urdf(text, _root(robot), tuple(_mimics(robot)), (*_features(robot, lost), used), seen)
+    unasked = dict.fromkeys(name for x, name in lost if x == "unasked")
+    off = features(wanted.left_out("collision mesh", unasked, "self"))
+    return Urdf(text, _root(robot), tuple(_mimics(robot)), (*_features(robot, lost), *off, used), seen)
+
+
+def without_volumes(spec: Any) -> None:
+    """Lets meshes be flat or inside out where no inertia follows from them."""
+    weighed = {geom.meshname for geom in spec.geoms if not geom.parent.explicitinertial}
+    for mesh in spec.meshes:
+        if mesh.name not in weighed:
+            mesh.inertia = mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL
 
 
 def with_mimics(spec: Any, given: Urdf) -> None:
