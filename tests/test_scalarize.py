@@ -169,6 +169,32 @@ def test_members_of_a_batch_are_those_alone(name: str) -> None:
     _assert_same(jax.tree.map(lambda y: y[0, 1], twice), alone[1])
 
 
+def test_members_that_have_ended_read_nothing() -> None:
+    """Where they are, indices are not those of any entry."""
+    x = jnp.arange(64.0) ** 2
+
+    def total(n: jax.Array) -> jax.Array:
+        index = jnp.full(64, 10**12)
+        put = lambda c: (c[0] + 1, c[1].at[c[0]].set(c[0], mode="promise_in_bounds"))
+        index = lax.while_loop(lambda c: c[0] < n, put, (0, index))[1]
+        at = lambda i: x.at[index.at[i].get(mode="promise_in_bounds")].get(mode="promise_in_bounds")
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] + at(c[0])), (0, 0.0))[1]
+
+    counts = jnp.arange(0, 64, 3)
+    expected = [np.sum(np.arange(n) ** 2.0) for n in counts]
+    assert_allclose(jax.jit(jax.vmap(uk.scalarize(total)))(counts), expected)
+
+
+def test_loops_whose_members_end_by_themselves() -> None:
+    """`vmap` within a function leaves one condition a member."""
+
+    def powers(x: jax.Array, n: jax.Array) -> jax.Array:
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * x), (jnp.zeros_like(n), 1.0))[1]
+
+    x, n = jnp.linspace(0.5, 1.5, 5), jnp.array([0, 3, 40, 7, 2])
+    assert_allclose(uk.scalarize(jax.vmap(powers))(x, n), np.asarray(x) ** np.asarray(n), rtol=1e-14)
+
+
 @pytest.mark.parametrize("name", SMOOTH)
 def test_first_and_second_derivatives_are_those_of_differences(name: str) -> None:
     f, x = SMOOTH[name]

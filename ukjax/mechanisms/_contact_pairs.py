@@ -149,8 +149,8 @@ def is_closed_form(a: AbstractShape, b: AbstractShape) -> bool:
 
 def is_offered(a: AbstractShape, b: AbstractShape) -> bool:
     """Whether two shapes can touch, the one of lower order first."""
-    in_space = b.dimension == 3 and b.core() is not None
-    return is_closed_form(a, b) or (in_space and (isinstance(a, HalfSpace) or a.core() is not None))
+    in_space = b.dimension == 3 and b.is_convex
+    return is_closed_form(a, b) or (in_space and (isinstance(a, HalfSpace) or a.is_convex))
 
 
 def count_contacts(a: AbstractShape, b: AbstractShape) -> int:

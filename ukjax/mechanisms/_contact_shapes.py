@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, require_function
 from .._misc._errors import InputError
-from .._misc._types import as_jax, is_traced
+from .._misc._types import as_jax, is_traced, module_for
 from ._abstract_joint import normalize_axis
 from ._bodies import check_array, check_name, check_nonnegative, check_positive_scalar
 from ._convex import Core, core_of
@@ -24,10 +24,12 @@ class AbstractShape(eqx.Module):
     Concrete ones: `Sphere`, `Capsule`, `Cuboid`, `Cylinder`, `Ellipsoid`, `ConvexHull`, `HalfSpace`, `Surface`.
 
     - `order`: of two shapes the one with the lower order counts as the first.
+    - `is_convex`: whether it is a convex body in space, that `core` tells.
     - `body`: the name of the body it is fixed to, or `"ground"`.
     """
 
     order: eqx.AbstractClassVar[int]
+    is_convex: ClassVar[bool] = True
     body: eqx.AbstractVar[str]
 
     @property
@@ -35,9 +37,17 @@ class AbstractShape(eqx.Module):
         """2 in the plane, 3 in space, None for either."""
         return None
 
-    def core(self) -> Core | None:
-        """The shape as a convex body in space; None for one that is not."""
-        return None
+    def core(self) -> Core:
+        """The shape as a convex body in space.
+
+        **Raises:** `NotImplementedError` for one that is not.
+        """
+        raise NotImplementedError(f"a {type(self).__name__} is no convex body")
+
+    @property
+    def middle(self) -> Array:
+        """A place within it, in the reference posture [m]."""
+        return self.core().origin
 
 
 @final
@@ -67,6 +77,10 @@ class Sphere(AbstractShape):
     @property
     def dimension(self) -> int:
         return self.centre.shape[0]
+
+    @property
+    def middle(self) -> Array:
+        return self.centre
 
     def core(self) -> Core:
         return core_of(self.centre[None], self.centre, radius=self.radius)
@@ -103,6 +117,10 @@ class Capsule(AbstractShape):
     @property
     def dimension(self) -> int:
         return self.start.shape[0]
+
+    @property
+    def middle(self) -> Array:
+        return 0.5 * (self.start + self.end)
 
     def core(self) -> Core:
         half = 0.5 * (self.end - self.start)
@@ -150,6 +168,10 @@ class Cuboid(AbstractShape):
         half = jnp.asarray(signs, self.size.dtype) * (0.5 * self.size)[None]
         return self.centre[None] + half @ self.rotation.T
 
+    @property
+    def middle(self) -> Array:
+        return self.centre
+
     def core(self) -> Core:
         return core_of(self.corners(), self.centre, self.rotation * (0.5 * self.size)[None])
 
@@ -185,6 +207,10 @@ class Cylinder(AbstractShape):
     @property
     def dimension(self) -> int:
         return 3
+
+    @property
+    def middle(self) -> Array:
+        return 0.5 * (self.start + self.end)
 
     def core(self) -> Core:
         half = 0.5 * (self.end - self.start)
@@ -229,6 +255,10 @@ class Ellipsoid(AbstractShape):
     def dimension(self) -> int:
         return 3
 
+    @property
+    def middle(self) -> Array:
+        return self.centre
+
     def core(self) -> Core:
         axes = self.rotation * self.radii[None]
         return core_of(self.centre[None], self.centre, axes, axes @ axes.T)
@@ -265,7 +295,11 @@ class ConvexHull(AbstractShape):
         return 3
 
     def core(self) -> Core:
-        return core_of(self.points, jnp.mean(self.points, 0))
+        return core_of(self.points, self.middle)
+
+    @property
+    def middle(self) -> Array:
+        return as_jax(module_for(self.points).mean(self.points, 0))
 
 
 def _hull_points(what: str, points: np.ndarray) -> np.ndarray:
@@ -299,6 +333,7 @@ class HalfSpace(AbstractShape):
     """
 
     order: ClassVar[int] = 1
+    is_convex: ClassVar[bool] = False
 
     body: str = eqx.field(static=True)
     point: Array
@@ -333,6 +368,7 @@ class Surface(AbstractShape):
     """
 
     order: ClassVar[int] = 0
+    is_convex: ClassVar[bool] = False
 
     body: str = eqx.field(static=True)
     function: Callable[[Array], Array]

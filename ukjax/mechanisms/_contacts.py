@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError, unknown_name
-from .._misc._types import is_traced
+from .._misc._types import as_jax, is_traced, module_for
 from .._system._constraint import ImpactLaw, impact_law
 from ._abstract_joint import AbstractJoint
 from ._abstract_length import AbstractLength
@@ -16,7 +16,7 @@ from ._bodies import check_array, check_name, check_nonnegative
 from ._contact_pairs import CLOSED_FORMS, Meeting, count_contacts, is_closed_form, is_offered, meet
 from ._contact_shapes import AbstractShape, HalfSpace, Surface
 from ._joint_rows import across
-from ._placement import AnyPlacement, ground_placement, norm
+from ._placement import AnyPlacement, ground_placement
 
 
 def _length_of(joint: Any) -> AbstractLength | None:
@@ -206,10 +206,10 @@ class Contact(eqx.Module):
             return self.meeting(still, still).normal[0]
         if isinstance(first, HalfSpace):
             return first.normal
-        middles = [x.core().origin for x in self.shapes]  # pyright: ignore[reportOptionalMemberAccess]
-        off = middles[1] - middles[0]
-        off = jnp.where(jnp.any(off != 0), off, 1)
-        return off / norm(off)
+        xp = module_for(first.middle, second.middle)
+        off = xp.asarray(second.middle) - xp.asarray(first.middle)
+        off = xp.where(xp.any(off != 0), off, 1)
+        return as_jax(off / xp.sqrt(xp.dot(off, off)))
 
     @property
     def count(self) -> int:

@@ -16,7 +16,7 @@ from jaxtyping import Array
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._blank import blank
 from .._formula._contact_list import entry, item, loop, put, put_item
-from .._misc._types import as_jax, module_for
+from .._misc._types import as_jax, is_traced, module_for
 from ._contact_pairs import touch_of
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact, turn_tangents
@@ -192,7 +192,9 @@ class ConvexKind(eqx.Module):
         start = item(jnp.asarray(self.directions).astype(point.dtype), number)
         gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
         across = turn_tangents(start, pair.places[0], normal) if self.tangents else None
-        return contact_row(gap, point, across, pair.places, self._numbers(number), moving)
+        row = contact_row(gap, point, across, pair.places, self._numbers(number), moving)
+        # Of pairs that are not near nothing is kept.
+        return row._replace(by_twist=jnp.where(self._is_near(pair), row.by_twist, 0))
 
     def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
         return write_row(self.places, self.bodies, rows, J, row, stride)
@@ -212,13 +214,17 @@ def convex_kind(
     """Contacts of convex bodies as one kind."""
     on_plane, counts = isinstance(items[0].shapes[0], HalfSpace), tuple(x.count for x in items)
     cores = [[x.plane() if isinstance(x, HalfSpace) else x.core() for x in item.shapes] for item in items]
-    points, known = [], {}
+    points, firsts, known, place = [], [], {}, 0
     for own in cores:
+        numbers_of = []
         for core in own:
-            assert core is not None
-            known.setdefault(id(core), sum(len(x) for x in points))
-            points.append(core.points)
-    firsts = [[known[id(core)] for core in own] for own in cores]
+            same = id(core.points) if is_traced(core.points) else np.asarray(core.points).tobytes()
+            if same not in known:
+                known[same] = place
+                points.append(core.points)
+                place += len(core.points)
+            numbers_of.append(known[same])
+        firsts.append(numbers_of)
     stack = lambda x: as_jax(module_for(*x).stack(x))
     stacked = []
     for k in range(2):

@@ -555,7 +555,7 @@ class Function:
         return self(f"getelementptr {stored_type(t)}, ptr {pointer}, {many} {offset}")
 
     def read_at(self, place: Place, index: str, t: str) -> str:
-        """An entry of each member, at a place of its own."""
+        """An entry of each member that goes on, at a place of its own: others may ask for places that are none."""
         if self.width == 1:
             return self.read(place, index, t)
         kind, kinds, bytes = stored_type(t), self.lanes(stored_type(t)), np.dtype(t).itemsize
@@ -563,9 +563,10 @@ class Function:
         name = f"llvm.masked.gather.{short}.v{self.width}p0"
         self.declared[name] = f"{kinds} @{name}({self.lanes('ptr')}, i32, {self.lanes('i1')}, {kinds})"
         where = self._addresses(place, index, t)
-        every = self.constant(True, "bool")
+        mask = self.mask or self.constant(True, "bool")
         value = self(
-            f"call {kinds} @{name}({self.lanes('ptr')} {where}, i32 {bytes}, {self.lanes('i1')} {every}, {kinds} poison)"
+            f"call {kinds} @{name}({self.lanes('ptr')} {where}, i32 {bytes}, {self.lanes('i1')} {mask}, "
+            f"{kinds} zeroinitializer)"
         )
         return self.truth(value) if t == "bool" else value
 
