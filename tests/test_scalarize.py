@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose
 
 import ukjax as uk
 from ukjax._compiler._structured import _primitive
+from ukjax._formula._contact_list import entry, loop, put
 
 X = jnp.array([0.5, 1.5, 2.5])
 MATRIX = jnp.asarray(np.random.default_rng(0).normal(size=(4, 4)))
@@ -171,18 +172,16 @@ def test_members_of_a_batch_are_those_alone(name: str) -> None:
 
 def test_members_that_have_ended_read_nothing() -> None:
     """Where they are, indices are not those of any entry."""
-    x = jnp.arange(64.0) ** 2
 
-    def total(n: jax.Array) -> jax.Array:
-        index = jnp.full(64, 10**12)
-        put = lambda c: (c[0] + 1, c[1].at[c[0]].set(c[0], mode="promise_in_bounds"))
-        index = lax.while_loop(lambda c: c[0] < n, put, (0, index))[1]
-        at = lambda i: x.at[index.at[i].get(mode="promise_in_bounds")].get(mode="promise_in_bounds")
-        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] + at(c[0])), (0, 0.0))[1]
+    def total(x: jax.Array, n: jax.Array) -> jax.Array:
+        far = jnp.where(n < 0, 0, 10**12)
+        index = loop(64, lambda i, index: put(index, i, far), jnp.zeros(64, int))
+        index = loop(n, lambda i, index: put(index, i, i), index)
+        return loop(n, lambda i, so_far: so_far + entry(x, entry(index, i)), 0.0)
 
-    counts = jnp.arange(0, 64, 3)
-    expected = [np.sum(np.arange(n) ** 2.0) for n in counts]
-    assert_allclose(jax.jit(jax.vmap(uk.scalarize(total)))(counts), expected)
+    x, counts = jnp.arange(64.0) ** 2, jnp.arange(0, 64, 3)
+    found = jax.jit(jax.vmap(uk.scalarize(total), in_axes=(None, 0)))(x, counts)
+    assert_allclose(found, [np.sum(np.arange(n) ** 2.0) for n in counts])
 
 
 def test_loops_whose_members_end_by_themselves() -> None:
