@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array
 
 from .._formula._blank import blank
@@ -15,6 +16,7 @@ from .._misc._types import choose_by_precision
 from ._convex import Pair, divide, dot, unit
 from ._convex_features import Feature, conditions, nearest_feature, newton_matrix
 from ._joint_rows import across
+from ._placement import norm
 
 POINTS = 5
 """How many contacts two bodies have: where they are nearest, and up to four corners of the area that they share."""
@@ -55,7 +57,9 @@ class Touch(NamedTuple):
             further = place.point(core.follow(item(others, jnp.maximum(i - 1, 0))))
             found.append(jnp.where(i == 0, surface, further))
         a, b = found
-        gap = jnp.where(item(self.there, i), dot(n, b - a), first.size + second.size)
+        middles = [place.point(core.origin) for core, place in zip(pair.cores, pair.places, strict=True)]
+        none = first.size + second.size + norm(middles[1] - middles[0])  # more than any gap of theirs
+        gap = jnp.where(item(self.there, i), dot(n, b - a), lax.stop_gradient(none))
         return gap, 0.5 * (a + b), n
 
 
