@@ -16,7 +16,7 @@ and contacts.
 
     python benchmarks/robot_drops.py FOLDER [--seconds 180] [--results drops.jsonl] [--only NAME]
 
-FOLDER has the packages of `robot_files.py`, unpacked, and robosuite.
+FOLDER has the packages of `robot_files.py`, unpacked, and robosuite; or it is one file.
 """
 
 import argparse
@@ -251,10 +251,9 @@ def main() -> None:
         "energy grows, MuJoCo [J] | unsolved | load [s] | first run [s] | step [us] |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
-    for name in FILES:
-        if given.only not in name:
-            continue
-        found = dropped(Path(given.folder) / name, given.seconds)
+    folder = Path(given.folder)
+    for file in [folder] if folder.is_file() else [folder / name for name in FILES if given.only in name]:
+        found = dropped(file, given.seconds)
         print(row(found), flush=True)
         if given.results:
             with open(given.results, "a") as file:

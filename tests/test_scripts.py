@@ -80,7 +80,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/pseudoinverse.py": ["--size", "4", "--rank", "3", "--batches", "1", "8"],
     "benchmarks/reverse_mode.py": ["--steps", "100", "--stabilizers", "Projection", "--batch", "8"],
     "benchmarks/robot_contacts.py": [],
-    "benchmarks/robot_drops.py": None,  # takes packages of files
+    "benchmarks/robot_drops.py": [GRIPPER],
     "benchmarks/robot_files.py": [str(CASSIE.parent), "--only", "robotiq", "--states", "1"],
     "benchmarks/robot_runs.py": ["--t1", "0.02", "--rounds", "1"],
     "benchmarks/robots.py": [GRIPPER, "--batch", "8", "--rounds", "1"],

@@ -202,6 +202,9 @@ def ambiguous(of: ListedImpulses) -> Array:
 # --- The time step
 
 
+FARTHEST = 100.0  # that a coordinate is pushed, beside how far the worst gap is off [m/m], [rad/m]
+
+
 class FreeStep(NamedTuple):
     """A step without impulses.
 
@@ -253,6 +256,7 @@ class _Problems(NamedTuple):
     - `takes_part`: 1 for contacts of the next problem (n,), of the first one 2 for those that are only looked at.
     - `rates`: how fast the rates of gaps change without impulses (n,).
     - `gaps`: at the end (n,), before the first one at the start, where the step is looked at.
+    - `worst`: how far the worst gap is off.
     - `push`: impulses of positions, on normal rows (m,).
     - `base`, `d`: displacements before these impulses, and with what they add.
     - `projected`: velocities at the end on the bilateral rows.
@@ -267,6 +271,7 @@ class _Problems(NamedTuple):
     takes_part: Array
     rates: Array
     gaps: Array
+    worst: Array
     push: Array
     base: Array
     d: Array
@@ -347,7 +352,9 @@ class ContactStep:
         kept = [kind.unsought(motion.at) for kind in self.kinds]
         where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
         yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
-        start = _Problems(state, where, kept, yes, none, none, none, push, no, no, v, number, yes)
+        start = _Problems(
+            state, where, kept, yes, none, none, none, jnp.zeros((), dtype), push, no, no, v, number, yes
+        )
 
         def solved(x: _Problems) -> _Problems:
             first = x.number == 0
@@ -362,7 +369,10 @@ class ContactStep:
                 lambda _, y: self._looked_at(listed, _without_others(listed, contacts, found), of, h),
                 (state.push, state.ambiguous),
             )
-            d = jnp.where(first, 0, x.base + found.change)
+            # What a stop or a loop holds can hardly be pushed: no coordinate moves by far more than what is to be mended.
+            more = found.change - (x.d - x.base)
+            far = jnp.max(jnp.abs(more)) / (FARTHEST * jnp.maximum(x.worst, jnp.finfo(dtype).tiny))
+            d = jnp.where(first, 0, x.d + more / jnp.maximum(far, 1))
             (q_end, projected), off = self.arrive(q, v + v_end, v_end, d, t, h, free)
             state = state._replace(
                 q=q_end,
@@ -396,6 +406,7 @@ class ContactStep:
             again = ~(start | first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
             x = x._replace(
                 takes_part=jnp.where(first, x.takes_part, takes_part),
+                worst=worst,
                 going=start | first | pushes | again,
                 seeks=start | first | again,
                 base=jnp.where(again, x.d, x.base),
