@@ -205,7 +205,7 @@ def test_a_stack_stands() -> None:
     assert run.contacts is not None
     heights = run.q_end.reshape(3, 7)[:, 2]
     np.testing.assert_allclose(heights, (0.1, 0.3, 0.45), atol=1e-9)
-    np.testing.assert_allclose(run.v_end, 0, atol=1e-6)
+    np.testing.assert_allclose(run.v_end, 0, atol=1e-5)  # a cylinder may still roll
     assert run.contacts.gap.min() > -1e-10
     # What a carries and what b carries, as the floor and the boxes feel it.
     names = np.array([x.split("[")[0] for x in run.contacts.names])
