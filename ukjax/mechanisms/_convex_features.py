@@ -97,7 +97,7 @@ def _improve(pair: Pair, f: Feature) -> Feature:
 
 
 class _Found(NamedTuple):
-    """Parts, sigma of their normal, and by how far another corner lies beyond them."""
+    """Parts, sigma of their normal, and by how far another corner lies beyond them, or they are beside each other."""
 
     feature: Feature
     apart: Array
@@ -121,7 +121,10 @@ def _settle(pair: Pair, f: Feature, size: Array, best: _Found) -> _Found:
         edges = [core.point(i) - x for core, i, x in zip(pair.cores, corner[1:], (f.a, f.b), strict=True)]
         beyond = [dot(pair.back(k, f.n), x) for k, x in enumerate(edges)]
         of_second, off = beyond[1] > beyond[0], jnp.maximum(jnp.maximum(*beyond), 0)
-        new = _Found(f, dot(f.n, corner.w), off)
+        # The nearest points lie along the normal, or this is none.
+        w = pair.between(f.ends(pair, f.n))
+        aside = jnp.max(jnp.abs(w - dot(f.n, w) * f.n))
+        new = _Found(f, dot(f.n, corner.w), jnp.maximum(off, aside))
         better = new.apart - off > best.apart - best.off + 10 * enough * size
         best = jax.tree.map(lambda x, y: jnp.where(better, x, y), new, best)
         adds = (off > 10 * enough * size) & (f.rank < 2)
