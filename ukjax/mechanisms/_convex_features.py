@@ -82,7 +82,9 @@ def newton_matrix(pair: Pair, f: Feature) -> Array:
 
 def _improve(pair: Pair, f: Feature) -> Feature:
     """A step of Newton's method, and points on the flat parts that lie along the normal."""
-    f = f._replace(n=unit(f.n - newton_matrix(pair, f) @ conditions(f.n, pair, f)))
+    step = newton_matrix(pair, f) @ conditions(f.n, pair, f)
+    length = jnp.sqrt(dot(step, step))
+    f = f._replace(n=unit(f.n - step / jnp.maximum(length / _LONGEST, 1)))
     w, (first, second) = pair.between(f.ends(pair, f.n)), f.along(pair)
     aside = w - dot(f.n, w) * f.n
     square = dot(first, first)
@@ -94,6 +96,9 @@ def _improve(pair: Pair, f: Feature) -> Feature:
     for share, edge, of_second in zip((x, y), f.edges, f.of_second, strict=True):
         a, b = a + jnp.where(of_second, 0, share) * edge, b - jnp.where(of_second, share, 0) * edge
     return f._replace(a=a, b=b)
+
+
+_LONGEST = 0.1  # step of Newton's method [rad]: beyond it flat bodies have other normals
 
 
 class _Found(NamedTuple):
@@ -116,7 +121,7 @@ def _settle(pair: Pair, f: Feature, size: Array, best: _Found) -> _Found:
     def settle(state: tuple[Feature, _Found, Array, Array]) -> tuple[Feature, _Found, Array, Array]:
         f, best, _, tries = state
         start = f, jnp.ones((), dtype), jnp.zeros_like(tries)
-        f = lax.while_loop(lambda s: (s[1] > enough) & (s[2] < 8), improve, start)[0]
+        f = lax.while_loop(lambda s: (s[1] > enough) & (s[2] < 20), improve, start)[0]
         corner = pair.support(f.n)
         edges = [core.point(i) - x for core, i, x in zip(pair.cores, corner[1:], (f.a, f.b), strict=True)]
         beyond = [dot(pair.back(k, f.n), x) for k, x in enumerate(edges)]
