@@ -20,6 +20,10 @@ from ._convex import Pair, cross, divide, dot, unit, within
 from ._convex_search import CORNERS, Polytope, Simplex, expand, find_simplex
 from ._joint_rows import across
 
+_LONGEST = 0.1  # step of Newton's method [rad]: beyond it flat bodies have other normals
+# Bodies this much smaller do not overlap where they touch, and touch at the same parts as a rule.
+_SHRUNK = 0.9
+
 
 class Feature(NamedTuple):
     """Where two bodies are nearest, as parts of each: flat parts told by edges, and points on them.
@@ -96,9 +100,6 @@ def _improve(pair: Pair, f: Feature) -> Feature:
     for share, edge, of_second in zip((x, y), f.edges, f.of_second, strict=True):
         a, b = a + jnp.where(of_second, 0, share) * edge, b - jnp.where(of_second, share, 0) * edge
     return f._replace(a=a, b=b)
-
-
-_LONGEST = 0.1  # step of Newton's method [rad]: beyond it flat bodies have other normals
 
 
 class _Found(NamedTuple):
@@ -215,11 +216,6 @@ def _face_feature(pair: Pair, p: Polytope, size: Array) -> Feature:
     a, b = (four([entry(x, i) for i in corners]) for x in (p.a, p.b))
     weights = jnp.stack([*weights, jnp.zeros((), m.dtype)])
     return _feature(pair, -item(p.normals, p.nearest), a, b, weights, size)
-
-
-_SHRUNK = (
-    0.9  # bodies this much smaller do not overlap where they touch, and touch at the same parts as a rule
-)
 
 
 def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
