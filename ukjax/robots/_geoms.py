@@ -19,6 +19,7 @@ from ..mechanisms import (
     Ellipsoid,
     HalfSpace,
     Sphere,
+    _contact_pairs,
 )
 from ._coefficients import is_usual, restitution_of
 from ._contact_selection import ContactSelection
@@ -165,9 +166,11 @@ def _hull_of(at: Reference, geom: int, body: str, centre: np.ndarray, axes: np.n
 
 
 def is_offered(first: AbstractShape | None, second: AbstractShape | None) -> bool:
-    """Whether shapes of geoms can touch: all are convex bodies or half-spaces, of which two have no contact."""
-    both = (first, second)
-    return None not in both and not all(isinstance(x, HalfSpace) for x in both)
+    """Whether the shapes of two geoms can touch."""
+    if first is None or second is None:
+        return False
+    a, b = sorted((first, second), key=lambda x: x.order)
+    return _contact_pairs.is_offered(a, b)
 
 
 def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
