@@ -187,22 +187,26 @@ class FunctionKind:
         return jnp.stack([entry(drift, i * width + a) for a in range(width)])
 
 
+def kinds_of_constraint(
+    c: AbstractUnilateral, system: AbstractSystem, first: int, t: Array, q: Array, v: Array
+) -> list[ContactKind]:
+    """The contacts of one constraint by kinds, numbered from `first` on."""
+    if (made := getattr(getattr(c, "fn", None), "kinds", None)) is not None:
+        return made(first)
+    if isinstance(c, DryFriction):
+        count, tangents = jax.eval_shape(c.rates, t, q, v).shape[0], 1
+    else:
+        assert isinstance(c, Unilateral)
+        count = jax.eval_shape(c.gaps, t, q).shape[0]
+        tangents = jax.eval_shape(lambda *y: slips(c, count, *y), t, q, v).shape[1]
+    return [FunctionKind(c, system, first, (count, tangents))]
+
+
 def kinds_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> list[ContactKind]:
     """The contacts of a system by kinds."""
     kinds, first = list[ContactKind](), 0
     for c in unilateral(system.constraints):
-        made = getattr(getattr(c, "fn", None), "kinds", None)
-        if made is not None:
-            own = made(first)
-            kinds += own
-            first += sum(len(x.contacts) for x in own)
-            continue
-        if isinstance(c, DryFriction):
-            shape = jax.eval_shape(c.rates, t, q, v).shape[0], 1
-        else:
-            assert isinstance(c, Unilateral)
-            count = jax.eval_shape(c.gaps, t, q).shape[0]
-            shape = jax.eval_shape(lambda *y, c=c, n=count: slips(c, n, *y), t, q, v).shape
-        kinds.append(FunctionKind(c, system, first, (shape[0], shape[1])))
-        first += shape[0]
+        own = kinds_of_constraint(c, system, first, t, q, v)
+        kinds += own
+        first += sum(len(x.contacts) for x in own)
     return kinds

@@ -37,6 +37,7 @@ from .._system._constraint import (
 from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractForwardingSystem, AbstractSystem, TreeInertia
+from ._kinds import Instant, kinds_of_constraint
 
 
 @final
@@ -153,6 +154,17 @@ def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinemati
     )
 
 
+def _gaps_of(c: Unilateral, t: Array, q: Array) -> Array:
+    """The gaps of one constraint, those of shapes by loops over their pairs."""
+    if (kinds := getattr(c.fn, "kinds", None)) is None:
+        return c.gaps(t, q)
+    at, own = Instant(t, q), kinds(0)
+    gaps = jnp.zeros(sum(len(kind.contacts) for kind in own), q.dtype)
+    for kind in own:
+        gaps = kind.gaps(at, kind.seek(at, kind.unsought(at)), gaps)
+    return gaps
+
+
 def gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     """Gaps (n,), and how far slips are from linear in v, beside their size (n,)."""
     step = 1 + 0.5 * jnp.cos(jnp.arange(v.size, dtype=v.dtype) ** 2)
@@ -163,7 +175,7 @@ def gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tupl
             of: Any = lambda v, c=c: c.rates(t, q, v)[:, None]
         else:
             assert isinstance(c, Unilateral)
-            gap, slip = c.gaps(t, q), c.slip
+            gap, slip = _gaps_of(c, t, q), c.slip
             of = lambda v, c=c, n=gap.size: slips(c, n, t, q, v)
         if slip is None or getattr(slip, "is_linear", False):
             parts.append((gap, jnp.zeros_like(gap)))
@@ -184,15 +196,14 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
     names, contacts, coefficients = [], [], []
     told: dict[str, list] = {"angle": [], "impact": []}
     for c in unilateral(system.constraints):
-        _, u = eqx.filter_eval_shape(_evaluate_unilateral, c, system, t, q, v)
-        k, width = u.shape
+        own = kinds_of_constraint(c, system, 0, t, q, v)
+        k, dry = sum(len(x.contacts) for x in own), isinstance(c, DryFriction)
         if not k:
             raise InputError(f"'{c.name}' has no contacts: what it returns is empty.")
         if c.names and len(c.names) != k:
             raise InputError(f"'{c.name}' has {k} contacts, but {len(c.names)} names.")
         names += c.names or ([c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)])
-        dry = isinstance(c, DryFriction)
-        contacts += [(not dry, width - (not dry))] * k
+        contacts += [(not dry, own[0].tangents)] * k
         zero = jnp.zeros((), q.dtype)
         if isinstance(c, DryFriction):
             given = zero, zero, c.limit
