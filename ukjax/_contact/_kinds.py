@@ -76,8 +76,12 @@ class ContactKind(Protocol):
         """What the others are computed from."""
         ...
 
-    def unsought(self, at: Instant) -> Any:
-        """What `seek` fills in."""
+    def nothing(self, at: Instant) -> Any:
+        """What is kept before anything was sought."""
+        ...
+
+    def unsought(self, at: Instant, before: Any) -> Any:
+        """What `seek` fills in, which begins from what was kept before."""
         ...
 
     def seek(self, at: Instant, unsought: Any) -> Any:
@@ -152,7 +156,10 @@ class FunctionKind:
         drift = self._velocities(t, q, jnp.zeros_like(v))
         return self._gaps(t, q), rate, J.reshape(-1), drift.reshape(-1)
 
-    def unsought(self, at: Instant) -> None:
+    def nothing(self, at: Instant) -> None:
+        return None
+
+    def unsought(self, at: Instant, before: None) -> None:
         return None
 
     def seek(self, at: Instant, unsought: None) -> None:
@@ -210,3 +217,8 @@ def kinds_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> list[Conta
         kinds += own
         first += sum(len(x.contacts) for x in own)
     return kinds
+
+
+def seek_anew(kind: ContactKind, at: Instant) -> Any:
+    """Where contacts are at an instant, of which nothing is known."""
+    return kind.seek(at, kind.unsought(at, kind.nothing(at)))

@@ -31,7 +31,7 @@ from .._formula._contact_list import (
     subtract_solution,
 )
 from .._misc._types import choose_by_precision
-from ._kinds import ContactKind, Instant, Motion
+from ._kinds import ContactKind, Instant, Motion, seek_anew
 from ._modes import COUNTS, still
 from ._penetration import PENETRATION, TRIES
 from ._rows import PASSES, PULL, Coefficients, ContactLayout
@@ -231,6 +231,7 @@ class StepState(NamedTuple):
     - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
     - `residual`, `solver_steps`: of the problem of velocities.
     - `off`: whether no state near by obeys the bilateral rows.
+    - `kept`: of each kind where contacts are, as far as that is sought.
     """
 
     q: Array
@@ -244,6 +245,7 @@ class StepState(NamedTuple):
     residual: Array
     solver_steps: Array
     off: Array
+    kept: list[Any]
 
 
 class _Problems(NamedTuple):
@@ -325,16 +327,18 @@ class ContactStep:
     def gaps_at(self, t: Array, q: Array) -> Array:
         """The gaps of all contacts (n,)."""
         at = Instant(t, q)
-        return self.gaps(at, [kind.seek(at, kind.unsought(at)) for kind in self.kinds])
+        return self.gaps(at, [seek_anew(kind, at) for kind in self.kinds])
 
-    def before(self, q: Array, v: Array) -> StepState:
+    def before(self, t: Array, q: Array, v: Array) -> StepState:
         """What there is before a first step."""
+        at = Instant(t, q)
         zero = jnp.zeros((), q.dtype)
         of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
         p = jnp.zeros(self.room.stride, q.dtype)
         return StepState(
             *(q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero),
             jnp.asarray(False),
+            [kind.nothing(at) for kind in self.kinds],
         )
 
     def __call__(
@@ -348,12 +352,11 @@ class ContactStep:
         moving = [kind.moving(motion) for kind in self.kinds]
         n = len(self.layout.contacts)
         none, push = jnp.zeros(n, dtype), jnp.zeros(self.room.stride, dtype)
-        state = last._replace(closed=none, sliding=none, struck=none)
-        kept = [kind.unsought(motion.at) for kind in self.kinds]
+        state = last._replace(closed=none, sliding=none, struck=none, kept=[])
         where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
         yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
         start = _Problems(
-            state, where, kept, yes, none, none, none, jnp.zeros((), dtype), push, no, no, v, number, yes
+            state, where, last.kept, yes, none, none, none, jnp.zeros((), dtype), push, no, no, v, number, yes
         )
 
         def solved(x: _Problems) -> _Problems:
@@ -392,7 +395,8 @@ class ContactStep:
             whole = lambda yes: yes.astype(x.number.dtype)
             kept = x.kept
             if self.seeks:
-                here = [kind.unsought(at) for kind in self.kinds]  # bodies are located for all that follows
+                # Bodies are located for all that follows.
+                here = [kind.unsought(at, x) for kind, x in zip(self.kinds, kept, strict=True)]
                 seek = lambda: [kind.seek(at, x) for kind, x in zip(self.kinds, here, strict=True)]
                 kept = loop(whole(x.seeks), lambda _, kept: seek(), kept)
             gaps = loop(whole(~first), lambda _, gaps: self.gaps(at, kept), x.gaps)
@@ -416,7 +420,7 @@ class ContactStep:
             return x._replace(number=x.number + 1, q=jnp.where(start, free.q, x.q))
 
         end = lax.while_loop(lambda x: x.going, look, start)
-        return end.state._replace(v=end.projected)
+        return end.state._replace(v=end.projected, kept=end.kept)
 
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, last: StepState, looks: Array

@@ -37,7 +37,7 @@ from .._system._constraint import (
 from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractForwardingSystem, AbstractSystem, TreeInertia
-from ._kinds import Instant, kinds_of_constraint
+from ._kinds import Instant, kinds_of_constraint, seek_anew
 
 
 @final
@@ -161,7 +161,7 @@ def _gaps_of(c: Unilateral, t: Array, q: Array) -> Array:
     at, own = Instant(t, q), kinds(0)
     gaps = jnp.zeros(sum(len(kind.contacts) for kind in own), q.dtype)
     for kind in own:
-        gaps = kind.gaps(at, kind.seek(at, kind.unsought(at)), gaps)
+        gaps = kind.gaps(at, seek_anew(kind, at), gaps)
     return gaps
 
 

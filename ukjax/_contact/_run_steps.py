@@ -224,7 +224,7 @@ def run_steps(
     impacts = Impacts(fill_entries(times, 0, jnp.inf, most), *(fill_entries(x, 0, 0, x.size) for x in others))
     zero, none = jnp.zeros((), dtype), jnp.asarray(0)
     start = _Loop(
-        step.before(q, v),
+        step.before(t0, q, v),
         none,
         StepsRun(saved, impacts, zero, zero, none, none, jnp.asarray(True), jnp.asarray(False), none),
     )
@@ -249,7 +249,9 @@ def run_steps(
         after = lax.while_loop(lambda c: c[0], attempt, (going, looks, last))[2]
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
         finite &= jnp.isfinite(jnp.sum(after.p))
-        kept = StepState(*(jnp.where(finite, x, y) for x, y in zip(after, last, strict=True)))
+        kept = jax.tree.map(
+            lambda x, y: jnp.where(finite, x, y), *(x._replace(kept=[]) for x in (after, last))
+        )
         hit = loop(n, lambda k, x: jnp.maximum(x, entry(kept.struck, k)), zero) > 0
         impacts, going = run.impacts, (going & finite).astype(i.dtype)
         told = (hit & (run.num_impacts < most)).astype(i.dtype) * going
@@ -287,7 +289,7 @@ def run_steps(
             return j + 1, Saved(*rows)
 
         number, saved = lax.while_loop(lambda c: is_within(c[0], i), save, (so_far.saved, run.saved))
-        return _Loop(kept, number, run._replace(saved=saved))
+        return _Loop(kept._replace(kept=after.kept), number, run._replace(saved=saved))
 
     return loop(steps, taken, start).run
 

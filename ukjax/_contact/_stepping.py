@@ -174,7 +174,7 @@ def one_step(
 
     def by_list(model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array) -> tuple[Array, Array]:
         step = contact_step(model, layout, t, *y)
-        return ended(*step(t, h, step.before(*y), coefficients, jnp.asarray(False))[:2])
+        return ended(*step(t, h, step.before(t, *y), coefficients, jnp.asarray(False))[:2])
 
     def by_arrays(
         model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array

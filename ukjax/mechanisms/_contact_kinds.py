@@ -64,7 +64,10 @@ class ShapeKind(eqx.Module):
         """Closed forms are computed."""
         return False
 
-    def unsought(self, at: Instant) -> None:
+    def nothing(self, at: Instant) -> None:
+        return None
+
+    def unsought(self, at: Instant, before: None) -> None:
         return None
 
     def seek(self, at: Instant, unsought: None) -> None:

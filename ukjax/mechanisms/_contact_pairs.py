@@ -17,6 +17,8 @@ from jaxtyping import Array, Float
 
 from ._contact_shapes import AbstractShape, Capsule, Cuboid, Ellipsoid, HalfSpace, Sphere, Surface, from_world
 from ._convex import Pair
+from ._convex_features import no_parts
+from ._convex_search import Parts
 from ._convex_touch import POINTS, Touch, find_plane_touch, find_touch
 from ._placement import AnyPlacement, Placement, norm
 from ._vmap_by_structure import unstack_tree, vmap_by_structure
@@ -167,15 +169,15 @@ def pair_of(a: AbstractShape, b: AbstractShape, first: Placement, second: Placem
     return Pair(tuple(cores), (first, second))  # pyright: ignore[reportArgumentType]
 
 
-def touch_of(pair: Pair, on_plane: bool) -> Touch:
+def touch_of(pair: Pair, on_plane: bool, former: Parts) -> Touch:
     """Where a pair touches, as what does not change."""
-    return _find(*jax.lax.stop_gradient((pair.cores, pair.places)), on_plane)
+    return _find(*jax.lax.stop_gradient((pair.cores, pair.places)), former, on_plane)
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _find(cores: Any, places: Any, on_plane: bool) -> Touch:
+@functools.partial(jax.jit, static_argnums=3)
+def _find(cores: Any, places: Any, former: Parts, on_plane: bool) -> Touch:
     """Traced once for all places where it is used."""
-    return (find_plane_touch if on_plane else find_touch)(Pair(cores, places))
+    return (find_plane_touch if on_plane else find_touch)(Pair(cores, places), former)
 
 
 def meet(a: AbstractShape, b: AbstractShape, first: AnyPlacement, second: AnyPlacement) -> Meeting:
@@ -188,7 +190,7 @@ def meet(a: AbstractShape, b: AbstractShape, first: AnyPlacement, second: AnyPla
 
 
 def _meet_convex(pair: Pair, on_plane: bool, count: int) -> Meeting:
-    touch = touch_of(pair, on_plane)
+    touch = touch_of(pair, on_plane, no_parts(pair.cores[1].size.dtype))
     return Meeting(*map(jnp.stack, zip(*(touch.gap(pair, i) for i in range(count)), strict=True)))
 
 

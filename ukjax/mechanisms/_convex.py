@@ -133,11 +133,16 @@ def core_of(
 
 
 class Pair(NamedTuple):
-    """Two bodies and where they are; as corners of B - A they are taken smaller by a scale, each about its origin."""
+    """Two bodies and where they are.
+
+    - `scale`, `shift`: as corners of B - A they are taken smaller by the first, each about its origin, and farther apart
+      by the second (3,).
+    """
 
     cores: tuple[Core, Core]
     places: tuple[Placement, Placement]
-    scale: float = 1.0
+    scale: Array | float = 1.0
+    shift: Array | float = 0.0
 
     def back(self, k: int, n: Array) -> Array:
         """A direction of the world in a body's axes; of the first along n, of the second against it."""
@@ -156,12 +161,12 @@ class Pair(NamedTuple):
     def support(self, n: Array) -> "Corner":
         """The points that are farthest towards each other along n."""
         a, b = (core.farthest(self.back(k, n)) for k, core in enumerate(self.cores))
-        ends = self.locals((a, b), n)
-        if self.scale != 1:
-            ends = [
-                core.origin + self.scale * (x - core.origin) for core, x in zip(self.cores, ends, strict=True)
-            ]
-        return Corner(self.between(ends), a, b)
+        return Corner(self.corner(a, b, n), a, b)
+
+    def corner(self, a: Array, b: Array, n: Float[Array, "3"]) -> Float[Array, "3"]:
+        """A corner of B - A: of points by number, with what is curved along n."""
+        own = zip(self.cores, self.locals((a, b), n), strict=True)
+        return self.between([core.origin + self.scale * (x - core.origin) for core, x in own]) + self.shift
 
     def apart(self, n: Array) -> Array:
         """Sigma(n)."""

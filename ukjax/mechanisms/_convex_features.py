@@ -17,12 +17,15 @@ from .._formula._blank import blank
 from .._formula._contact_list import entry, item, loop, put_item
 from .._misc._types import choose_by_precision
 from ._convex import Pair, cross, divide, dot, unit, within
-from ._convex_search import CORNERS, Polytope, Simplex, expand, find_simplex
+from ._convex_search import CORNERS, Parts, Polytope, expand, find_simplex
 from ._joint_rows import across
 
 _LONGEST = 0.1  # step of Newton's method [rad]: beyond it flat bodies have other normals
 # Bodies this much smaller do not overlap where they touch, and touch at the same parts as a rule.
 _SHRUNK = 0.9
+_ENOUGH = 1e-6  # of the distance of curved bodies, from where on Newton's method finds it
+# Of the sizes: how far bodies are moved apart along a former normal, and how deep they may overlap there.
+_APART, _SHALLOW = 1e-4, 1e-3
 
 
 class Feature(NamedTuple):
@@ -147,9 +150,9 @@ def _settle(pair: Pair, f: Feature, size: Array, best: _Found) -> _Found:
     return lax.while_loop(lambda s: s[2] & (s[3] < 3), settle, start)[1]
 
 
-def _feature(pair: Pair, n: Array, a: Array, b: Array, weights: Array, size: Array) -> Feature:
-    """Of the place of a simplex with corners of points a and b, and some weights."""
-    dtype = n.dtype
+def _feature(pair: Pair, parts: Parts, size: Array) -> Feature:
+    """Of a place of B - A: the edges between the corners that are used."""
+    (n, a, b, weights), dtype = parts, parts.n.dtype
     used = weights > choose_by_precision(dtype, 1e-9, 1e-5)
     most = jnp.arange(weights.size) == jnp.argmax(weights)
     points = [jnp.stack([core.point(i) for i in x]) for core, x in zip(pair.cores, (a, b), strict=True)]
@@ -206,7 +209,7 @@ def _point_feature(pair: Pair, n: Array) -> Feature:
     return Feature(n, a, b, zero, no, jnp.zeros((), corner.a.dtype), no)
 
 
-def _face_feature(pair: Pair, p: Polytope, size: Array) -> Feature:
+def _nearest_face(p: Polytope) -> Parts:
     """The nearest face of a polytope."""
     corners = [within(i, CORNERS) for i in item(p.sides, p.nearest)]
     x, y, z = (item(p.w, i) for i in corners)
@@ -214,63 +217,125 @@ def _face_feature(pair: Pair, p: Polytope, size: Array) -> Feature:
     weights = [divide(dot(m, cross(u, v)), dot(m, m)) for u, v in ((y, z), (z, x), (x, y))]
     four = lambda x: jnp.stack([*x, x[0]])
     a, b = (four([entry(x, i) for i in corners]) for x in (p.a, p.b))
-    weights = jnp.stack([*weights, jnp.zeros((), m.dtype)])
-    return _feature(pair, -item(p.normals, p.nearest), a, b, weights, size)
+    return Parts(-item(p.normals, p.nearest), a, b, jnp.stack([*weights, jnp.zeros((), m.dtype)]))
 
 
-def nearest_feature(pair: Pair) -> tuple[Feature, Array]:
-    """The parts of two bodies that are nearest to each other, and how far they are apart, without the radii."""
+def no_parts(dtype: jnp.dtype) -> Parts:
+    """Nothing known of where bodies are nearest."""
+    none = jnp.zeros(4, jnp.asarray(0).dtype)
+    return Parts(jnp.zeros(3, dtype), none, none, jnp.zeros(4, dtype))
+
+
+class _Search(NamedTuple):
+    """Where the search is.
+
+    - `stage`: what is looked at next, see `nearest_feature`.
+    - `parts`: the last that were found.
+    - `near`: whether bodies overlap, or nearly.
+    - `best`: the best feature.
+    """
+
+    stage: Array
+    parts: Parts
+    near: Array
+    best: _Found
+
+
+_FORMER, _ROUGH, _EXACT, _SHRINK, _FACES, _DONE = range(6)
+
+
+def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
+    """The parts of two bodies that are nearest to each other, and how far they are apart, without the radii.
+
+    Where parts are known that were nearest a short time ago, bodies are first moved apart along their normal, so far that
+    they do not overlap, and it is looked for the nearest parts from there on. Else, or where these are not the nearest or
+    overlap by more than a little, by simplices: roughly at first, as Newton's method does the rest; where that has not
+    led to the nearest parts, exactly; of bodies that overlap those of smaller ones; then, by the faces of B - A.
+
+    That parts are nearest is known of bodies that are apart: sigma of their normal, which is never more than the
+    distance, is as large as a place of B - A is far from the origin.
+    """
     first, second = pair.cores
     dtype, size = first.size.dtype, first.size + second.size
     ends = [place.point(core.point(core.first)) for core, place in zip(pair.cores, pair.places, strict=True)]
     start = ends[1] - ends[0]
     start = unit(jnp.where(dot(start, start) > 0, start, 1))
     touching = choose_by_precision(dtype, 1e-8, 1e-4) * size
-    simplex = find_simplex(pair, start, touching)
-    distance = jnp.sqrt(dot(simplex.v, simplex.v))
-    near = jnp.all(simplex.weights > 0) | (distance <= touching)
+    rounding = 16 * jnp.finfo(dtype).eps
     curved = jnp.any(first.spread != 0) | jnp.any(second.spread != 0)
-    whole = simplex.tries.dtype
+    whole = former.a.dtype
+    yes = lambda there: there.astype(whole)
 
-    def of_simplex(s: Simplex) -> Feature:
-        distance = jnp.sqrt(dot(s.v, s.v))
-        return _feature(
-            pair, jnp.where(distance > 0, divide(s.v, distance), start), s.a, s.b, s.weights, size
+    def search(s: _Search) -> _Search:
+        by_former, by_faces = s.stage == _FORMER, s.stage == _FACES
+        enough = jnp.where(curved & (s.stage <= _ROUGH), _ENOUGH, rounding)
+        # Of the former parts.
+        overlap = _APART * size - pair.apart(s.parts.n)
+        shift = jnp.where(by_former, jnp.maximum(overlap, 0), 0) * s.parts.n
+        scale = jnp.where(s.stage == _SHRINK, _SHRUNK, 1.0).astype(dtype)
+        moved = pair._replace(scale=scale, shift=shift)
+        begin = jax.tree.map(
+            lambda x, y: jnp.where(by_former, x, y), s.parts, no_parts(dtype)._replace(n=start)
         )
 
-    def keep_if(there: Array, kept: tuple[Array, Array], find: Callable[[], Feature]) -> tuple[Array, Array]:
-        def keep(_: Array, kept: tuple[Array, Array]) -> tuple[Array, Array]:
-            records, count = kept
-            return put_item(records, count, _packed(find())), count + 1
+        def simplex(_: Array, so_far: tuple) -> tuple:
+            least = jnp.where(s.stage == _SHRINK, 0, touching)
+            found = find_simplex(moved, begin, least, enough)
+            distance = jnp.sqrt(dot(found.v, found.v))
+            n = jnp.where(distance > 0, divide(found.v, distance), start)
+            near = jnp.all(found.weights > 0) | (distance <= touching)
+            return Parts(n, found.a, found.b, found.weights), distance, near
 
-        return loop(there.astype(whole), keep, kept)
+        def faces(_: Array, so_far: tuple) -> tuple:
+            return _nearest_face(expand(pair, size, dtype)), *so_far[1:]
 
-    def look(i: Array, state: tuple[tuple[Array, Array], _Found]) -> tuple[tuple[Array, Array], _Found]:
-        (records, count), best = state
-        # Last the corners that lie farthest by what is found.
-        found = lambda _, records: put_item(records, i, _packed(_point_feature(pair, best.feature.n)))
-        records = loop((i >= count).astype(whole), found, records)
-        return (records, count), _settle(pair, _unpacked(item(records, i), whole), size, best)
+        none = s.parts, jnp.zeros((), dtype), jnp.asarray(True)
+        parts, distance, near = loop(yes(by_faces), faces, loop(yes(~by_faces), simplex, none))
+        # Only of what is apart it is known.
+        proves = (s.stage <= _EXACT) & ~near
 
-    def search(state: tuple[Array, _Found]) -> tuple[Array, _Found]:
-        """By simplices first; then, where bodies overlap, by the faces of B - A."""
-        number, best = state
-        by_simplex = number == 0
-        kept = blank((6, _RECORD), dtype), jnp.zeros((), whole)
-        kept = keep_if(by_simplex, kept, lambda: of_simplex(simplex))
-        kept = keep_if(
-            by_simplex & near,
-            kept,
-            lambda: of_simplex(find_simplex(pair._replace(scale=_SHRUNK), start, 0 * size)),
-        )
-        kept = keep_if(~by_simplex, kept, lambda: _face_feature(pair, expand(pair, size, dtype), size))
-        records, count = kept
-        towards = item(records, jnp.maximum(count - 1, 0))[:3]
-        kept = keep_if(curved, kept, lambda: _point_feature(pair, towards))
+        def is_nearest(best: _Found) -> Array:
+            apart = best.apart + dot(best.feature.n, shift)
+            small = choose_by_precision(dtype, 1e-12, 1e-5) * size
+            # Along a former normal that is not quite the one of now, places are moved aside a little.
+            aside = 4 * jnp.sqrt(dot(shift, shift)) * (1 - dot(best.feature.n, s.parts.n))
+            right = (apart >= (1 - 2 * enough) * distance - aside - small) & (best.off <= small)
+            return proves & right & (~by_former | (best.apart > -_SHALLOW * size))
+
+        kept = blank((5, _RECORD), dtype), jnp.zeros((), whole)
+
+        def keep_if(there: Array, kept: tuple, find: Callable[[], Feature]) -> tuple:
+            keep = lambda _, kept: (put_item(kept[0], kept[1], _packed(find())), kept[1] + 1)
+            return loop(yes(there), keep, kept)
+
+        kept = keep_if(jnp.asarray(True), kept, lambda: _feature(pair, parts, size))
+        kept = keep_if(curved, kept, lambda: _point_feature(pair, parts.n))
         for k, core in enumerate(pair.cores):
-            kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(pair, k, towards))
-        return number + 1, loop(kept[1] + curved.astype(whole), look, (kept, best))[1]
+            kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(pair, k, parts.n))
+        count = kept[1] + yes(curved & ~by_former)
 
-    goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & near & (s[1].apart < -touching))
+        def look(state: tuple[Array, Array, _Found]) -> tuple[Array, Array, _Found]:
+            i, records, best = state
+            # Last the corners that lie farthest by what is found.
+            last = lambda _, records: put_item(records, i, _packed(_point_feature(pair, best.feature.n)))
+            records = loop(yes(i >= kept[1]), last, records)
+            return i + 1, records, _settle(pair, _unpacked(item(records, i), whole), size, best)
+
+        goes_on = lambda state: (state[0] < count) & ~is_nearest(state[2])
+        best = lax.while_loop(goes_on, look, (jnp.zeros((), whole), kept[0], s.best))[2]
+        # What overlaps deeply is looked for anew.
+        deep = (s.stage == _SHRINK) & (best.apart < -touching)
+        after = jnp.where(near & (s.stage <= _EXACT), _SHRINK, jnp.where(deep, _FACES, _DONE))
+        after = jnp.where(~near & (s.stage == _ROUGH), _EXACT, after)
+        known = is_nearest(best)
+        after = jnp.where(known, _DONE, jnp.where(by_former, _ROUGH, after))
+        nothing = _Found(best.feature, jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
+        best = jax.tree.map(lambda x, y: jnp.where(by_former & ~known, x, y), nothing, best)
+        return _Search(after, parts, near, best)
+
     best = _Found(_point_feature(pair, start), jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
-    return lax.while_loop(goes_on, search, (jnp.zeros((), whole), best))[1][:2]
+    stage = jnp.where(jnp.any(former.weights > 0), _FORMER, _ROUGH)
+    begin = _Search(stage, former, jnp.asarray(False), best)
+    found = lax.while_loop(lambda s: s.stage < _DONE, search, begin)
+    n = found.best.feature.n
+    return found.best.feature, found.best.apart, found.parts._replace(n=n)

@@ -14,13 +14,13 @@ import numpy as np
 from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._blank import blank
 from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._types import as_jax, is_traced, module_for
 from ._contact_pairs import touch_of
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact, turn_tangents
 from ._convex import Core, Pair
+from ._convex_features import no_parts
 from ._convex_touch import Touch
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
 from ._placement import AnyPlacement, norm, rate_of
@@ -29,7 +29,8 @@ _MARGIN = 0.02  # of the sizes of a pair: beyond it the distance of the balls ab
 
 
 class _Touches(NamedTuple):
-    """Where bodies are at an instant, and the record of each pair's touch there (pairs, size)."""
+    """Where bodies are at an instant, and the record of each pair's touch (pairs, size): there if it is near, else the
+    last one, or zeros."""
 
     placements: AnyPlacement
     records: Array
@@ -109,7 +110,7 @@ class ConvexKind(eqx.Module):
         return self._bound(pair) < _MARGIN * sizes
 
     def _touch_like(self, placements: Any, dtype: jnp.dtype) -> Touch:
-        make = lambda: touch_of(self._pair(placements, jnp.asarray(0), dtype), self.on_plane)
+        make = lambda: touch_of(self._pair(placements, jnp.asarray(0), dtype), self.on_plane, no_parts(dtype))
         return jax.eval_shape(make)  # pyright: ignore[reportReturnType]
 
     def moving(self, motion: Motion) -> MovingBodies:
@@ -120,10 +121,13 @@ class ConvexKind(eqx.Module):
         """Which parts touch is sought."""
         return True
 
-    def unsought(self, at: Instant) -> _Touches:
+    def nothing(self, at: Instant) -> _Touches:
         placements = locate_all(self.places, self.bodies, at)
         size = sum(x.size for x in jax.tree.leaves(self._touch_like(placements, at.q.dtype)))
-        return _Touches(placements, blank((len(self.pairs), size), at.q.dtype))
+        return _Touches(placements, jnp.zeros((len(self.pairs), size), at.q.dtype))
+
+    def unsought(self, at: Instant, before: _Touches) -> _Touches:
+        return before._replace(placements=locate_all(self.places, self.bodies, at))
 
     def seek(self, at: Instant, unsought: _Touches) -> _Touches:
         placements, dtype = unsought.placements, at.q.dtype
@@ -132,7 +136,7 @@ class ConvexKind(eqx.Module):
             pair = self._pair(placements, i, dtype)
 
             def keep(_: Array, records: Array) -> Array:
-                touch = touch_of(pair, self.on_plane)
+                touch = touch_of(pair, self.on_plane, self._read(unsought, i).parts)
                 flat = [jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)]
                 return put_item(records, i, jnp.concatenate(flat))
 

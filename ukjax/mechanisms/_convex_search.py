@@ -70,8 +70,22 @@ def _nearest(w: Float[Array, "4 3"], there: Array) -> tuple[Array, Array]:
     return best, at
 
 
+class Parts(NamedTuple):
+    """Where two bodies are nearest, as a place of up to four corners of B - A.
+
+    - `n`: the normal, from the first to the second, in the world (3,).
+    - `a`, `b`: the numbers of the points of both (4,).
+    - `weights`: of the corners at the place (4,); those that are not used have none.
+    """
+
+    n: Array
+    a: Array
+    b: Array
+    weights: Array
+
+
 class Simplex(NamedTuple):
-    """Four places of B - A (4, 3), points of both, weights of the place nearest to the origin (4,), which are used;
+    """Four corners of B - A (4, 3), points of both, weights of the place nearest to the origin (4,), which are used;
     and whether it is the nearest of all."""
 
     w: Array
@@ -90,11 +104,14 @@ class Simplex(NamedTuple):
 _TRIES = 100
 
 
-def find_simplex(pair: Pair, start: Array, touching: Array) -> Simplex:
-    """By Gilbert, Johnson and Keerthi's method, until bodies overlap or are nearer than a distance."""
-    first, dtype = pair.support(start), start.dtype
-    four = lambda x: jnp.stack([x, *[jnp.zeros_like(x)] * 3])
-    eps = jnp.finfo(dtype).eps
+def find_simplex(pair: Pair, start: Parts, touching: Array, enough: Array) -> Simplex:
+    """By Gilbert, Johnson and Keerthi's method, from some corners on, or from the farthest one where there are none.
+
+    It ends where bodies overlap or are nearer than a distance `touching`, and where no place is nearer by more than a
+    share `enough`.
+    """
+    dtype = start.n.dtype
+    eps, one = jnp.finfo(dtype).eps, jnp.eye(4, dtype=dtype)[0]
 
     def nearer(s: Simplex) -> Simplex:
         v = s.v
@@ -108,7 +125,7 @@ def find_simplex(pair: Pair, start: Array, touching: Array) -> Simplex:
             & (jnp.max(jnp.abs(s.w - new.w[None]), -1) <= 4 * eps * length)
         )
         # No place is nearer than v . w / |v|.
-        near = square - dot(v, new.w) <= 16 * eps * square
+        near = square - dot(v, new.w) <= enough * square
         free = jnp.argmin(used)
         place = jnp.arange(4) == free
         w = jnp.where(place[:, None], new.w[None], s.w)
@@ -125,15 +142,19 @@ def find_simplex(pair: Pair, start: Array, touching: Array) -> Simplex:
             s.tries + 1,
         )
 
-    begin = Simplex(
-        four(first.w),
-        four(first.a),
-        four(first.b),
-        jnp.eye(4, dtype=dtype)[0],
-        dot(first.w, first.w) <= touching**2,
-        jnp.asarray(0),
+    first, used = pair.support(start.n), start.weights > 0
+    none = ~jnp.any(used)
+    pick = lambda x, own: jnp.where(
+        used, x, own
+    )  # in the places that are not used the farthest corner stands
+    a, b = pick(start.a, first.a), pick(start.b, first.b)
+    w = jnp.stack([pair.corner(i, j, start.n) for i, j in zip(a, b, strict=True)])
+    weights, less = _nearest(w, used)
+    weights, less = jnp.where(none, one, weights), jnp.where(none, dot(first.w, first.w), less)
+    done = jnp.all(weights > 0) | (less <= touching**2)
+    return lax.while_loop(
+        lambda s: ~s.done & (s.tries < _TRIES), nearer, Simplex(w, a, b, weights, done, jnp.asarray(0))
     )
-    return lax.while_loop(lambda s: ~s.done & (s.tries < _TRIES), nearer, begin)
 
 
 # --- The face of B - A that is nearest to the origin, from within

@@ -15,6 +15,7 @@ from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._types import choose_by_precision
 from ._convex import Pair, divide, dot, unit
 from ._convex_features import Feature, conditions, nearest_feature, newton_matrix
+from ._convex_search import Parts
 from ._joint_rows import across
 from ._placement import norm
 
@@ -33,6 +34,7 @@ class Touch(NamedTuple):
     - `newton`: the matrix of Newton's method for the normal (3, 3).
     - `a`, `b`: further points on the surfaces, in the reference postures [m] (4, 3).
     - `there`: which of the points, the nearest ones first, are contacts of their own (5,).
+    - `parts`: the nearest ones again, from which they are sought a short time later.
     """
 
     feature: Feature
@@ -40,6 +42,7 @@ class Touch(NamedTuple):
     a: Array
     b: Array
     there: Array
+    parts: Parts
 
     def gap(self, pair: Pair, i: Any) -> tuple[Array, Array, Array]:
         """Of contact i the gap, the place between the bodies, and the normal; without the contact the gap is large.
@@ -140,9 +143,9 @@ def _clip(first: _Outline, second: _Outline) -> tuple[Array, Array]:
     return loop(_DIRECTIONS, cut, (corners, jnp.asarray(_DIRECTIONS)))
 
 
-def find_touch(pair: Pair) -> Touch:
+def find_touch(pair: Pair, former: Parts) -> Touch:
     """Where two bodies touch, or would: nothing of it is differentiated."""
-    f, apart = nearest_feature(pair)
+    f, apart, parts = nearest_feature(pair, former)
     first, second = pair.cores
     dtype, size = first.size.dtype, first.size + second.size
     near = choose_by_precision(dtype, 1e-7, 1e-4) * size
@@ -193,10 +196,10 @@ def find_touch(pair: Pair) -> Touch:
         flat.astype(f.rank.dtype), corners, (jnp.zeros((2 * (POINTS - 1), 3), dtype), put(none, 0, 1))
     )
     a, b = ends.reshape(2, POINTS - 1, 3)
-    return Touch(f, newton_matrix(pair, f), a, b, there > 0)
+    return Touch(f, newton_matrix(pair, f), a, b, there > 0, parts)
 
 
-def find_plane_touch(pair: Pair) -> Touch:
+def find_plane_touch(pair: Pair, former: Parts) -> Touch:
     """Where a body touches a half-space, whose core is a point on its plane with the normal for an axis."""
     (plane, core), (ground, place) = pair.cores, pair.places
     dtype, size = core.size.dtype, core.size
@@ -224,4 +227,4 @@ def find_plane_touch(pair: Pair) -> Touch:
     edges = jnp.stack(across(plane.axis))
     flat = jnp.asarray(np.array([True, False]))
     f = Feature(n, below[0], found[0], edges, jnp.zeros(2, bool), whole, flat)
-    return Touch(f, newton_matrix(pair, f), jnp.stack(below[1:]), jnp.stack(found[1:]), there)
+    return Touch(f, newton_matrix(pair, f), jnp.stack(below[1:]), jnp.stack(found[1:]), there, former)

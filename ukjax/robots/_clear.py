@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from .._compiler import evaluate_at_state
 from .._compiler._structured._scalarize import scalarize
-from .._contact._kinds import Instant, Motion, kinds_of
+from .._contact._kinds import Instant, Motion, kinds_of, seek_anew
 from .._contact._rows import gaps_and_bends
 from .._formula._contact_list import entry, loop
 from .._misc._errors import InputError
@@ -54,7 +54,7 @@ def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Ar
     n, width = sum(len(kind.contacts) for kind in all_kinds), 1 + max(kind.tangents for kind in kinds)
     gaps, J, stride = jnp.zeros(n, q.dtype), jnp.zeros(n * width * still.size, q.dtype), n * width
     for kind in kinds:
-        kept, which = kind.seek(at, kind.unsought(at)), jnp.asarray(np.array(kind.contacts))
+        kept, which = seek_anew(kind, at), jnp.asarray(np.array(kind.contacts))
         gaps, moving = kind.gaps(at, kept, gaps), kind.moving(motion)
 
         def write(i: Array, J: Array, kind: Any = kind, of: tuple = (moving, kept, which)) -> Array:
