@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler._structured._scalarize import scalarize
 from .._formula._blank import blank
-from .._formula._contact_list import Room, empty_list, entry, loop, put, solve_delassus
+from .._formula._contact_list import Room, empty_list, entry, loop, put, solve_delassus, without_rest
 from .._formula._contact_newton import (
     ContactData,
     ContactSolution,
@@ -87,7 +87,7 @@ def _solve_over_list(layout: Layout, tolerance: float, given: Array, guess: Arra
         first = entry(places, i) * m
         return loop(rows, lambda j, G: put(G, i * width + j, entry(given, first + entry(places, j))), G)
 
-    G = loop(rows, of_row, blank(room.stride**2, dtype))
+    G = without_rest(loop(rows, of_row, blank(room.stride**2, dtype)), room, rows)
     found = solve_delassus(contacts, room, G, width, tolerance)
     copy = lambda i, p: put(p, entry(places, i), entry(found.p, i))
     p = loop(rows, copy, jnp.zeros(m, dtype))

@@ -273,7 +273,7 @@ class _Iteration(NamedTuple):
     """A problem with u' of size 1 and the mean of G's diagonal 1.
 
     - `contacts`, `room`: the list, with laws in these units.
-    - `G`, `diagonal`: the Delassus operator in rows of `width`, and its diagonal.
+    - `G`, `mass`, `diagonal`: the Delassus operator in rows of `width`, its unit, and its diagonal in these units.
     - `base`: u'.
     - `tolerance`: of the residual.
     """
@@ -281,6 +281,7 @@ class _Iteration(NamedTuple):
     contacts: ContactList
     room: Room
     G: Array
+    mass: Array
     width: Array
     diagonal: Array
     base: Array
@@ -298,7 +299,8 @@ class _Iteration(NamedTuple):
         """u = G p + u'."""
         rows, width = self.contacts.rows, self.width
         u = copy_entries(u, self.base, rows)
-        return loop(rows, lambda j, u: add_scaled(u, 0, entry(p, j), self.G, j * width, rows), u)
+        add = lambda j, u: add_scaled(u, 0, self.mass * entry(p, j), self.G, j * width, rows)
+        return loop(rows, add, u)
 
     def violation(self, p: Array, u: Array) -> tuple[Array, Array]:
         """The largest one, as `_contact_newton` says, and the residual that rounding lets be."""
@@ -354,7 +356,7 @@ class _Iteration(NamedTuple):
                 shares.append([pressing[a], *turning])
             sizes = [cut.r_normal, *(cut.r_tangent for _ in rows.tangents)]
             starts = [i * width for i in places]
-            factors = [[x * r for x, r in zip(row, sizes, strict=True)] for row in shares]
+            factors = [[x * r * self.mass for x, r in zip(row, sizes, strict=True)] for row in shares]
 
             def column(j: Array, A: Array) -> Array:
                 of = [entry(G, start + j) for start in starts]
@@ -450,7 +452,12 @@ def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRow
         return R, G
 
     R, G = loop(m, of_row, (R, G))
-    return DelassusRows(R, G, width)
+    return DelassusRows(R, without_rest(G, room, m), width)
+
+
+def without_rest(G: Array, room: Room, m: Array) -> Array:
+    """G with zeros where rows are read that are not there."""
+    return fill_entries(G, room.rows * (m + 1), 0, m)
 
 
 def solve(contacts: ContactList, room: Room, of: DelassusRows, tolerance: float) -> ImpulseSolution:
@@ -466,7 +473,6 @@ def solve_delassus(
     """The impulses of a list of contacts whose Delassus operator is known; what they change is left out."""
     m, dtype = contacts.rows, contacts.u.dtype
     zero = jnp.zeros((), dtype)
-    G = fill_entries(G, room.rows * width, 0, m)  # read for rows that are not there
 
     def sizes(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
         trace, speed = so_far
@@ -476,13 +482,12 @@ def solve_delassus(
     mean = trace / jnp.maximum(m, 1).astype(dtype)
     scale, speed = (jnp.where(x > 0, x, 1) for x in (mean, speed))
     of_force, of_mass = scale / speed, 1 / scale
-    G = loop(m * width, lambda i, G: put(G, i, entry(G, i) * of_mass), G)
     by_row = lambda value: loop(m, lambda i, x: put(x, i, value(i)), blank(room.stride, dtype))
-    diagonal = put(by_row(lambda i: entry(G, i * width + i)), room.rows, 0)
+    diagonal = put(by_row(lambda i: of_mass * entry(G, i * width + i)), room.rows, 0)
     base = by_row(lambda i: entry(contacts.u, i) / speed)
     p = by_row(lambda i: entry(contacts.p, i) * of_force)
     limit = loop(contacts.number, lambda k, x: put(x, k, entry(x, k) * of_force), contacts.limit)
-    problem = _Iteration(contacts._replace(limit=limit), room, G, width, diagonal, base, tolerance)
+    problem = _Iteration(contacts._replace(limit=limit), room, G, of_mass, width, diagonal, base, tolerance)
     p, u, residual, steps = problem.run(p)
 
     def modes(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -17,13 +17,16 @@ from .._formula._blank import blank
 from .._formula._contact_list import entry, item, loop, put_item
 from .._misc._types import choose_by_precision
 from ._convex import Pair, cross, divide, dot, unit, within
-from ._convex_search import CORNERS, Parts, Polytope, expand, find_simplex
+from ._convex_search import CORNERS, Parts, Polytope, expand, find_nearest, find_simplex
 from ._joint_rows import across
 
 _LONGEST = 0.1  # step of Newton's method [rad]: beyond it flat bodies have other normals
 # Bodies this much smaller do not overlap where they touch, and touch at the same parts as a rule.
 _SHRUNK = 0.9
 _ENOUGH = 1e-6  # of the distance of curved bodies, from where on Newton's method finds it
+_BESIDE = (
+    0.05  # of a part, and of the sizes: places nearer to its end, and bodies farther apart, are found exactly
+)
 # Of the sizes: how far bodies are moved apart along a former normal, and how deep they may overlap there.
 _APART, _SHALLOW = 1e-4, 1e-3
 
@@ -241,6 +244,21 @@ class _Search(NamedTuple):
     best: _Found
 
 
+def _of_corners(pair: Pair, parts: Parts, n: Array) -> Array:
+    """How far a place of B - A is from the origin: the nearest one of some corners, with what is curved along n."""
+    w = jnp.stack([pair.corner(a, b, n) for a, b in zip(parts.a, parts.b, strict=True)])
+    return jnp.sqrt(find_nearest(w, parts.weights > 0)[1])
+
+
+def _of_disc(pair: Pair, f: Feature) -> Array:
+    """The same of a place on a flat disc, infinite beside the disc."""
+    w, outside = pair.between(f.ends(pair, f.n)) + pair.shift, jnp.asarray(False)
+    for k, (core, x) in enumerate(zip(pair.cores, (f.a, f.b), strict=True)):
+        off = x - core.point(core.farthest(pair.back(k, f.n)))
+        outside |= f.flat[k] & (dot(off, off) > 0.5 * jnp.trace(core.spread))
+    return jnp.where(outside, jnp.inf, jnp.sqrt(dot(w, w)))
+
+
 _FORMER, _ROUGH, _EXACT, _SHRINK, _FACES, _DONE = range(6)
 
 
@@ -284,23 +302,24 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
             distance = jnp.sqrt(dot(found.v, found.v))
             n = jnp.where(distance > 0, divide(found.v, distance), start)
             near = jnp.all(found.weights > 0) | (distance <= touching)
-            return Parts(n, found.a, found.b, found.weights), distance, near
+            return Parts(n, found.a, found.b, found.weights), near
 
         def faces(_: Array, so_far: tuple) -> tuple:
-            return _nearest_face(expand(pair, size, dtype)), *so_far[1:]
+            return _nearest_face(expand(pair, size, dtype)), so_far[1]
 
-        none = s.parts, jnp.zeros((), dtype), jnp.asarray(True)
-        parts, distance, near = loop(yes(by_faces), faces, loop(yes(~by_faces), simplex, none))
+        none = s.parts, jnp.asarray(True)
+        parts, near = loop(yes(by_faces), faces, loop(yes(~by_faces), simplex, none))
         # Only of what is apart it is known.
         proves = (s.stage <= _EXACT) & ~near
 
         def is_nearest(best: _Found) -> Array:
-            apart = best.apart + dot(best.feature.n, shift)
-            small = choose_by_precision(dtype, 1e-12, 1e-5) * size
+            (f, apart, off), n = best, best.feature.n
             # Along a former normal that is not quite the one of now, places are moved aside a little.
-            aside = 4 * jnp.sqrt(dot(shift, shift)) * (1 - dot(best.feature.n, s.parts.n))
-            right = (apart >= (1 - 2 * enough) * distance - aside - small) & (best.off <= small)
-            return proves & right & (~by_former | (best.apart > -_SHALLOW * size))
+            aside = 4 * jnp.sqrt(dot(shift, shift)) * (1 - dot(n, s.parts.n))
+            small = choose_by_precision(dtype, 1e-12, 1e-5) * size
+            bound = jnp.where(jnp.any(f.flat), _of_disc(moved, f), _of_corners(moved, parts, n))
+            right = (apart + dot(n, shift) >= bound - aside - small) & (off <= small)
+            return proves & right & (~by_former | (apart > -_SHALLOW * size))
 
         kept = blank((5, _RECORD), dtype), jnp.zeros((), whole)
 

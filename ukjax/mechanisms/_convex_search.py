@@ -24,7 +24,7 @@ _EDGES = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
 _FACES = np.array([(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)])
 
 
-def _nearest(w: Float[Array, "4 3"], there: Array) -> tuple[Array, Array]:
+def find_nearest(w: Float[Array, "4 3"], there: Array) -> tuple[Array, Array]:
     """Of the points that are there (4,): the weights of the place nearest to the origin, and its squared distance.
 
     By the nearest places of all sub-simplices: the nearest of those that lie within theirs.
@@ -129,7 +129,7 @@ def find_simplex(pair: Pair, start: Parts, touching: Array, enough: Array) -> Si
         free = jnp.argmin(used)
         place = jnp.arange(4) == free
         w = jnp.where(place[:, None], new.w[None], s.w)
-        weights, less = _nearest(w, used | place)
+        weights, less = find_nearest(w, used | place)
         full = jnp.all(weights > 0) | (less <= touching**2)
         stays = again | near | ((less >= square) & ~full)
         keep = lambda x, y: jnp.where(stays, y, x)
@@ -149,7 +149,7 @@ def find_simplex(pair: Pair, start: Parts, touching: Array, enough: Array) -> Si
     )  # in the places that are not used the farthest corner stands
     a, b = pick(start.a, first.a), pick(start.b, first.b)
     w = jnp.stack([pair.corner(i, j, start.n) for i, j in zip(a, b, strict=True)])
-    weights, less = _nearest(w, used)
+    weights, less = find_nearest(w, used)
     weights, less = jnp.where(none, one, weights), jnp.where(none, dot(first.w, first.w), less)
     done = jnp.all(weights > 0) | (less <= touching**2)
     return lax.while_loop(
