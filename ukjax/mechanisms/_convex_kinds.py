@@ -175,6 +175,7 @@ class ConvexKind(eqx.Module):
         number, r = self._pair_and_row(i)
         pair = self._pair(kept.placements, number, kept.records.dtype)
         near, bound = self._is_near(pair), self._bound(pair)
+        there = near & item(self._read(kept, number).there, r)
         ends = self._numbers(number)
         twists, rates = ([item(x, b) for b in ends] for x in (moving.twists, moving.rates))
 
@@ -186,7 +187,8 @@ class ConvexKind(eqx.Module):
             flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
             return gap(*places), jax.jvp(speed, (places, twists), (flows, rates))[1]
 
-        return ContactMotion(*loop(near.astype(i.dtype), look, (bound, jnp.zeros_like(bound))))
+        none = jnp.where(near, pair.cores[1].size, bound)
+        return ContactMotion(*loop(there.astype(i.dtype), look, (none, jnp.zeros_like(bound))))
 
     def rows(self, moving: MovingBodies, kept: _Touches, i: Array) -> BodyRow:
         number, r = self._pair_and_row(i)
