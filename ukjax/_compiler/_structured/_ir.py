@@ -4,7 +4,8 @@ A node is one operation on operands; an operand is a node or a Python number, wh
 on equal operands are one node, constants are folded, and structural zeros vanish (0 x is 0 even where x is infinite).
 
 Control flow is structured. A `loop` carries values round a region while a condition holds there; a `branch` runs one of
-two regions. A node belongs to the deepest region among its operands', so what does not change in a loop stands before it.
+two regions. A node belongs to the deepest region among its operands', so what does not change in a loop stands before it;
+what only a loop of one pass or none uses, a condition in other words, is computed there (`_sink`).
 Nodes are numbered as they are made, and run in that order: an operand always comes before its use.
 
 A `call` runs a sub-program, which is compiled once however often it is called. It is a program by itself: its nodes stand
@@ -768,13 +769,13 @@ class Needed:
     """What outputs need of a program.
 
     - `nodes`: in the order in which they were made.
-    - `within`: those of each region that compute; parameters and outputs of control aside.
+    - `within`: those of each region that compute there; parameters and outputs of control aside.
     - `live`: of each loop, which of the values it carries are needed.
     - `owner`: the node each region belongs to.
     - `outputs`: of each node that controls, those of its outputs that are needed.
     """
 
-    def __init__(self, outputs: Iterable[Operand], values: bool = False):
+    def __init__(self, outputs: Sequence[Operand], values: bool = False):
         self._values = values  # whether derivatives are not asked for
         self.live: dict[Node, set[int]] = {}
         self.owner: dict[Region, Node] = {}
@@ -793,16 +794,18 @@ class Needed:
                     stack.append(x)
         self.nodes = sorted(seen, key=operator.attrgetter("number"))
         self.within: dict[Region, list[Node]] = {}
+        sunk = _sink(self, outputs) if values else {}
         for node in self.nodes:
             if node.op == "output":
                 self.outputs.setdefault(node.args[0], []).append(node)
             elif node.op != "parameter":
-                self.within.setdefault(node.region, []).append(node)
+                self.within.setdefault(sunk.get(node, node.region), []).append(node)
 
     @functools.cached_property
     def outermost(self) -> list[Node]:
         """The nodes that compute outside of all loops and branches, in order."""
-        return [x for x in self.nodes if x.region not in self.owner and x.op not in ("parameter", "output")]
+        outside = [x for region, nodes in self.within.items() if region not in self.owner for x in nodes]
+        return sorted(outside, key=operator.attrgetter("number"))
 
     def _need(self, operands: Iterable[Any]) -> None:
         for x in operands:
@@ -877,6 +880,92 @@ class Needed:
     def of(self, region: Region) -> list[Node]:
         """The nodes of a region that compute, in order."""
         return self.within.get(region, [])
+
+
+def _is_at_most_one(x: Operand) -> bool:
+    if is_number(x):
+        return 0 <= x <= 1
+    if x.op == "convert":
+        return x.data == "bool"
+    return x.op in ("select", "mul") and all(map(_is_at_most_one, x.args[-2:]))
+
+
+def _runs_once(loop: Node) -> bool:
+    """Whether a loop makes one pass or none: it counts from zero up to a truth."""
+    body, more = loop.data, loop.data.condition
+    if is_number(more) or more.op != "lt":
+        return False
+    counter, end = more.args
+    if is_number(counter) or counter.op != "parameter" or counter.region is not body.region:
+        return False
+    counts = body.results[counter.data]
+    return (
+        loop.args[counter.data] == 0
+        and not is_number(counts)
+        and (counts.op == "add" and set(counts.args) == {1, counter})
+        and _is_at_most_one(end)
+    )
+
+
+_STAYS = frozenset(("parameter", "output", "loop", "branch", "load"))
+
+
+def _sink(needed: Needed, outputs: Sequence[Operand]) -> dict[Node, Region]:
+    """Where nodes are computed that stand before a loop of one pass or none and are only used in it."""
+    once = {loop.data.region for loop in needed.live if _runs_once(loop)}
+    if not once:
+        return {}
+    owner, meet, sunk, asked = needed.owner, dict[Node, Region](), dict[Node, Region](), set[Node]()
+
+    def common(x: Region, y: Region) -> Region:
+        """The deepest region around both."""
+        while x is not y:
+            if x.depth < y.depth:
+                x, y = y, x
+            x = owner[x].region
+        return x
+
+    def use(x: Operand, region: Region) -> None:
+        if x.__class__ is Node:
+            x = x.args[0] if x.op == "output" and x.args[0].op == "call" else x
+            known = meet.get(x, region)
+            meet[x] = region if known is region else common(known, region)
+
+    top = [x.region for x in needed.nodes[:1]]
+    while top and top[0] in owner:
+        top = [owner[top[0]].region]
+    for x in outputs:
+        use(x, top[0])
+    for node in reversed(needed.nodes):
+        op, region = node.op, node.region
+        if op == "parameter" or op == "output":
+            continue
+        if op == "loop":
+            if node.data.region in once:  # what its condition needs is computed before
+                asked |= needed.asked(node)
+            use(node.data.condition, node.data.region)
+            for k in needed.carried(node):
+                use(node.data.results[k], node.data.region)
+                use(node.args[k], region)
+            continue
+        if op == "branch":
+            for results, inner in zip(node.data.results, node.data.regions, strict=True):
+                for x in results:
+                    use(x, inner)
+        elif op not in _STAYS and node.size is None and not (op == "call" and node.data.repeats):
+            deepest, path = meet.get(node, region), list[Region]()
+            while deepest.depth > region.depth:
+                path.append(deepest)
+                deepest = owner[deepest].region
+            for inner in reversed(path):
+                if inner not in once:
+                    break
+                region = sunk[node] = inner
+        if node in asked:
+            region = owner[region].region
+        for x in node.args[:1] if op in ("rule", "attached") else node.args:
+            use(x, region)
+    return sunk
 
 
 def as_text(outputs: Sequence[Operand]) -> str:
