@@ -31,7 +31,7 @@ from .._formula._contact_list import (
     subtract_solution,
 )
 from .._misc._types import choose_by_precision
-from ._kinds import ContactKind, Instant, Motion, seek_anew
+from ._kinds import ContactKind, Instant, Motion
 from ._modes import COUNTS, still
 from ._penetration import PENETRATION, TRIES
 from ._rows import PASSES, PULL, Coefficients, ContactLayout
@@ -324,10 +324,11 @@ class ContactStep:
                 gaps = kind.gaps(at, own, gaps)
         return gaps
 
-    def gaps_at(self, t: Array, q: Array) -> Array:
-        """The gaps of all contacts (n,)."""
+    def gaps_at(self, t: Array, q: Array, kept: Sequence[Any]) -> Array:
+        """The gaps of all contacts (n,), sought from what was kept a short time ago."""
         at = Instant(t, q)
-        return self.gaps(at, [seek_anew(kind, at) for kind in self.kinds])
+        found = [kind.seek(at, kind.unsought(at, x)) for kind, x in zip(self.kinds, kept, strict=True)]
+        return self.gaps(at, found)
 
     def before(self, t: Array, q: Array, v: Array) -> StepState:
         """What there is before a first step."""

@@ -282,7 +282,7 @@ def run_steps(
             s = (there - t0) / h - i.astype(dtype)
             q, v = ((1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v)))
             force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / h), blank(m + 1, dtype))
-            gaps, one = step.gaps_at(there, q), jnp.asarray(1)
+            gaps, one = step.gaps_at(there, q, after.kept), jnp.asarray(1)
             values = (q, v, kept.push, gaps, force, kept.closed, kept.sliding, kept.ambiguous)
             sizes = (q.size, v.size, v.size, n, m, n, n, n)
             rows = (_write(x, j, y, size, one) for x, y, size in zip(saved, values, sizes, strict=True))

@@ -13,7 +13,7 @@ from .._system._constraint import ImpactLaw, impact_law
 from ._abstract_joint import AbstractJoint
 from ._abstract_length import AbstractLength
 from ._bodies import check_array, check_name, check_nonnegative
-from ._contact_pairs import CLOSED_FORMS, Meeting, count_contacts, is_closed_form, is_offered, meet
+from ._contact_pairs import CLOSED_FORMS, Meeting, count_contacts, is_offered, meet
 from ._contact_shapes import AbstractShape, HalfSpace, Surface
 from ._joint_rows import across
 from ._placement import AnyPlacement, ground_placement
@@ -199,9 +199,9 @@ class Contact(eqx.Module):
         return (self.shapes[0].body, self.shapes[1].body)
 
     def _reference_normal(self) -> Array:
-        """The normal in the reference posture; of convex bodies only about."""
+        """The normal in the reference posture; of convex bodies about, along the line between their middles."""
         first, second = self.shapes
-        if is_closed_form(first, second):
+        if isinstance(first, Surface):
             still = ground_placement(self.dimension, self.restitution.dtype)
             return self.meeting(still, still).normal[0]
         if isinstance(first, HalfSpace):
