@@ -1,0 +1,260 @@
+"""What of a model can be exported as C: its functions, each of parameters and a state, and its parameters."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey
+from jaxtyping import Array
+
+from .._compiler import AccelerationProgram
+from .._compiler._traced_system import leaf
+from .._formula._equations import with_dense_mass
+from .._formula._servo import Servoed
+from .._misc._arguments import call_user_function, require_function
+from .._misc._errors import InputError, Untranslatable, unknown_name
+from .._run._step import step
+from .._system._labels import unique_names
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+from ..analysis._inverse_dynamics import inverse_dynamics
+
+Values = dict[str, Array]
+
+# --- What can be exported
+
+
+class Settings(NamedTuple):
+    """How functions are computed, besides of what: see `to_c`.
+
+    - `code`: the scalar code of the acceleration.
+    """
+
+    code: AccelerationProgram
+    inputs: Any
+    solver: Any
+
+
+class Given(NamedTuple):
+    """What functions are computed of: a system with parameters that C gives, and its state."""
+
+    system: AbstractSystem
+    stabilizer: AbstractStabilizer
+    t: Array
+    q: Array
+    v: Array
+    how: Settings
+
+    def by_code(self, program: Any) -> Any:
+        """The value of a part of the acceleration's scalar code."""
+        code, at = self.how.code, (self.t, self.q, self.v)
+        near = jnp.full_like(self.t, jnp.inf)  # of a state that is no stage of a step
+        return program(code.numbers(self.system, self.stabilizer), *at, *code.applied(self.system, *at), near)
+
+
+def _acceleration(given: Given) -> Values:
+    """The acceleration v' that the constraints allow."""
+    if given.how.code.unsolved:
+        raise Untranslatable(given.how.code.unsolved)
+    return {"a": given.by_code(given.how.code.stage)}
+
+
+def _constraints(given: Given) -> Values:
+    """The rows A v' = b of the constraints, and by how much positions and velocities are off."""
+    rows = given.by_code(given.how.code.equations).rows
+    errors = {"position_error": rows.position_error, "velocity_error": rows.velocity_error}
+    return {"A": rows.A, "b": rows.b, **errors}
+
+
+def _forces(given: Given) -> Values:
+    """The multipliers of the constraint rows, and the generalized force of the constraints."""
+    observed = given.by_code(given.how.code.observed)
+    return {"multipliers": observed["multipliers"], "force": observed["constraint_force"]}
+
+
+def _mass_matrix(given: Given) -> Values:
+    """The mass matrix M, without constraints."""
+    return {"M": with_dense_mass(given.by_code(given.how.code.equations)).M}
+
+
+def _energy(given: Given) -> Values:
+    """The energy."""
+    return {"energy": given.system.energy(given.t, given.q, given.v)}
+
+
+def _inverse_dynamics(given: Given, a: Array) -> Values:
+    """The least inputs that give an acceleration a which the constraints allow, and the multipliers."""
+    at = given.t, given.q, given.v
+    found = inverse_dynamics(given.system, a, *at, inputs=given.how.inputs, throw=False)
+    return {"u": found.efforts, "multipliers": found.multipliers}
+
+
+def _servo(given: Given) -> Values:
+    """The inputs u that make it follow its servo constraints, as `servo_control`."""
+    if not isinstance(given.system, Servoed):
+        raise InputError("servo is a function of models under servo control: see `with_servo`.")
+    return {"u": given.system.report(given.t, given.q, given.v).u}
+
+
+def _step(given: Given, dt: Array) -> Values:
+    """The state after one step, projected onto the constraints."""
+    q, v = step(given.system, given.t, given.q, given.v, dt[0], solver=given.how.solver)
+    return {"q_next": q, "v_next": v}
+
+
+FUNCTIONS: dict[str, Callable[..., Values]] = {
+    "acceleration": _acceleration,
+    "constraints": _constraints,
+    "forces": _forces,
+    "mass_matrix": _mass_matrix,
+    "energy": _energy,
+    "inverse_dynamics": _inverse_dynamics,
+    "servo": _servo,
+    "step": _step,
+}
+_JACOBIAN = "_jacobian"
+
+
+class Function(NamedTuple):
+    """One function to export.
+
+    - `name`: without that of the model.
+    - `about`: a sentence.
+    - `further`: what it takes after t, q and v, with a value of each.
+    - `compute`: its results.
+    """
+
+    name: str
+    about: str
+    further: dict[str, np.ndarray]
+    compute: Callable[..., Values]
+
+
+def _own_function(fn: Callable[..., Any]) -> Function:
+    """A user's function of (system, t, q, v) and of arrays whose defaults say how large they are."""
+    name = getattr(fn, "__name__", "function")
+    require_function(name, fn, "system, t, q, v")
+    parameters = list(inspect.signature(fn).parameters.values())[4:]
+    if open_ends := [x.name for x in parameters if x.default is x.empty]:
+        raise InputError(
+            f"{name} takes {open_ends[0]} without a default: C needs to know how large it is, as in "
+            f"{open_ends[0]}=jnp.zeros(3)."
+        )
+
+    def compute(given: Given, *further: Array) -> Values:
+        found = call_user_function(name, fn, given.system, given.t, given.q, given.v, *further)
+        return dict(found) if isinstance(found, Mapping) else {"result": found}
+
+    about = (inspect.getdoc(fn) or f"{name}, a function of your own.").splitlines()[0]
+    return Function(name, about, {x.name: np.asarray(x.default, float) for x in parameters}, compute)
+
+
+def _differentiated(function: Function) -> Function:
+    """The derivatives of all results by coordinates, by velocities and by what else it takes."""
+
+    def compute(given: Given, *further: Array) -> Values:
+        def values(q: Array, v: Array, *further: Array) -> Values:
+            return function.compute(given._replace(q=q, v=v), *further)
+
+        names = ("q", "v", *function.further)
+        by = jax.jacfwd(values, tuple(range(len(names))))(given.q, given.v, *further)
+        return {f"{x}_{name}": J for x, all_of in by.items() for name, J in zip(names, all_of, strict=True)}
+
+    about = f"Derivatives of the results of {function.name} by q, v and what else it takes."
+    return Function(function.name + _JACOBIAN, about, function.further, compute)
+
+
+def function_of(chosen: Any, velocities: int) -> Function:
+    """The function of a name, or a user's own.
+
+    **Raises:** `InputError` for a name that is not known.
+    """
+    if callable(chosen):
+        return _own_function(chosen)
+    name = str(chosen)
+    base = name.removesuffix(_JACOBIAN)
+    if base not in FUNCTIONS:
+        raise unknown_name("function", name, [*FUNCTIONS, *(f"{x}{_JACOBIAN}" for x in FUNCTIONS)])
+    compute = FUNCTIONS[base]
+    sizes = {"a": np.zeros(velocities), "dt": np.full(1, 1e-3)}
+    further = {x: sizes[x] for x in list(inspect.signature(compute).parameters)[1:]}
+    function = Function(base, inspect.getdoc(compute) or "", further, compute)
+    return _differentiated(function) if base != name else function
+
+
+# --- The parameters of a model
+
+
+class Parameter(NamedTuple):
+    """A number that C gives: what it is called, and what it is by default."""
+
+    name: str
+    default: float
+
+
+_KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
+register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true
+false i NAN INFINITY class namespace new template this operator"""
+
+
+def identifier(text: str) -> str:
+    """A text as a name in C: none of the language, nor of those that functions give their own numbers."""
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "x"
+    name = f"_{name}" if name[0].isdigit() else name
+    return f"{name}_" if name in _KEYWORDS.split() or re.fullmatch(r"[vpabx]\d+", name) else name
+
+
+def _path_name(path: Sequence[Any], root: Any) -> str:
+    """What an array of (system, stabilizer) is called: by names of bodies, joints and loads where there are such."""
+    words, at = ["stabilizer"] if path[0].idx else list[str](), root[path[0].idx]
+    for key in path[1:]:
+        if isinstance(key, GetAttrKey):
+            at = getattr(at, key.name)
+            words.append(key.name)
+        elif isinstance(key, SequenceKey | DictKey):
+            index = key.idx if isinstance(key, SequenceKey) else key.key
+            at = at[index]
+            own = getattr(at, "name", None)
+            if isinstance(own, str) and own:
+                words[-1:] = [own]  # in place of "bodies"
+            else:
+                words.append(str(index))
+    return identifier("_".join(x for x in words if x != "mechanism"))
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray)
+
+
+def parameters_of(model: Any) -> tuple[list[Parameter], Callable[[Sequence[Array]], Any]]:
+    """The numbers of a pytree that change nothing but values, and the pytree with others in their place."""
+    leaves, tree = jax.tree_util.tree_flatten_with_path(eqx.filter(model, _is_array))
+    parameters, places = list[Parameter](), list[list[int | None]]()
+    for path, x in leaves:
+        of, name, values = leaf(x), _path_name(path, model), np.asarray(x).reshape(-1)
+        where = list[int | None]()
+        for index, value, varies in zip(np.ndindex(x.shape), values, of.varying, strict=True):
+            where.append(len(parameters) if varies else None)
+            if varies:
+                parameters.append(Parameter("_".join([name, *map(str, index)]), float(value)))
+        places.append(where)
+    names = unique_names([x.name for x in parameters])
+    parameters = [Parameter(identifier(name), x.default) for name, x in zip(names, parameters, strict=True)]
+
+    def with_values(values: Sequence[Array]) -> Any:
+        def put(x: Any, where: Sequence[int | None]) -> Any:
+            if all(i is None for i in where):
+                return x
+            flat = np.asarray(x).reshape(-1)
+            entries = [flat[k] if i is None else values[i] for k, i in enumerate(where)]
+            return jnp.stack([jnp.asarray(y, x.dtype) for y in entries]).reshape(x.shape)
+
+        given = [put(x, where) for (_, x), where in zip(leaves, places, strict=True)]
+        return eqx.combine(jax.tree.unflatten(tree, given), model)
+
+    return parameters, with_values

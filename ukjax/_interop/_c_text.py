@@ -1,0 +1,257 @@
+"""The files of an export to C: header, source, self-test and README."""
+
+import importlib.metadata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from .._compiler._structured._c import TYPES, Module, Written, literal
+from .._misc._files import replacing, writing
+from .._system._labels import Labels
+from .._system._problem import Problem
+from ._c_functions import Function, Parameter
+
+# Of the largest entry: another `math.h` differs in the last digit, which ill-conditioned mechanisms enlarge.
+_TOLERANCE = {"float64": 1e-10, "float32": 1e-3}
+_WIDTH = 110
+
+
+class Test(NamedTuple):
+    """Arguments after the parameters, and the results they are to give."""
+
+    given: list[np.ndarray]
+    expected: list[np.ndarray]
+
+
+class Part(NamedTuple):
+    """A function as it is written: its results' shapes by name, and its tests."""
+
+    function: Function
+    written: Written
+    results: dict[str, tuple[int, ...]]
+    tests: list[Test]
+
+    @property
+    def about(self) -> str:
+        """What it does and takes."""
+        x = self.written
+        passes = [n for n in x.passes if n is not None]
+        loops = f", {len(x.passes)} loops of at most {max(passes)} passes" if passes else ""
+        if len(passes) < len(x.passes):
+            loops = f", {len(x.passes)} loops, {len(x.passes) - len(passes)} of them WITHOUT a bound on their passes"
+        return f"{x.operations} operations{loops}; about {x.stack_bytes} bytes of stack."
+
+    @property
+    def matrices(self) -> str:
+        """Which results are matrices."""
+        found = [
+            f"{name} {' x '.join(map(str, shape))}" for name, shape in self.results.items() if len(shape) > 1
+        ]
+        return f" Row by row: {', '.join(found)}." if found else ""
+
+
+class File(NamedTuple):
+    """All that is written of a model."""
+
+    name: str
+    problem: Problem
+    dtype: str
+    labels: Labels
+    parameters: Sequence[Parameter]
+    parts: Sequence[Part]
+    module: Module
+
+    @property
+    def real(self) -> str:
+        """Its type of numbers in C."""
+        return TYPES[self.dtype]
+
+    @property
+    def math(self) -> str:
+        """What it needs of math.h, in words."""
+        suffix = "f" if self.dtype == "float32" else ""
+        return ", ".join(f"{x}{suffix}" for x in sorted(self.module.math)) or "nothing"
+
+    @property
+    def first_arguments(self) -> str:
+        """What all functions take first."""
+        return "parameters, t, q, v" if self.parameters else "t, q, v"
+
+
+def write_files(folder: Path, file: File) -> tuple[str, ...]:
+    """Writes the files, and returns their names.
+
+    **Raises:** `InputError` where they cannot be written.
+    """
+    texts = {
+        f"{file.name}.h": _header(file),
+        f"{file.name}.c": _source(file),
+        f"{file.name}_test.c": _self_test(file),
+        "README.md": _readme(file),
+    }
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        with replacing(folder / name) as partial:
+            partial.write_text(text, "utf-8")
+    return tuple(texts)
+
+
+def _wrap(text: str, indent: str) -> str:
+    """A declaration over several lines, broken at commas."""
+    lines, line = list[str](), ""
+    for part in text.replace(", ", ",\0").split("\0"):
+        if line and len(line) + len(part) + 1 > _WIDTH:
+            lines.append(line)
+            line = indent + part
+        else:
+            line = f"{line} {part}" if line else part
+    return "\n".join([*lines, line])
+
+
+def _comment(text: str) -> str:
+    """A text as it can stand in a comment."""
+    return text.replace("*/", "* /").replace("/*", "/ *")
+
+
+def _entries(symbol: str, labels: Sequence[str]) -> list[str]:
+    return [f"{symbol}[{i}]  {_comment(x)}" if x != f"{symbol}[{i}]" else x for i, x in enumerate(labels)]
+
+
+def _first_line(file: File) -> str:
+    made = f"ukjax {importlib.metadata.version('ukjax')}, {file.problem.name}"
+    return f"Written by {made}: C99, {file.real}. Do not edit: write it again with ukjax.to_c."
+
+
+def _header(file: File) -> str:
+    upper, (of_q, of_v) = file.name.upper(), file.labels
+    about = [
+        _first_line(file),
+        *([_comment(file.problem.citation)] if file.problem.citation else []),
+        "",
+        f"Each function takes {file.first_arguments}, what else it needs, and last its results; SI units, radians.",
+        "Results may stand where arguments do. No memory is allocated and nothing is kept between calls, so",
+        f"calls may run at the same time. Of math.h it needs: {file.math}.",
+        "Bytes of stack are an estimate: compilers take more or less.",
+        "",
+        *_entries("q", of_q),
+        *_entries("v", of_v),
+    ]
+    lines = [
+        "/*",
+        *(f" * {x}".rstrip() for x in about),
+        " */",
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "",
+    ]
+    lines += [f"#define {upper}_NQ {len(of_q)}", f"#define {upper}_NV {len(of_v)}", ""]
+    lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+    if file.parameters:
+        lines += ["typedef struct {"]
+        lines += [f"    {file.real} {x.name};" for x in file.parameters]
+        lines += [f"}} {file.name}_parameters;", ""]
+        lines += ["/* The numbers of the model that was exported. */"]
+        lines += [f"extern const {file.name}_parameters {file.name}_defaults;", ""]
+    for part in file.parts:
+        lines += [f"/* {_comment(part.function.about)}{_comment(part.matrices)}", f" * {part.about} */"]
+        lines += [_wrap(f"{part.written.head};", "    "), ""]
+    return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
+
+
+def _source(file: File) -> str:
+    shared, functions = "\n".join(file.module.shared), [x.written.text for x in file.parts]
+    everything = shared + "".join(functions)
+    used = [("<math.h>", file.module.math or "INFINITY" in everything or "NAN" in everything)]
+    used += [("<stdbool.h>", "bool" in everything), ("<stdint.h>", "int" in everything)]
+    lines = [f"/* {_first_line(file)} */"]
+    lines += [f"#include {name}" for name, it in used if it]
+    lines += ["", f'#include "{file.name}.h"', ""]
+    if file.parameters:
+        lines.append(f"const {file.name}_parameters {file.name}_defaults = {{")
+        lines += [f"    .{x.name} = {literal(x.default, file.dtype)}," for x in file.parameters]
+        lines += ["};", ""]
+    return "\n".join([*lines, *([shared] if shared else []), "\n".join(functions)])
+
+
+_COMPARE = """
+/* Says how far numbers are from those that ukjax computed, and returns whether that is too far. */
+static int compare(const char *what, const {real} *found, const {real} *expected, int count)
+{{
+    double size = 1.0, off = 0.0;
+    for (int i = 0; i < count; ++i) {{
+        const double e = (double)expected[i], d = fabs((double)found[i] - e);
+        if (fabs(e) > size) size = fabs(e);
+        if (!(d <= off)) off = d;
+    }}
+    const int wrong = !(off <= {tolerance!r} * size);
+    printf("%-40s largest difference %.1e of %.1e%s\\n", what, off, size, wrong ? "  WRONG" : "");
+    return wrong;
+}}
+"""
+
+
+def _table(name: str, rows: Sequence[np.ndarray], file: File) -> list[str]:
+    """An array of arrays of constants."""
+    inner = [", ".join(literal(float(x), file.dtype) for x in row) for row in rows]
+    body = ",\n".join(f"    {{{x}}}" for x in inner)
+    return [f"static const {file.real} {name}[{len(rows)}][{len(rows[0])}] = {{", body, "};"]
+
+
+def _self_test(file: File) -> str:
+    lines = [
+        f"/* {_first_line(file)}",
+        " * Compares with numbers that ukjax computed; returns 0 if all agree. */",
+    ]
+    lines += ["#include <math.h>", "#include <stdio.h>", "", f'#include "{file.name}.h"']
+    lines.append(_COMPARE.format(real=file.real, tolerance=_TOLERANCE[file.dtype]))
+    body = ["    int wrong = 0;"]
+    for k, part in enumerate(file.parts):
+        given, calls = list[str](), list[str]()
+        for i, rows in enumerate(zip(*(x.given for x in part.tests), strict=True)):
+            lines += _table(f"given{k}_{i}", rows, file)
+            given.append(f"given{k}_{i}[i][0]" if not i else f"given{k}_{i}[i]")
+        names = list(part.results)
+        for j, rows in enumerate(zip(*(x.expected for x in part.tests), strict=True)):
+            lines += _table(f"expected{k}_{j}", rows, file)
+            title = f"{part.function.name}: {names[j]}"
+            calls.append(f'        wrong += compare("{title}", r{j}, expected{k}_{j}[i], {rows[0].size});')
+        results = ", ".join(f"r{j}[{x.size}]" for j, x in enumerate(part.tests[0].expected))
+        if "*p" in part.written.head:
+            given.insert(0, f"&{file.name}_defaults")
+        given += [f"r{j}" for j in range(len(names))]
+        body += [f"    for (int i = 0; i < {len(part.tests)}; ++i) {{", f"        {file.real} {results};"]
+        body += [f"        {part.written.name}({', '.join(given)});", *calls, "    }"]
+    main = ["", "int main(void)", "{", *body, '    printf(wrong ? "%d differ\\n" : "all agree\\n", wrong);']
+    return "\n".join([*lines, *main, "    return wrong != 0;", "}", ""])
+
+
+def _readme(file: File) -> str:
+    name, (of_q, of_v) = file.name, file.labels
+    first = file.parts[0]
+    rows = [
+        f"| `{x.written.name}` | {x.function.about} | {x.written.operations} | {x.written.stack_bytes} |"
+        for x in file.parts
+    ]
+    lines = [
+        f"# {name}: {file.problem.name} in C99", "",
+        f"Written by ukjax {importlib.metadata.version('ukjax')}, in `{file.real}`. Compile and test it:", "",
+        "```bash",
+        f"cc -std=c99 -O2 -Wall -Wextra -pedantic {name}.c {name}_test.c -lm -o {name}_test",
+        f"./{name}_test",
+        "```", "",
+        f"A program of yours includes `{name}.h` and is compiled with `{name}.c`. There:", "",
+        "```c", _wrap(f"{first.written.head};", "    "), "```", "",
+        "| function | | operations | stack, about [B] |", "|---|---|---|---|", *rows, "",
+        f"Of `math.h` it needs: {file.math}. `{name}.h` says more, also which loops have no bound.", "",
+        "| | coordinate |", "|---|---|", *(f"| `q[{i}]` | {x} |" for i, x in enumerate(of_q)), "",
+        "| | velocity |", "|---|---|", *(f"| `v[{i}]` | {x} |" for i, x in enumerate(of_v)), "",
+    ]  # fmt: skip
+    if file.parameters:
+        lines += [
+            f"Parameters are in a struct `{name}_parameters`; `{name}_defaults` has those of the model:", "",
+            "| | default |", "|---|---|", *(f"| `{x.name}` | {x.default:.17g} |" for x in file.parameters), "",
+        ]  # fmt: skip
+    return "\n".join(lines)

@@ -1,0 +1,260 @@
+"""A model's functions as C99, for programs without Python: a header, a source, a self-test and a README."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._compiler import compile_acceleration
+from .._compiler._structured._c import TYPES, Argument, Module, Source
+from .._compiler._structured._ir import Needed
+from .._compiler._structured._program import Program, program_of
+from .._misc._arguments import flag, require_instance, require_solver
+from .._misc._errors import InputError, Untranslatable
+from .._misc._files import as_path
+from .._motion._project import project
+from .._system._problem import Problem
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
+from .._system._system import names_of
+from ._c_functions import Function, Given, Parameter, Settings, function_of, identifier, parameters_of
+from ._c_text import File, Part, Test, write_files
+
+T = TypeVar("T")
+State = tuple[Any, Any, Any]  # t, q, v
+
+_TESTED = 3  # states of the self-test, besides that of the start
+_OFF = 0.1  # by how much they are off the start, before they are projected onto the constraints
+
+
+class CFunction(NamedTuple):
+    """What `to_c` says of a function that it has written.
+
+    - `operations`: how many it has, those of loops once.
+    - `stack_bytes`: about how much stack it takes; compilers take more or less.
+    - `passes`: of each loop how many passes it makes at most; None where that is not known.
+    """
+
+    operations: int
+    stack_bytes: int
+    passes: tuple[int | None, ...]
+
+
+class CExport(NamedTuple):
+    """What `to_c` has written.
+
+    - `folder`: where it is.
+    - `files`: their names.
+    - `functions`: by their names in C.
+    - `parameters`: their names in C, and what they are by default.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    functions: dict[str, CFunction]
+    parameters: dict[str, float]
+
+
+class _Translated(NamedTuple):
+    """A function as a program: of parameters, t, q, v and what else it takes."""
+
+    function: Function
+    program: Program
+    results: dict[str, tuple[int, ...]]  # their shapes
+
+
+def to_c(
+    problem: Problem,
+    folder: str | Path,
+    functions: Sequence[str | Callable[..., Any]] = ("acceleration",),
+    *,
+    name: str | None = None,
+    dtype: Any = None,
+    constants: bool = False,
+    stabilizer: AbstractStabilizer = NoStabilizer(),
+    inputs: Any = None,
+    solver: dfx.AbstractSolver = dfx.Tsit5(),
+    bounded: bool = False,
+) -> CExport:
+    """Writes functions of a model as C99: what a controller or a simulator without Python needs.
+
+    The C code is the scalar program that runs here, operation by operation. It takes its memory from the stack, keeps
+    nothing between calls, and needs `sin`, `cos`, `sqrt` and the like of `math.h` alone; the header says which, and how
+    many operations each function has, how much stack it takes, and which loops have no bound. Every function takes the
+    parameters, t, q and v, then what else it takes, then its results; matrices are row by row:
+
+    - `"acceleration"`: v'.
+    - `"constraints"`: A and b of the rows A v' = b, and the errors of positions and velocities.
+    - `"forces"`: the multipliers of the rows, and the generalized force of the constraints.
+    - `"mass_matrix"`, `"energy"`.
+    - `"inverse_dynamics"`: of an acceleration, the least inputs that give it; see `ukjax.analysis.inverse_dynamics`.
+    - `"servo"`: the inputs of a model under `with_servo`.
+    - `"step"`: of dt, the state after one step of `solver`, projected onto the constraints, as `ukjax.step`; with
+      contacts a step of Moreau's scheme.
+    - any of these with `_jacobian`, such as `"acceleration_jacobian"`: derivatives by q, v and what else it takes.
+    - a function of your own of `(system, t, q, v)` and of further arrays, whose defaults say how large they are; it
+      returns an array, or a dict of them.
+
+    **Arguments:**
+
+    - `problem`: the model; its start is where the self-test begins.
+    - `folder`: where to write; it is made. Files of the same names are replaced.
+    - `functions`: which to write.
+    - `name`: in front of all names in C; by default that of the problem.
+    - `dtype`: `"float64"` or `"float32"`; by default that of the problem.
+    - `constants`: whether masses, lengths and gains are written into the code; else they are arguments, in a struct with
+      the problem's values as defaults. Entries 0, 1 and -1 of arrays with a zero are always written into the code.
+    - `stabilizer`: what the acceleration has against drift, as `Baumgarte(1.0, 10.0)`.
+    - `inputs`: of `"inverse_dynamics"`.
+    - `solver`: of `"step"`: an explicit one of Diffrax.
+    - `bounded`: whether a loop whose number of passes has no bound is an error.
+
+    **Returns:** `CExport`: the folder, its files, and what each function takes.
+
+    **Raises:** `InputError` for unknown functions, what has no form in C, by the line of your function where that is
+    known, and a folder that cannot be written.
+    """
+    require_instance("problem", problem, Problem, "uk.models.scara()")
+    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Baumgarte(1.0, 10.0)")
+    require_solver(solver)
+    flag("constants", constants)
+    flag("bounded", bounded)
+    chosen = (functions,) if isinstance(functions, str) or callable(functions) else tuple(functions)
+    if not chosen:
+        raise InputError("functions names nothing to write; give ['acceleration'], for example.")
+    folder, name = as_path("folder", folder), identifier(name or problem.name)
+    dtype = _dtype_of(problem, dtype)
+    problem, stabilizer = jax.tree.map(lambda x: x.astype(dtype) if _is_real(x) else x, (problem, stabilizer))
+    model, state = (problem.system, stabilizer), (jnp.asarray(problem.t0, dtype), problem.q0, problem.v0)
+    code = _explain(lambda: compile_acceleration(problem.system, None, stabilizer, *state))
+    parameters, with_values = ([], lambda _: model) if constants else parameters_of(model)
+    of = [function_of(x, problem.v0.size) for x in chosen]
+    if len({x.name for x in of}) < len(of):
+        raise InputError(f"functions names one twice: {', '.join(x.name for x in of)}.")
+    how = Settings(code, inputs, solver)
+    translated = [_translate(x, with_values, len(parameters), state, how) for x in of]
+    needed = [Needed(x.program.flat, values=True) for x in translated]
+    read = [
+        i
+        for i in range(len(parameters))
+        if any(x.program.params[i] in y for x, y in zip(translated, needed, strict=True))
+    ]
+    module = Module(name)
+    sources = [_source(x, name, parameters, read, state) for x in translated]
+    written = _explain(lambda: module.write(sources))
+    for x, function in zip(written, of, strict=True):
+        if bounded and None in x.passes:
+            raise InputError(
+                f"{function.name} has a loop without a bound on its passes: leave out bounded=True."
+            )
+    states = _states(problem, state)
+    parts = [
+        Part(x.function, y, x.results, [_evaluate(x, parameters, at) for at in states])
+        for x, y in zip(translated, written, strict=True)
+    ]
+    labels = names_of(problem.system, problem.q0, problem.v0)
+    file = File(name, problem, dtype.name, labels, [parameters[i] for i in read], parts, module)
+    made = {
+        x.written.name: CFunction(x.written.operations, x.written.stack_bytes, x.written.passes)
+        for x in parts
+    }
+    return CExport(folder, write_files(folder, file), made, {x.name: x.default for x in file.parameters})
+
+
+def _is_real(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray) and jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def _dtype_of(problem: Problem, dtype: Any) -> np.dtype:
+    """The type of the numbers in C.
+
+    **Raises:** `InputError` for one that C, or JAX as it is set, does not have.
+    """
+    name = np.dtype(problem.q0.dtype if dtype is None else dtype).name
+    if name not in ("float64", "float32"):
+        raise InputError(f"dtype must be 'float64' or 'float32', got {name!r}.")
+    if name == "float64" and not jax.config.read("jax_enable_x64"):
+        raise InputError("dtype='float64' needs jax.config.update('jax_enable_x64', True) first.")
+    return np.dtype(name)
+
+
+def _explain(make: Callable[[], T]) -> T:
+    """What a function makes, or why that has no form in C."""
+    try:
+        return make()
+    except Untranslatable as error:
+        raise InputError(f"this cannot be written as C: {error}.") from error
+
+
+def _translate(
+    function: Function, with_values: Callable[..., Any], count: int, state: State, how: Settings
+) -> _Translated:
+    """A function as a program."""
+    shapes = dict[str, tuple[int, ...]]()
+
+    def compute(*arrays: Any) -> list[Any]:
+        values, (t, q, v, *further) = arrays[:count], arrays[count:]
+        found = function.compute(Given(*with_values(values), t, q, v, how), *further)
+        found = {identifier(k): jnp.asarray(x) for k, x in found.items()}
+        shapes.update({k: x.shape for k, x in found.items() if x.size})
+        return [x.astype(q.dtype) for x in found.values()]
+
+    dtype = state[1].dtype
+    given = [jax.ShapeDtypeStruct((), dtype)] * count + [jax.ShapeDtypeStruct(x.shape, dtype) for x in state]
+    given += [jax.ShapeDtypeStruct(x.shape, dtype) for x in function.further.values()]
+    program, _, _ = _explain(lambda: program_of(jax.make_jaxpr(compute)(*given), lambda x: False))
+    if not shapes:
+        raise InputError(f"{function.name} of this model has no entries: there is nothing to write.")
+    taken = ["p", "t", "q", "v", *function.further, *shapes]
+    if len(set(taken)) < len(taken):
+        raise InputError(
+            f"names of what {function.name} takes and returns must differ, got {', '.join(taken[1:])}."
+        )
+    return _Translated(function, program, shapes)
+
+
+def _source(
+    x: _Translated, prefix: str, parameters: Sequence[Parameter], read: Sequence[int], state: State
+) -> Source:
+    """What the function of a program looks like in C."""
+    (real, _), *_ = x.program.results
+    c = TYPES[real]
+    given = [Argument("", (f"p->{y.name}",)) for y in parameters]
+    if read:
+        given[read[0]] = given[read[0]]._replace(declaration=f"const {prefix}_parameters *p")
+    given.append(Argument(f"{c} t", ("t",)))
+    arrays = {"q": state[1], "v": state[2], **x.function.further}
+    for name, array in arrays.items():
+        if array.size:
+            entries = tuple(f"{name}[{i}]" for i in range(array.size))
+            given.append(Argument(f"const {c} {name}[{array.size}]", entries, name))
+    results = [(name, real, math.prod(shape)) for name, shape in x.results.items()]
+    return Source(f"{prefix}_{x.function.name}", x.program.outputs, x.program.params, given, results)
+
+
+def _states(problem: Problem, state: State) -> list[State]:
+    """The start, and states beside it on the constraints."""
+    t, q, v = state
+    random = np.random.default_rng(0)
+    near = lambda x: np.asarray(x) + _OFF * random.uniform(-1, 1, x.shape).astype(x.dtype)
+    found = [state]
+    for _ in range(_TESTED):
+        found.append((t, *project(problem.system, t, near(q), near(v))))
+    return found
+
+
+def _evaluate(x: _Translated, parameters: Sequence[Parameter], state: State) -> Test:
+    """What a function gives at a state, by the machine code that runs here."""
+    dtype, random = state[1].dtype, np.random.default_rng(1)
+    further = [
+        y + (0 if name == "dt" else random.uniform(-1, 1, y.shape)) for name, y in x.function.further.items()
+    ]
+    arrays = [*(y.default for y in parameters), *state, *further]
+    held = [np.ascontiguousarray(y, dtype).reshape(-1) for y in arrays]
+    held = [y for y in held if y.size]
+    found = x.program.on_host([y.ctypes.data for y in held])
+    return Test(held[len(parameters) :], found)
