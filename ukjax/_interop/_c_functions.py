@@ -1,9 +1,10 @@
 """What of a model can be exported as C: its functions, each of parameters and a state, and its parameters."""
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, final
 
 import equinox as eqx
 import jax
@@ -12,32 +13,56 @@ import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 from jaxtyping import Array
 
-from .._compiler import AccelerationProgram
+from .._compiler import AccelerationProgram, compile_acceleration
 from .._compiler._traced_system import leaf
 from .._formula._equations import with_dense_mass
 from .._formula._servo import Servoed
 from .._misc._arguments import call_user_function, require_function
 from .._misc._errors import InputError, Untranslatable, unknown_name
 from .._run._step import step
+from .._system._constraint import require_bilateral
 from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ..analysis._inverse_dynamics import inverse_dynamics
 
+T = TypeVar("T")
 Values = dict[str, Array]
 
 # --- What can be exported
 
 
-class Settings(NamedTuple):
-    """How functions are computed, besides of what: see `to_c`.
+def explain_untranslatable(what: str, make: Callable[[], T]) -> T:
+    """What a function makes, or why that has no form in C."""
+    try:
+        return make()
+    except Untranslatable as error:
+        at = f" ({error.at})" if error.at else ""
+        raise InputError(f"{what} cannot be written as C: {error}{at}.") from error
 
-    - `code`: the scalar code of the acceleration.
+
+@final
+class Settings:
+    """How functions are computed, besides of what.
+
+    **Arguments:**
+
+    - `model`: the system and the stabilizer as they are given, with their numbers.
+    - `state`: t, q and v.
+    - `inputs`, `solver`: see `to_c`.
     """
 
-    code: AccelerationProgram
-    inputs: Any
-    solver: Any
+    def __init__(self, model: tuple[Any, Any], state: tuple[Any, Any, Any], inputs: Any, solver: Any):
+        self._model, self._state, self.inputs, self.solver = model, state, inputs, solver
+
+    @functools.cached_property
+    def code(self) -> AccelerationProgram:
+        """The scalar code of the acceleration."""
+        system, stabilizer = self._model
+        require_bilateral("the acceleration in C", system.constraints)
+        return explain_untranslatable(
+            "the acceleration", lambda: compile_acceleration(system, None, stabilizer, *self._state)
+        )
 
 
 class Given(NamedTuple):
@@ -138,13 +163,13 @@ class Function(NamedTuple):
 def _own_function(fn: Callable[..., Any]) -> Function:
     """A user's function of (system, t, q, v) and of arrays whose defaults say how large they are."""
     name = getattr(fn, "__name__", "function")
-    require_function(name, fn, "system, t, q, v")
     parameters = list(inspect.signature(fn).parameters.values())[4:]
     if open_ends := [x.name for x in parameters if x.default is x.empty]:
         raise InputError(
             f"{name} takes {open_ends[0]} without a default: C needs to know how large it is, as in "
             f"{open_ends[0]}=jnp.zeros(3)."
         )
+    require_function(name, fn, "system, t, q, v")
 
     def compute(given: Given, *further: Array) -> Values:
         found = call_user_function(name, fn, given.system, given.t, given.q, given.v, *further)

@@ -37,10 +37,13 @@ class Part(NamedTuple):
     def about(self) -> str:
         """What it does and takes."""
         x = self.written
-        passes = [n for n in x.passes if n is not None]
-        loops = f", {len(x.passes)} loops of at most {max(passes)} passes" if passes else ""
-        if len(passes) < len(x.passes):
-            loops = f", {len(x.passes)} loops, {len(x.passes) - len(passes)} of them WITHOUT a bound on their passes"
+        loops = (
+            f", {len(x.loops)} loops of at most {max(y.bound or 0 for y in x.loops)} passes"
+            if x.loops
+            else ""
+        )
+        if x.unbounded:
+            loops = f", {len(x.loops)} loops, {len(x.unbounded)} of them WITHOUT a bound on their passes"
         return f"{x.operations} operations{loops}; about {x.stack_bytes} bytes of stack."
 
     @property

@@ -3,28 +3,35 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compiler import compile_acceleration
 from .._compiler._structured._c import TYPES, Argument, Module, Source
-from .._compiler._structured._ir import Needed
+from .._compiler._structured._ir import Needed, Node
 from .._compiler._structured._program import Program, program_of
 from .._misc._arguments import flag, require_instance, require_solver
-from .._misc._errors import InputError, Untranslatable
+from .._misc._errors import InputError
 from .._misc._files import as_path
 from .._motion._project import project
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import names_of
-from ._c_functions import Function, Given, Parameter, Settings, function_of, identifier, parameters_of
+from ._c_functions import (
+    Function,
+    Given,
+    Parameter,
+    Settings,
+    explain_untranslatable,
+    function_of,
+    identifier,
+    parameters_of,
+)
 from ._c_text import File, Part, Test, write_files
 
-T = TypeVar("T")
 State = tuple[Any, Any, Any]  # t, q, v
 
 _TESTED = 3  # states of the self-test, besides that of the start
@@ -36,12 +43,12 @@ class CFunction(NamedTuple):
 
     - `operations`: how many it has, those of loops once.
     - `stack_bytes`: about how much stack it takes; compilers take more or less.
-    - `passes`: of each loop how many passes it makes at most; None where that is not known.
+    - `unbounded`: how many of its loops have no bound on their passes.
     """
 
     operations: int
     stack_bytes: int
-    passes: tuple[int | None, ...]
+    unbounded: int
 
 
 class CExport(NamedTuple):
@@ -130,39 +137,48 @@ def to_c(
     dtype = _dtype_of(problem, dtype)
     problem, stabilizer = jax.tree.map(lambda x: x.astype(dtype) if _is_real(x) else x, (problem, stabilizer))
     model, state = (problem.system, stabilizer), (jnp.asarray(problem.t0, dtype), problem.q0, problem.v0)
-    code = _explain(lambda: compile_acceleration(problem.system, None, stabilizer, *state))
     parameters, with_values = ([], lambda _: model) if constants else parameters_of(model)
     of = [function_of(x, problem.v0.size) for x in chosen]
     if len({x.name for x in of}) < len(of):
         raise InputError(f"functions names one twice: {', '.join(x.name for x in of)}.")
-    how = Settings(code, inputs, solver)
+    how = Settings(model, state, inputs, solver)
     translated = [_translate(x, with_values, len(parameters), state, how) for x in of]
-    needed = [Needed(x.program.flat, values=True) for x in translated]
-    read = [
-        i
-        for i in range(len(parameters))
-        if any(x.program.params[i] in y for x, y in zip(translated, needed, strict=True))
-    ]
+    read = _read_by([x.program for x in translated], len(parameters))
     module = Module(name)
     sources = [_source(x, name, parameters, read, state) for x in translated]
-    written = _explain(lambda: module.write(sources))
-    for x, function in zip(written, of, strict=True):
-        if bounded and None in x.passes:
-            raise InputError(
-                f"{function.name} has a loop without a bound on its passes: leave out bounded=True."
-            )
+    written = explain_untranslatable("the model", lambda: module.write(sources))
     states = _states(problem, state)
     parts = [
         Part(x.function, y, x.results, [_evaluate(x, parameters, at) for at in states])
         for x, y in zip(translated, written, strict=True)
     ]
+    if bounded:
+        _require_bounds(parts)
     labels = names_of(problem.system, problem.q0, problem.v0)
     file = File(name, problem, dtype.name, labels, [parameters[i] for i in read], parts, module)
     made = {
-        x.written.name: CFunction(x.written.operations, x.written.stack_bytes, x.written.passes)
-        for x in parts
+        x.name: CFunction(x.operations, x.stack_bytes, len(x.unbounded)) for x in (y.written for y in parts)
     }
     return CExport(folder, write_files(folder, file), made, {x.name: x.default for x in file.parameters})
+
+
+def _read_by(programs: Sequence[Program], count: int) -> list[int]:
+    """Which of the parameters, so many, any program reads."""
+    read = set[Node]()
+    for program in programs:
+        needed = Needed(program.flat, values=True)
+        read.update(x for x in program.params[:count] if x in needed)
+    return [i for i in range(count) if any(x.params[i] in read for x in programs)]
+
+
+def _require_bounds(parts: Sequence[Part]) -> None:
+    for part in parts:
+        for loop in part.written.unbounded:
+            at = f" ({loop.at})" if loop.at else ""
+            raise InputError(
+                f"{part.function.name} has a loop that may go on for ever{at}: have its condition count passes up to a "
+                "number, or leave out bounded=True."
+            )
 
 
 def _is_real(x: Any) -> bool:
@@ -182,14 +198,6 @@ def _dtype_of(problem: Problem, dtype: Any) -> np.dtype:
     return np.dtype(name)
 
 
-def _explain(make: Callable[[], T]) -> T:
-    """What a function makes, or why that has no form in C."""
-    try:
-        return make()
-    except Untranslatable as error:
-        raise InputError(f"this cannot be written as C: {error}.") from error
-
-
 def _translate(
     function: Function, with_values: Callable[..., Any], count: int, state: State, how: Settings
 ) -> _Translated:
@@ -206,7 +214,9 @@ def _translate(
     dtype = state[1].dtype
     given = [jax.ShapeDtypeStruct((), dtype)] * count + [jax.ShapeDtypeStruct(x.shape, dtype) for x in state]
     given += [jax.ShapeDtypeStruct(x.shape, dtype) for x in function.further.values()]
-    program, _, _ = _explain(lambda: program_of(jax.make_jaxpr(compute)(*given), lambda x: False))
+    program, _, _ = explain_untranslatable(
+        function.name, lambda: program_of(jax.make_jaxpr(compute)(*given), lambda x: False)
+    )
     if not shapes:
         raise InputError(f"{function.name} of this model has no entries: there is nothing to write.")
     taken = ["p", "t", "q", "v", *function.further, *shapes]

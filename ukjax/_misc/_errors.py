@@ -20,7 +20,12 @@ class InputError(ValueError):
 
 
 class Untranslatable(Exception):  # noqa: N818
-    """A function that cannot be written as a program of scalars; the message says which operation of it, and why."""
+    """A function that cannot be written as a program of scalars; the message says which operation of it, and why.
+
+    - `at`: the line of a user's function that has the operation, where that is known; else empty.
+    """
+
+    at = ""
 
 
 class SimulationError(RuntimeError):

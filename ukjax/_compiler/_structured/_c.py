@@ -54,6 +54,17 @@ class Source(NamedTuple):
     results: Sequence[tuple[str, str, int]]
 
 
+class Loop(NamedTuple):
+    """A loop in C.
+
+    - `bound`: how many passes it makes at most; None where that is not known.
+    - `at`: the user's line that has it, where that is known; else empty.
+    """
+
+    bound: int | None
+    at: str
+
+
 class Written(NamedTuple):
     """A function in C.
 
@@ -62,7 +73,7 @@ class Written(NamedTuple):
     - `text`: all of it.
     - `operations`: how many it has, those of loops once, with those of functions that it calls.
     - `stack_bytes`: about how many its numbers take at a time, with those of functions that it calls.
-    - `passes`: at most, of each loop; None where that is not known.
+    - `loops`: those it has, with those of functions that it calls.
     """
 
     name: str
@@ -70,7 +81,12 @@ class Written(NamedTuple):
     text: str
     operations: int
     stack_bytes: int
-    passes: tuple[int | None, ...]
+    loops: tuple[Loop, ...]
+
+    @property
+    def unbounded(self) -> list[Loop]:
+        """Loops that may go on for ever, as far as is known."""
+        return [x for x in self.loops if x.bound is None]
 
 
 @final
@@ -151,7 +167,7 @@ class _Function:
         self.names: dict[Node, str] = {}
         self.places: dict[Node, _Place] = {}
         self.lines, self.depth, self._count = list[str](), 1, 0
-        self.operations, self.stack_bytes, self.passes = 0, 0, list[int | None]()
+        self.operations, self.stack_bytes, self.loops = 0, 0, list[Loop]()
         self._arrays = self._called = 0  # bytes
         self._given = set[str]()  # entries of what an exported function is given
         self._live: dict[str, list[int]] = {}  # of each scalar: bytes, first and last line
@@ -206,7 +222,7 @@ class _Function:
         head = f"void {source.name}({', '.join(given)})"
         body = "\n".join([*("    " + x for x in unread), *self.lines])
         text = f"{head}\n{{\n{body}\n}}\n"
-        return Written(source.name, head, text, self.operations, self.stack_bytes, tuple(self.passes))
+        return Written(source.name, head, text, self.operations, self.stack_bytes, tuple(self.loops))
 
     def _finish(self) -> set[str]:
         """Drops constants that nothing reads, as of callees that need less than they are given; returns what is read."""
@@ -256,7 +272,7 @@ class _Function:
         given = [self.value(node.args[i], params[i].type) for i in program.given(results, values=True)]
         self.do(f"{name}({', '.join([*given, *outs.values()])});")
         self.operations += callee.operations
-        self.passes += callee.passes
+        self.loops += callee.loops
         self._called = max(self._called, callee.stack_bytes + 8 * len(given))
         numbered = _number(chosen)
         for x in self.needed.outputs[node]:
@@ -379,7 +395,7 @@ class _Function:
                 self.copy(x, place.name, param.size)
             taken.add(x)
             self.places[param] = place
-        self.passes.append(bound := bound_passes(node))
+        self.loops.append(Loop(bound := bound_passes(node), body.at))
         start = len(self.lines)
         self.do(
             f"for (;;) {{ /* {'passes without a bound' if bound is None else f'at most {bound} passes'} */"
