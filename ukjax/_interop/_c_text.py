@@ -1,13 +1,14 @@
 """The files of an export to C: header, source, self-test and README."""
 
 import importlib.metadata
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from .._compiler._structured._c import TYPES, Module, Written, literal
+from .._compiler._structured._c import TYPES, Module, Written, literal, wrap
 from .._misc._files import replacing, writing
 from .._system._labels import Labels
 from .._system._problem import Problem
@@ -15,7 +16,6 @@ from ._c_functions import Function, Parameter
 
 # Of the largest entry: another `math.h` differs in the last digit, which ill-conditioned mechanisms enlarge.
 _TOLERANCE = {"float64": 1e-10, "float32": 1e-3}
-_WIDTH = 110
 
 
 class Test(NamedTuple):
@@ -102,18 +102,6 @@ def write_files(folder: Path, file: File) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _wrap(text: str, indent: str) -> str:
-    """A declaration over several lines, broken at commas."""
-    lines, line = list[str](), ""
-    for part in text.replace(", ", ",\0").split("\0"):
-        if line and len(line) + len(part) + 1 > _WIDTH:
-            lines.append(line)
-            line = indent + part
-        else:
-            line = f"{line} {part}" if line else part
-    return "\n".join([*lines, line])
-
-
 def _comment(text: str) -> str:
     """A text as it can stand in a comment."""
     return text.replace("*/", "* /").replace("/*", "/ *")
@@ -132,7 +120,7 @@ def _header(file: File) -> str:
     upper, (of_q, of_v) = file.name.upper(), file.labels
     about = [
         _first_line(file),
-        *([_comment(file.problem.citation)] if file.problem.citation else []),
+        *textwrap.wrap(_comment(file.problem.citation), 100),
         "",
         f"Each function takes {file.first_arguments}, what else it needs, and last its results; SI units, radians.",
         "Results may stand where arguments do. No memory is allocated and nothing is kept between calls, so",
@@ -160,7 +148,7 @@ def _header(file: File) -> str:
         lines += [f"extern const {file.name}_parameters {file.name}_defaults;", ""]
     for part in file.parts:
         lines += [f"/* {_comment(part.function.about)}{_comment(part.matrices)}", f" * {part.about} */"]
-        lines += [_wrap(f"{part.written.head};", "    "), ""]
+        lines += [wrap(f"{part.written.head};"), ""]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
 
 
@@ -168,7 +156,7 @@ def _source(file: File) -> str:
     shared, functions = "\n".join(file.module.shared), [x.written.text for x in file.parts]
     everything = shared + "".join(functions)
     used = [("<math.h>", file.module.math or "INFINITY" in everything or "NAN" in everything)]
-    used += [("<stdbool.h>", "bool" in everything), ("<stdint.h>", "int" in everything)]
+    used += [("<stdbool.h>", "bool" in everything), ("<stdint.h>", "_t " in everything)]
     lines = [f"/* {_first_line(file)} */"]
     lines += [f"#include {name}" for name, it in used if it]
     lines += ["", f'#include "{file.name}.h"', ""]
@@ -246,7 +234,7 @@ def _readme(file: File) -> str:
         f"./{name}_test",
         "```", "",
         f"A program of yours includes `{name}.h` and is compiled with `{name}.c`. There:", "",
-        "```c", _wrap(f"{first.written.head};", "    "), "```", "",
+        "```c", wrap(f"{first.written.head};"), "```", "",
         "| function | | operations | stack, about [B] |", "|---|---|---|---|", *rows, "",
         f"Of `math.h` it needs: {file.math}. `{name}.h` says more, also which loops have no bound.", "",
         "| | coordinate |", "|---|---|", *(f"| `q[{i}]` | {x} |" for i, x in enumerate(of_q)), "",
@@ -255,6 +243,6 @@ def _readme(file: File) -> str:
     if file.parameters:
         lines += [
             f"Parameters are in a struct `{name}_parameters`; `{name}_defaults` has those of the model:", "",
-            "| | default |", "|---|---|", *(f"| `{x.name}` | {x.default:.17g} |" for x in file.parameters), "",
+            "| | default |", "|---|---|", *(f"| `{x.name}` | {x.default!r} |" for x in file.parameters), "",
         ]  # fmt: skip
     return "\n".join(lines)

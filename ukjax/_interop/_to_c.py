@@ -1,6 +1,7 @@
 """A model's functions as C99, for programs without Python: a header, a source, a self-test and a README."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._compiler._structured._c import TYPES, Argument, Module, Source
-from .._compiler._structured._ir import Needed, Node
+from .._compiler._structured._ir import Needed
 from .._compiler._structured._program import Program, program_of
 from .._misc._arguments import flag, require_instance, require_solver
 from .._misc._errors import InputError
@@ -143,9 +144,9 @@ def to_c(
         raise InputError(f"functions names one twice: {', '.join(x.name for x in of)}.")
     how = Settings(model, state, inputs, solver)
     translated = [_translate(x, with_values, len(parameters), state, how) for x in of]
-    read = _read_by([x.program for x in translated], len(parameters))
+    reads = _reads_parameters([x.program for x in translated], len(parameters))
     module = Module(name)
-    sources = [_source(x, name, parameters, read, state) for x in translated]
+    sources = [_source(x, name, parameters, reads, state) for x in translated]
     written = explain_untranslatable("the model", lambda: module.write(sources))
     states = _states(problem, state)
     parts = [
@@ -155,20 +156,22 @@ def to_c(
     if bounded:
         _require_bounds(parts)
     labels = names_of(problem.system, problem.q0, problem.v0)
-    file = File(name, problem, dtype.name, labels, [parameters[i] for i in read], parts, module)
+    texts = "".join([*module.shared, *(x.text for x in written)])
+    named = set(
+        re.findall(r"p->(\w+)", texts)
+    )  # those that are read: a callee may need less than it is given
+    fields = [x for x in parameters if x.name in named]
+    file = File(name, problem, dtype.name, labels, fields or parameters[:reads], parts, module)
     made = {
         x.name: CFunction(x.operations, x.stack_bytes, len(x.unbounded)) for x in (y.written for y in parts)
     }
     return CExport(folder, write_files(folder, file), made, {x.name: x.default for x in file.parameters})
 
 
-def _read_by(programs: Sequence[Program], count: int) -> list[int]:
-    """Which of the parameters, so many, any program reads."""
-    read = set[Node]()
-    for program in programs:
-        needed = Needed(program.flat, values=True)
-        read.update(x for x in program.params[:count] if x in needed)
-    return [i for i in range(count) if any(x.params[i] in read for x in programs)]
+def _reads_parameters(programs: Sequence[Program], count: int) -> bool:
+    """Whether any of the programs reads any of its first operands, so many."""
+    needed = [(x.params[:count], Needed(x.flat, values=True)) for x in programs]
+    return any(x in y for params, y in needed for x in params)
 
 
 def _require_bounds(parts: Sequence[Part]) -> None:
@@ -228,14 +231,14 @@ def _translate(
 
 
 def _source(
-    x: _Translated, prefix: str, parameters: Sequence[Parameter], read: Sequence[int], state: State
+    x: _Translated, prefix: str, parameters: Sequence[Parameter], reads: bool, state: State
 ) -> Source:
     """What the function of a program looks like in C."""
     (real, _), *_ = x.program.results
     c = TYPES[real]
     given = [Argument("", (f"p->{y.name}",)) for y in parameters]
-    if read:
-        given[read[0]] = given[read[0]]._replace(declaration=f"const {prefix}_parameters *p")
+    if reads:
+        given[0] = given[0]._replace(declaration=f"const {prefix}_parameters *p")
     given.append(Argument(f"{c} t", ("t",)))
     arrays = {"q": state[1], "v": state[2], **x.function.further}
     for name, array in arrays.items():
@@ -247,13 +250,13 @@ def _source(
 
 
 def _states(problem: Problem, state: State) -> list[State]:
-    """The start, and states beside it on the constraints."""
+    """The start, and later states beside it on the constraints."""
     t, q, v = state
-    random = np.random.default_rng(0)
+    random, span = np.random.default_rng(0), min(1.0, float(problem.t1) - float(problem.t0))
     near = lambda x: np.asarray(x) + _OFF * random.uniform(-1, 1, x.shape).astype(x.dtype)
     found = [state]
-    for _ in range(_TESTED):
-        found.append((t, *project(problem.system, t, near(q), near(v))))
+    for later in (t + random.uniform(0, span, _TESTED)).astype(q.dtype):
+        found.append((later, *project(problem.system, later, near(q), near(v))))
     return found
 
 

@@ -22,6 +22,7 @@ TYPES = {
 }  # fmt: skip
 """Numbers that C has, by their names in NumPy."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_WIDTH = 110  # of lines
 _MARKS = ("rule", "refuse", "stop_gradient", "attached")  # of derivatives
 
 
@@ -135,10 +136,9 @@ class Module:
             results = self.results[program]
             chosen = [program.results[k] for k in results]
             function = _Function(self, program.needed(results, values=True), chosen)
-            text = function.callee(program, results)
             name = f"{self.prefix}_part{len(self._callees) + 1}"
-            self.shared.append(f"static void {name}{text}")
             self._callees[program] = name, function
+            self.shared.append(function.callee(name, program, results))  # after those that it calls itself
         return self._callees[program]
 
     def table(self, node: Node) -> str:
@@ -221,7 +221,7 @@ class _Function:
         given += [f"{_ctype(t)} {name}[{size}]" for name, t, size in source.results]
         head = f"void {source.name}({', '.join(given)})"
         body = "\n".join([*("    " + x for x in unread), *self.lines])
-        text = f"{head}\n{{\n{body}\n}}\n"
+        text = f"{wrap(head)}\n{{\n{body}\n}}\n"
         return Written(source.name, head, text, self.operations, self.stack_bytes, tuple(self.loops))
 
     def _finish(self) -> set[str]:
@@ -247,8 +247,8 @@ class _Function:
         text = self.value(x, t)
         return self.scalar(t, text) if text in self._given else text
 
-    def callee(self, program: Subprogram, results: tuple[int, ...]) -> str:
-        """The text of the function of a sub-program, after its name."""
+    def callee(self, name: str, program: Subprogram, results: tuple[int, ...]) -> str:
+        """The text of the function of a sub-program."""
         given = list[str]()
         for i in program.given(results, values=True):
             param = program.region.params[i]
@@ -261,7 +261,8 @@ class _Function:
             self.do(f"{_out(t)}[{k}] = {self.value(x, t)};")
         self._finish()
         body = "\n".join(self.lines)
-        return f"({', '.join(given)})\n{{\n{body}\n}}\n"
+        head = wrap(f"static void {name}({', '.join(given)})")
+        return f"{head}\n{{\n{body}\n}}\n"
 
     def call(self, node: Node) -> None:
         program, results = node.data, self.module.results[node.data]
@@ -270,7 +271,7 @@ class _Function:
         outs = {t: self.allocate(t, count).name for t, count in _count_types(chosen).items()}
         params = program.region.params
         given = [self.value(node.args[i], params[i].type) for i in program.given(results, values=True)]
-        self.do(f"{name}({', '.join([*given, *outs.values()])});")
+        self.lines += wrap(f"{'    ' * self.depth}{name}({', '.join([*given, *outs.values()])});").split("\n")
         self.operations += callee.operations
         self.loops += callee.loops
         self._called = max(self._called, callee.stack_bytes + 8 * len(given))
@@ -503,6 +504,17 @@ def literal(x: Any, t: str) -> str:
     text = repr(float(x)) if t == "float64" else f"{np.float32(x)!s}f"
     text = text if any(c in text for c in ".e") else text.replace("f", ".0f")
     return f"({text})" if text.startswith("-") else text
+
+
+def wrap(text: str) -> str:
+    """A declaration or a call over several lines, broken at commas."""
+    lines = [""]
+    for part in text.replace(", ", ",\n").split("\n"):
+        if len(lines[-1]) + len(part) > _WIDTH:
+            lines.append("    " + part)
+        else:
+            lines[-1] += f" {part}" if lines[-1] else part
+    return "\n".join(lines)
 
 
 def _ctype(t: str) -> str:
