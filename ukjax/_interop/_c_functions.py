@@ -109,7 +109,10 @@ def _mass_matrix(given: Given) -> Values:
 
 def _energy(given: Given) -> Values:
     """The energy."""
-    return {"energy": given.system.energy(given.t, given.q, given.v)}
+    energy = given.system.energy(given.t, given.q, given.v)
+    if energy is None:
+        raise InputError(f"{type(given.system).__name__} says nothing of its energy: there is none to write.")
+    return {"energy": energy}
 
 
 def _inverse_dynamics(given: Given, a: Array) -> Values:

@@ -209,7 +209,8 @@ def _translate(
 
     def compute(*arrays: Any) -> list[Any]:
         values, (t, q, v, *further) = arrays[:count], arrays[count:]
-        found = function.compute(Given(*with_values(values), t, q, v, how), *further)
+        system, stabilizer = with_values(values)
+        found = function.compute(Given(system, stabilizer, t, q, v, how), *further)
         found = {identifier(k): jnp.asarray(x) for k, x in found.items()}
         shapes.update({k: x.shape for k, x in found.items() if x.size})
         return [x.astype(q.dtype) for x in found.values()]
@@ -255,7 +256,7 @@ def _states(problem: Problem, state: State) -> list[State]:
     random, span = np.random.default_rng(0), min(1.0, float(problem.t1) - float(problem.t0))
     near = lambda x: np.asarray(x) + _OFF * random.uniform(-1, 1, x.shape).astype(x.dtype)
     found = [state]
-    for later in (t + random.uniform(0, span, _TESTED)).astype(q.dtype):
+    for later in (float(t) + random.uniform(0, span, _TESTED)).astype(q.dtype):
         found.append((later, *project(problem.system, later, near(q), near(v))))
     return found
 
