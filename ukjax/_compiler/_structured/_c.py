@@ -13,7 +13,19 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ..._misc._errors import Untranslatable
-from ._ir import GROWING, OPERATIONS, Needed, Node, Operand, Subprogram, is_float, is_integer, is_number, zero
+from ._ir import (
+    GROWING,
+    OPERATIONS,
+    Needed,
+    Node,
+    Operand,
+    Region,
+    Subprogram,
+    is_float,
+    is_integer,
+    is_number,
+    zero,
+)
 from ._uses import Uses, bound_passes, changed_in_place, depth_first, is_plain
 
 TYPES = {
@@ -169,6 +181,10 @@ class _Function:
         self.lines, self.depth, self._count = list[str](), 1, 0
         self.operations, self.stack_bytes, self.loops = 0, 0, list[Loop]()
         self._arrays = self._called = 0  # bytes
+        self._rooms: dict[
+            str, tuple[str, int, Region]
+        ] = {}  # arrays that may be used again, where they are declared
+        self._out_of_order = False  # whether nodes are being written before others of lower numbers
         self._given = set[str]()  # entries of what an exported function is given
         self._live: dict[str, list[int]] = {}  # of each scalar: bytes, first and last line
 
@@ -282,11 +298,30 @@ class _Function:
 
     # --- arrays
 
-    def allocate(self, t: str, size: int) -> _Place:
+    def allocate(self, t: str, size: int, by: Node | None = None) -> _Place:
+        """Room for an array; for what a node makes, that of one that nothing reads any more, if there is one."""
+        for name, kind in self._rooms.items():
+            if by and not self._out_of_order and kind == (t, size, by.region) and self._is_free(name, by):
+                return _Place(name, own=True)
         name = self.new("a")
+        if by:
+            self._rooms[name] = t, size, by.region
         self.do(f"{_ctype(t)} {name}[{size}];")
         self._arrays += size * np.dtype(t).itemsize
         return _Place(name, own=True)
+
+    def _is_free(self, name: str, by: Node) -> bool:
+        here = [x for x, place in self.places.items() if place.name == name]
+
+        def is_over(x: Node) -> bool:
+            end, region = self.uses.last.get(x, math.inf), x.region
+            while (
+                region is not by.region and region in self.needed.owner
+            ):  # within a loop or branch that has ended
+                end, region = self.needed.owner[region].number, self.needed.owner[region].region
+            return region is by.region and end < by.number
+
+        return bool(here) and all(map(is_over, here))
 
     def array_name(self, node: Node) -> str:
         """An array that C can index."""
@@ -319,7 +354,7 @@ class _Function:
         elif op == "store":
             self._store(node)
         else:
-            place = self.places[node] = self.allocate(t, node.size or 0)
+            place = self.places[node] = self.allocate(t, node.size or 0, node)
             if op == "fill":
                 x = self.value(node.args[0], t)
                 self.do(f"for (int i = 0; i < {node.size}; ++i) {place.name}[i] = {x};")
@@ -334,7 +369,7 @@ class _Function:
         if self._may_overwrite(array, node):
             place = self.places[array]
         else:
-            place = self.allocate(node.type, array.size)
+            place = self.allocate(node.type, array.size, node)
             self.copy(array, place.name, array.size)
         self.places[node] = place
         self.do(f"{place.name}[{self.value(index, 'int64')}] = {self.value(value, node.type)};")
@@ -392,7 +427,7 @@ class _Function:
                 self.array(param)  # which raises
             place = self.places[x]
             if x in taken or not self._may_overwrite(x, node):
-                place = self.allocate(param.type, param.size)
+                place = self.allocate(param.type, param.size, node)
                 self.copy(x, place.name, param.size)
             taken.add(x)
             self.places[param] = place
@@ -403,7 +438,9 @@ class _Function:
         )
         self.depth += 1
         asked, mine = self.needed.asked(node), self.needed.of(body.region)
+        before, self._out_of_order = self._out_of_order, True
         self.nodes([x for x in mine if x in asked])
+        self._out_of_order = before
         self.do(f"if (!{self.value(body.condition, 'bool')}) break;")
         self.nodes([x for x in mine if x not in asked])
         self._pass_on(params, results)
@@ -442,7 +479,7 @@ class _Function:
         outputs = [(x.data, *body.types[x.data]) for x in self.needed.outputs.get(node, ())]
         in_place = changed_in_place(node, self.needed, self._may_overwrite)
         places = {
-            k: self.places[given[in_place[k]]] if k in in_place else self.allocate(t, size)
+            k: self.places[given[in_place[k]]] if k in in_place else self.allocate(t, size, node)
             for k, t, size in outputs
             if size is not None
         }
