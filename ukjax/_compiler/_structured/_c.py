@@ -606,6 +606,11 @@ def _sign_of(t: str, x: str) -> str:
     return f"{x} > {none} ? {one} : ({x} < {none} ? -{one} : {x})"
 
 
+def _exceeds(t: str, x: str, sign: str, y: str) -> str:
+    """Whether x is the one of two: real numbers are NaN if either is."""
+    return f"({x} {sign} {y} || {x} != {x})" if is_float(t) else f"{x} {sign} {y}"
+
+
 _CONVERSIONS = ("convert", "bitcast")
 _COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "is_finite": ""}
 _FUNCTIONS = {
@@ -625,8 +630,8 @@ _FORMS: dict[str, Callable[..., str]] = {
     "quotient": _between("/"),
     "remainder": _between("%"),
     "neg": lambda t, x: f"({TYPES[t]})(0u - (u{TYPES[t]}){x})" if t[0] == "i" else f"-{x}",
-    "max": lambda t, x, y: f"({x} > {y} || {x} != {x}) ? {x} : {y}",  # NaN if either is
-    "min": lambda t, x, y: f"({x} < {y} || {x} != {x}) ? {x} : {y}",
+    "max": lambda t, x, y: f"{_exceeds(t, x, '>', y)} ? {x} : {y}",
+    "min": lambda t, x, y: f"{_exceeds(t, x, '<', y)} ? {x} : {y}",
     "sign": _sign_of,
     "abs": lambda t, x: f"{x} < 0 ? -{x} : {x}",
     **{op: _between(sign) for op, sign in _COMPARED.items() if sign},
