@@ -45,7 +45,7 @@ class Library:
     ) -> Any:
         real = ctypes.c_double if self.dtype == np.float64 else ctypes.c_float
         names = [*self.export.parameters]
-        given = [np.ascontiguousarray(x, self.dtype) for x in arrays]
+        given = [np.asarray(x, self.dtype, order="C") for x in arrays]
         results = [np.full(n, np.nan, self.dtype) for n in gives]
         own = []
         if names:
@@ -54,7 +54,7 @@ class Library:
             for name, x in changed.items():
                 values[names.index(name)] = x
             own = [values]
-        places = [x.ctypes.data_as(ctypes.c_void_p) for x in (*given, *results)]
+        places = [x.ctypes.data_as(ctypes.c_void_p) if x.ndim else real(float(x)) for x in (*given, *results)]
         getattr(self.library, f"{self.name}_{function}")(*own, real(t), *places)
         return results[0] if len(results) == 1 else results
 
@@ -219,7 +219,7 @@ def test_functions_are_those_of_ukjax(model: str, tmp_path: Path) -> None:
         close(M @ a, system.force(t, q, v) + force)
         close(A.reshape(m, n) @ a, b)
         expected = uk.step(system, t, q, v, 1e-2)
-        found = library("step", t, q, v, [1e-2], gives=(q.size, n))
+        found = library("step", t, q, v, 1e-2, gives=(q.size, n))
         for x, y in zip(found, expected, strict=True):
             close(x, y)
 
@@ -273,10 +273,10 @@ def test_servo_control(tmp_path: Path) -> None:
 @needs_cc
 def test_results_may_stand_where_arguments_do(tmp_path: Path) -> None:
     library = Library(uk.to_c(uk.models.pendulum(), tmp_path, ["step"], constants=True))
-    q, v, dt = np.array([0.6, -0.8]), np.array([0.4, 0.3]), np.array([1e-2])
-    q1, v1 = library("step", 0.0, q, v, dt, gives=(2, 2))
-    places = [x.ctypes.data_as(ctypes.c_void_p) for x in (q, v, dt, q, v)]
-    library.library.pendulum_step(ctypes.c_double(0.0), *places)
+    q, v, real = np.array([0.6, -0.8]), np.array([0.4, 0.3]), ctypes.c_double
+    q1, v1 = library("step", 0.0, q, v, 1e-2, gives=(2, 2))
+    state = [x.ctypes.data_as(ctypes.c_void_p) for x in (q, v)]
+    library.library.pendulum_step(real(0.0), *state, real(1e-2), *state)
     assert (q == q1).all()
     assert (v == v1).all()
 
@@ -318,7 +318,7 @@ def test_operations_are_those_of_jax(tmp_path: Path) -> None:
             np.testing.assert_allclose(z, np.ravel(expected[name]), atol=1e-13, rtol=1e-13, err_msg=name)
 
 
-def follow(system: Any, t: Any, q: Any, v: Any, target=jnp.zeros(2), gain=jnp.ones(1)) -> Any:
+def follow(system: Any, t: Any, q: Any, v: Any, target=jnp.zeros(2), gain=1.0) -> Any:
     """A spring to a target."""
     return gain * (target - q)
 
@@ -327,7 +327,7 @@ def follow(system: Any, t: Any, q: Any, v: Any, target=jnp.zeros(2), gain=jnp.on
 def test_functions_of_your_own_take_further_arrays(tmp_path: Path) -> None:
     library = Library(uk.to_c(uk.models.pendulum(), tmp_path, follow))
     assert "A spring to a target." in (tmp_path / "pendulum.h").read_text()
-    found = library("follow", 0.0, [0.6, -0.8], [0.0, 0.0], [1.0, 2.0], [3.0], gives=(2,))
+    found = library("follow", 0.0, [0.6, -0.8], [0.0, 0.0], [1.0, 2.0], 3.0, gives=(2,))
     np.testing.assert_allclose(found, [1.2, 8.4], atol=1e-15)
 
 

@@ -131,7 +131,7 @@ def _servo(given: Given) -> Values:
 
 def _step(given: Given, dt: Array) -> Values:
     """The state after one step, projected onto the constraints."""
-    q, v = step(given.system, given.t, given.q, given.v, dt[0], solver=given.how.solver)
+    q, v = step(given.system, given.t, given.q, given.v, dt, solver=given.how.solver)
     return {"q_next": q, "v_next": v}
 
 
@@ -209,7 +209,7 @@ def function_of(chosen: Any, velocities: int) -> Function:
     if base not in FUNCTIONS:
         raise unknown_name("function", name, [*FUNCTIONS, *(f"{x}{_JACOBIAN}" for x in FUNCTIONS)])
     compute = FUNCTIONS[base]
-    sizes = {"a": np.zeros(velocities), "dt": np.full(1, 1e-3)}
+    sizes = {"a": np.zeros(velocities), "dt": np.asarray(1e-3)}
     further = {x: sizes[x] for x in list(inspect.signature(compute).parameters)[1:]}
     function = Function(base, inspect.getdoc(compute) or "", further, compute)
     return _differentiated(function) if base != name else function

@@ -201,9 +201,10 @@ def _self_test(file: File) -> str:
     body = ["    int wrong = 0;"]
     for k, part in enumerate(file.parts):
         given, calls = list[str](), list[str]()
+        by_pointer = [False, True, True, *(x.ndim > 0 for x in part.function.further.values())]
         for i, rows in enumerate(zip(*(x.given for x in part.tests), strict=True)):
             lines += _table(f"given{k}_{i}", rows, file)
-            given.append(f"given{k}_{i}[i][0]" if not i else f"given{k}_{i}[i]")
+            given.append(f"given{k}_{i}[i]" if by_pointer[i] else f"given{k}_{i}[i][0]")
         names = list(part.results)
         for j, rows in enumerate(zip(*(x.expected for x in part.tests), strict=True)):
             lines += _table(f"expected{k}_{j}", rows, file)

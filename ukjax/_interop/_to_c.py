@@ -104,8 +104,8 @@ def to_c(
     - `"step"`: of dt, the state after one step of `solver`, projected onto the constraints, as `ukjax.step`; with
       contacts a step of Moreau's scheme.
     - any of these with `_jacobian`, such as `"acceleration_jacobian"`: derivatives by q, v and what else it takes.
-    - a function of your own of `(system, t, q, v)` and of further arrays, whose defaults say how large they are; it
-      returns an array, or a dict of them.
+    - a function of your own of `(system, t, q, v)` and of further arrays and numbers, whose defaults say how large they
+      are; it returns an array, or a dict of them.
 
     **Arguments:**
 
@@ -243,7 +243,9 @@ def _source(
     given.append(Argument(f"{c} t", ("t",)))
     arrays = {"q": state[1], "v": state[2], **x.function.further}
     for name, array in arrays.items():
-        if array.size:
+        if not array.ndim:
+            given.append(Argument(f"{c} {name}", (name,)))
+        elif array.size:
             entries = tuple(f"{name}[{i}]" for i in range(array.size))
             given.append(Argument(f"const {c} {name}[{array.size}]", entries, name))
     results = [(name, real, math.prod(shape)) for name, shape in x.results.items()]
