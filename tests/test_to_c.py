@@ -482,3 +482,17 @@ def test_the_command(tmp_path: Path) -> None:
     ]
     assert "pendulum_defaults" in (folder / "pendulum.h").read_text()
     assert CliRunner().invoke(cli.app, ["export", "pendulum", "--to", "rust"]).exit_code == 2
+
+
+@needs_cc
+def test_the_program_of_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "out-of-python.md").read_text()
+    (program,) = re.findall(r"^```c\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (printed,) = re.findall(r"^after 1 s at .*\n", page, re.MULTILINE)
+    uk.to_c(uk.models.pendulum(), tmp_path, ["acceleration", "step"])
+    (tmp_path / "swing.c").write_text(program)
+    subprocess.run([CC, *STRICT, "swing.c", "pendulum.c", "-lm", "-o", "swing"], cwd=tmp_path, check=True)
+    done = subprocess.run([str(tmp_path / "swing")], capture_output=True, text=True, check=True)
+    assert done.stdout == printed
+    moon = uk.simulate(uk.models.pendulum(gravity=1.62), [0.0, -1.0], [2.0, 0.0], t1=1.0, ts=2)
+    np.testing.assert_allclose([float(x) for x in re.findall(r"-?\d\.\d+", printed)], moon.q_end, atol=1e-6)
