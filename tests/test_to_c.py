@@ -183,6 +183,32 @@ def _with_mass(system: Any, mass: float) -> Any:
     return eqx.tree_at(lambda s: s.mechanism.bodies[1].mass, system, jnp.asarray(mass))
 
 
+def test_the_header_names_what_numbers_belong_to(tmp_path: Path) -> None:
+    uk.to_c(four_bar(), tmp_path)
+    header = (tmp_path / "four_bar.h").read_text()
+    assert "q[4]  coupler y" in header
+    assert "row 7  D[1]" in header
+    assert "Bodies: crank, coupler, rocker." in header
+    assert "Joints: A, B, C, D." in header
+
+
+@needs_cc
+def test_a_step_with_contacts(tmp_path: Path) -> None:
+    """A ball that spins strikes the floor, and one that lies on it rolls on."""
+    ball, floor = um.disk("ball", (0.0, 0.1), 0.1, mass=1.0), um.HalfSpace("ground", point=(0.0, 0.0))
+    touch = um.Contact(um.Sphere("ball", (0.0, 0.1), 0.1), floor, restitution=0.7, friction=0.3)
+    thrown = um.assemble([ball], loads=[um.Gravity()], contacts=[touch], name="ball")
+    problem = um.problem(thrown, v0=[1.5, -2.0, 20.0], t1=1.0)
+    library = Library(uk.to_c(problem, tmp_path, "step"))
+    for q, v in (([0.0, 0.101, 0.0], [1.5, -2.0, 20.0]), ([0.0, 0.1, 0.0], [1.0, 0.0, -10.0])):
+        expected = uk.step(problem, 0.0, jnp.array(q), jnp.array(v), 1e-3)
+        found = library("step", 0.0, q, v, 1e-3, gives=(3, 3))
+        np.testing.assert_allclose(found, expected, atol=1e-13)
+    np.testing.assert_allclose(found[1], [1.0, 0.0, -10.0], atol=1e-12)
+    with pytest.raises(uk.InputError, match="does not know unilateral constraints"):
+        uk.to_c(problem, tmp_path, "acceleration")
+
+
 @needs_cc
 def test_constants_leave_no_struct(tmp_path: Path) -> None:
     export = uk.to_c(uk.models.scara(), tmp_path, constants=True)

@@ -62,6 +62,7 @@ class File(NamedTuple):
     problem: Problem
     dtype: str
     labels: Labels
+    rows: Sequence[str]
     parameters: Sequence[Parameter]
     parts: Sequence[Part]
     module: Module
@@ -111,6 +112,14 @@ def _entries(symbol: str, labels: Sequence[str]) -> list[str]:
     return [f"{symbol}[{i}]  {_comment(x)}" if x != f"{symbol}[{i}]" else x for i, x in enumerate(labels)]
 
 
+def _named_parts(problem: Problem) -> list[str]:
+    """The bodies and joints of a mechanism."""
+    mechanism = getattr(problem.system, "mechanism", None)
+    kinds = {x: [y.name for y in getattr(mechanism, x, ())] for x in ("bodies", "joints")}
+    lines = [f"{kind.capitalize()}: {_comment(', '.join(names))}." for kind, names in kinds.items() if names]
+    return [line for x in lines for line in textwrap.wrap(x, 100)]
+
+
 def _first_line(file: File) -> str:
     made = f"ukjax {importlib.metadata.version('ukjax')}, {file.problem.name}"
     return f"Written by {made}: C99, {file.real}. Do not edit: write it again with ukjax.to_c."
@@ -129,6 +138,8 @@ def _header(file: File) -> str:
         "",
         *_entries("q", of_q),
         *_entries("v", of_v),
+        *(f"row {i}  {_comment(x)}" for i, x in enumerate(file.rows)),
+        *_named_parts(file.problem),
     ]
     lines = [
         "/*",

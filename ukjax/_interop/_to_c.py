@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,7 @@ from .._misc._errors import InputError
 from .._misc._files import as_path
 from .._motion._project import project
 from .._system._problem import Problem
+from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import names_of
 from ._c_functions import (
@@ -161,7 +163,8 @@ def to_c(
         re.findall(r"p->(\w+)", texts)
     )  # those that are read: a callee may need less than it is given
     fields = [x for x in parameters if x.name in named]
-    file = File(name, problem, dtype.name, labels, fields or parameters[:reads], parts, module)
+    rows = eqx.filter_eval_shape(constraint_rows, problem.system, *state).names
+    file = File(name, problem, dtype.name, labels, rows, fields or parameters[:reads], parts, module)
     made = {
         x.name: CFunction(x.operations, x.stack_bytes, len(x.unbounded)) for x in (y.written for y in parts)
     }

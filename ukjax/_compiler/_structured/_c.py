@@ -184,7 +184,6 @@ class _Function:
         self._rooms: dict[
             str, tuple[str, int, Region]
         ] = {}  # arrays that may be used again, where they are declared
-        self._out_of_order = False  # whether nodes are being written before others of lower numbers
         self._given = set[str]()  # entries of what an exported function is given
         self._live: dict[str, list[int]] = {}  # of each scalar: bytes, first and last line
 
@@ -301,7 +300,7 @@ class _Function:
     def allocate(self, t: str, size: int, by: Node | None = None) -> _Place:
         """Room for an array; for what a node makes, that of one that nothing reads any more, if there is one."""
         for name, kind in self._rooms.items():
-            if by and not self._out_of_order and kind == (t, size, by.region) and self._is_free(name, by):
+            if by and kind == (t, size, by.region) and self._is_free(name, by):
                 return _Place(name, own=True)
         name = self.new("a")
         if by:
@@ -438,9 +437,7 @@ class _Function:
         )
         self.depth += 1
         asked, mine = self.needed.asked(node), self.needed.of(body.region)
-        before, self._out_of_order = self._out_of_order, True
         self.nodes([x for x in mine if x in asked])
-        self._out_of_order = before
         self.do(f"if (!{self.value(body.condition, 'bool')}) break;")
         self.nodes([x for x in mine if x not in asked])
         self._pass_on(params, results)
