@@ -297,6 +297,43 @@ def test_servo_control(tmp_path: Path) -> None:
 
 
 @needs_cc
+def test_inputs_drive_the_model(tmp_path: Path) -> None:
+    """A torque on the crank: M a = Q + A^T lambda + B u, and a short step is as long as that acceleration."""
+    problem, torque = four_bar(), np.array([3.0])
+    functions = ["acceleration", "forces", "step", "acceleration_jacobian"]
+    library = Library(uk.to_c(problem, tmp_path, functions, inputs=["A"]))
+    assert "u[0]  A" in (tmp_path / "four_bar.h").read_text()
+    t, q, v = states(problem, 1)[0]
+    n, B = v.size, np.eye(9)[:, 2:3]  # the moment of the crank
+    a = library("acceleration", t, q, v, torque, gives=(n,))
+    multipliers, force = library("forces", t, q, v, torque, gives=(8, n))
+    M, Q = problem.system.mass_matrix(t, q), problem.system.force(t, q, v)
+    np.testing.assert_allclose(M @ a, Q + force + B @ torque, atol=1e-11)
+    np.testing.assert_allclose(
+        uk.constraint_rows(problem.system, t, q, v).A.T @ multipliers, force, atol=1e-11
+    )
+    *_, by_u = library("acceleration_jacobian", t, q, v, torque, gives=(n * n, n * n, n))
+    free = library("acceleration", t, q, v, np.zeros(1), gives=(n,))
+    np.testing.assert_allclose(free + by_u * torque, a, atol=1e-11)  # it is linear in u
+    _, v1 = library("step", t, q, v, 1e-4, torque, gives=(n, n))
+    np.testing.assert_allclose((v1 - v) / 1e-4, a, rtol=1e-2, atol=1e-2)
+
+
+@needs_cc
+def test_a_number_that_a_controller_has_twice_is_one_parameter(tmp_path: Path) -> None:
+    lengths = um.rod("arm", (0.0, 0.0), (0.5, 0.3), 2.0)
+    arm = um.tree(
+        [lengths], [um.Revolute("hinge", "ground", "arm", (0.0, 0.1))], [um.Actuator("motor", "hinge")]
+    )
+    law = uk.Holonomic(lambda t, q: q, name="still")
+    controlled = uk.with_servo(um.problem(arm), um.input_matrix(arm), law, stabilizer=uk.Baumgarte(3.0, 5.0))
+    for dtype in ("float64", "float32"):
+        export = uk.to_c(controlled, tmp_path, "servo", name="arm", dtype=dtype)
+        assert {"arm_mass", "stabilizer_alpha", "stabilizer_beta"} <= {*export.parameters}
+        assert sum("mass" in x for x in export.parameters) == 1
+
+
+@needs_cc
 def test_results_may_stand_where_arguments_do(tmp_path: Path) -> None:
     library = Library(uk.to_c(uk.models.pendulum(), tmp_path, ["step"], constants=True))
     q, v, real = np.array([0.6, -0.8]), np.array([0.4, 0.3]), ctypes.c_double

@@ -21,9 +21,11 @@ from .._misc._arguments import call_user_function, require_function
 from .._misc._errors import InputError, Untranslatable, unknown_name
 from .._run._step import step
 from .._system._constraint import require_bilateral
+from .._system._driven import DrivenSystem
 from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
+from ..analysis._inputs import MatrixForce, input_matrix_of
 from ..analysis._inverse_dynamics import inverse_dynamics
 
 T = TypeVar("T")
@@ -45,6 +47,8 @@ def explain_untranslatable(what: str, make: Callable[[], T]) -> T:
 class Settings:
     """How functions are computed, besides of what.
 
+    - `input_names`: of the inputs that forces are given for; none without `inputs`.
+
     **Arguments:**
 
     - `model`: the system and the stabilizer as they are given, with their numbers.
@@ -54,15 +58,26 @@ class Settings:
 
     def __init__(self, model: tuple[Any, Any], state: tuple[Any, Any, Any], inputs: Any, solver: Any):
         self._model, self._state, self.inputs, self.solver = model, state, inputs, solver
+        self.code = functools.cache(self._code)
+        self.input_names = () if inputs is None else self._matrix_of(model[0])[1]
 
-    @functools.cached_property
-    def code(self) -> AccelerationProgram:
-        """The scalar code of the acceleration."""
+    def _matrix_of(self, system: AbstractSystem) -> Any:
+        t, q, v = self._state
+        return input_matrix_of(system, self.inputs, t, q, v.size, every=False)
+
+    def driven(self, system: AbstractSystem, u: Array | None) -> AbstractSystem:
+        """A system under inputs, if there are any."""
+        return system if u is None else DrivenSystem(system, MatrixForce(self._matrix_of(system)[0]), u)
+
+    def _code(self, driven: bool) -> AccelerationProgram:
+        """The scalar code of the acceleration, of the system alone or under inputs."""
         system, stabilizer = self._model
         require_bilateral("the acceleration in C", system.constraints)
-        return explain_untranslatable(
-            "the acceleration", lambda: compile_acceleration(system, None, stabilizer, *self._state)
-        )
+        # Other inputs than zero: an array with a zero in it is no parameter.
+        u = jnp.full(len(self.input_names), 0.5, self._state[1].dtype) if driven else None
+        under = self.driven(system, u)
+        make = lambda: compile_acceleration(under, None, stabilizer, *self._state)
+        return explain_untranslatable("the acceleration", make)
 
 
 class Given(NamedTuple):
@@ -75,36 +90,38 @@ class Given(NamedTuple):
     v: Array
     how: Settings
 
-    def by_code(self, program: Any) -> Any:
+    def by_code(self, part: Callable[[AccelerationProgram], Any], u: Array | None = None) -> Any:
         """The value of a part of the acceleration's scalar code."""
-        code, at = self.how.code, (self.t, self.q, self.v)
+        code, at = self.how.code(u is not None), (self.t, self.q, self.v)
+        system = self.how.driven(self.system, u)
         near = jnp.full_like(self.t, jnp.inf)  # of a state that is no stage of a step
-        return program(code.numbers(self.system, self.stabilizer), *at, *code.applied(self.system, *at), near)
+        return part(code)(code.numbers(system, self.stabilizer), *at, *code.applied(system, *at), near)
 
 
-def _acceleration(given: Given) -> Values:
+def _acceleration(given: Given, u: Array | None = None) -> Values:
     """The acceleration v' that the constraints allow."""
-    if given.how.code.unsolved:
-        raise Untranslatable(given.how.code.unsolved)
-    return {"a": given.by_code(given.how.code.stage)}
+    unsolved = given.how.code(u is not None).unsolved
+    if unsolved:
+        raise Untranslatable(unsolved)
+    return {"a": given.by_code(lambda code: code.stage, u)}
 
 
 def _constraints(given: Given) -> Values:
     """The rows A v' = b of the constraints, and by how much positions and velocities are off."""
-    rows = given.by_code(given.how.code.equations).rows
+    rows = given.by_code(lambda code: code.equations).rows
     errors = {"position_error": rows.position_error, "velocity_error": rows.velocity_error}
     return {"A": rows.A, "b": rows.b, **errors}
 
 
-def _forces(given: Given) -> Values:
+def _forces(given: Given, u: Array | None = None) -> Values:
     """The multipliers of the constraint rows, and the generalized force of the constraints."""
-    observed = given.by_code(given.how.code.observed)
+    observed = given.by_code(lambda code: code.observed, u)
     return {"multipliers": observed["multipliers"], "force": observed["constraint_force"]}
 
 
 def _mass_matrix(given: Given) -> Values:
     """The mass matrix M, without constraints."""
-    return {"M": with_dense_mass(given.by_code(given.how.code.equations)).M}
+    return {"M": with_dense_mass(given.by_code(lambda code: code.equations)).M}
 
 
 def _energy(given: Given) -> Values:
@@ -129,9 +146,9 @@ def _servo(given: Given) -> Values:
     return {"u": given.system.report(given.t, given.q, given.v).u}
 
 
-def _step(given: Given, dt: Array) -> Values:
+def _step(given: Given, dt: Array, u: Array | None = None) -> Values:
     """The state after one step, projected onto the constraints."""
-    q, v = step(given.system, given.t, given.q, given.v, dt, solver=given.how.solver)
+    q, v = step(given.how.driven(given.system, u), given.t, given.q, given.v, dt, solver=given.how.solver)
     return {"q_next": q, "v_next": v}
 
 
@@ -197,7 +214,7 @@ def _differentiated(function: Function) -> Function:
     return Function(function.name + _JACOBIAN, about, function.further, compute)
 
 
-def function_of(chosen: Any, velocities: int) -> Function:
+def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
     """The function of a name, or a user's own.
 
     **Raises:** `InputError` for a name that is not known.
@@ -209,8 +226,8 @@ def function_of(chosen: Any, velocities: int) -> Function:
     if base not in FUNCTIONS:
         raise unknown_name("function", name, [*FUNCTIONS, *(f"{x}{_JACOBIAN}" for x in FUNCTIONS)])
     compute = FUNCTIONS[base]
-    sizes = {"a": np.zeros(velocities), "dt": np.asarray(1e-3)}
-    further = {x: sizes[x] for x in list(inspect.signature(compute).parameters)[1:]}
+    sizes = {"a": np.zeros(velocities), "dt": np.asarray(1e-3)} | ({"u": np.zeros(inputs)} if inputs else {})
+    further = {x: sizes[x] for x in list(inspect.signature(compute).parameters)[1:] if x in sizes}
     function = Function(base, inspect.getdoc(compute) or "", further, compute)
     return _differentiated(function) if base != name else function
 
@@ -237,6 +254,9 @@ def identifier(text: str) -> str:
     return f"{name}_" if name in _KEYWORDS.split() or re.fullmatch(r"[vpabx]\d+", name) else name
 
 
+_CONTAINERS = ("mechanism", "system", "law")  # whose names say nothing of what is in them
+
+
 def _path_name(path: Sequence[Any], root: Any) -> str:
     """What an array of (system, stabilizer) is called: by names of bodies, joints and loads where there are such."""
     words, at = ["stabilizer"] if path[0].idx else list[str](), root[path[0].idx]
@@ -252,7 +272,7 @@ def _path_name(path: Sequence[Any], root: Any) -> str:
                 words[-1:] = [own]  # in place of "bodies"
             else:
                 words.append(str(index))
-    return identifier("_".join(x for x in words if x != "mechanism"))
+    return identifier("_".join(x for x in words if x not in _CONTAINERS))
 
 
 def _is_array(x: Any) -> bool:
@@ -263,7 +283,11 @@ def parameters_of(model: Any) -> tuple[list[Parameter], Callable[[Sequence[Array
     """The numbers of a pytree that change nothing but values, and the pytree with others in their place."""
     leaves, tree = jax.tree_util.tree_flatten_with_path(eqx.filter(model, _is_array))
     parameters, places = list[Parameter](), list[list[int | None]]()
+    known = dict[int, list[int | None]]()  # a control law, for one, has arrays of the system again
     for path, x in leaves:
+        if id(x) in known:
+            places.append(known[id(x)])
+            continue
         of, name, values = leaf(x), _path_name(path, model), np.asarray(x).reshape(-1)
         where = list[int | None]()
         for index, value, varies in zip(np.ndindex(x.shape), values, of.varying, strict=True):
@@ -271,6 +295,7 @@ def parameters_of(model: Any) -> tuple[list[Parameter], Callable[[Sequence[Array
             if varies:
                 parameters.append(Parameter("_".join([name, *map(str, index)]), float(value)))
         places.append(where)
+        known[id(x)] = where
     names = unique_names([x.name for x in parameters])
     parameters = [Parameter(identifier(name), x.default) for name, x in zip(names, parameters, strict=True)]
 

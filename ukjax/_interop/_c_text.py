@@ -63,6 +63,7 @@ class File(NamedTuple):
     dtype: str
     labels: Labels
     rows: Sequence[str]
+    inputs: Sequence[str]
     parameters: Sequence[Parameter]
     parts: Sequence[Part]
     module: Module
@@ -138,6 +139,7 @@ def _header(file: File) -> str:
         "",
         *_entries("q", of_q),
         *_entries("v", of_v),
+        *_entries("u", file.inputs),
         *(f"row {i}  {_comment(x)}" for i, x in enumerate(file.rows)),
         *_named_parts(file.problem),
     ]

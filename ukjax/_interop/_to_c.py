@@ -119,7 +119,8 @@ def to_c(
     - `constants`: whether masses, lengths and gains are written into the code; else they are arguments, in a struct with
       the problem's values as defaults. Entries 0, 1 and -1 of arrays with a zero are always written into the code.
     - `stabilizer`: what the acceleration has against drift, as `Baumgarte(1.0, 10.0)`.
-    - `inputs`: of `"inverse_dynamics"`.
+    - `inputs`: the motors, as for `ukjax.analysis.inverse_dynamics`, which finds their efforts: names of actuators or of
+      joints, or B_u (n, p), or a function of (t, q) that returns it. Acceleration, forces and step then take u (p,).
     - `solver`: of `"step"`: an explicit one of Diffrax.
     - `bounded`: whether a loop whose number of passes has no bound is an error.
 
@@ -138,13 +139,13 @@ def to_c(
         raise InputError("functions names nothing to write; give ['acceleration'], for example.")
     folder, name = as_path("folder", folder), identifier(name or problem.name)
     dtype = _dtype_of(problem, dtype)
-    problem, stabilizer = jax.tree.map(lambda x: x.astype(dtype) if _is_real(x) else x, (problem, stabilizer))
+    problem, stabilizer = _cast((problem, stabilizer), dtype)
     model, state = (problem.system, stabilizer), (jnp.asarray(problem.t0, dtype), problem.q0, problem.v0)
     parameters, with_values = ([], lambda _: model) if constants else parameters_of(model)
-    of = [function_of(x, problem.v0.size) for x in chosen]
+    how = Settings(model, state, inputs, solver)
+    of = [function_of(x, problem.v0.size, len(how.input_names)) for x in chosen]
     if len({x.name for x in of}) < len(of):
         raise InputError(f"functions names one twice: {', '.join(x.name for x in of)}.")
-    how = Settings(model, state, inputs, solver)
     translated = [_translate(x, with_values, len(parameters), state, how) for x in of]
     reads = _reads_parameters([x.program for x in translated], len(parameters))
     module = Module(name)
@@ -159,12 +160,12 @@ def to_c(
         _require_bounds(parts)
     labels = names_of(problem.system, problem.q0, problem.v0)
     texts = "".join([*module.shared, *(x.text for x in written)])
-    named = set(
-        re.findall(r"p->(\w+)", texts)
-    )  # those that are read: a callee may need less than it is given
+    named = re.findall(r"p->(\w+)", texts)  # what is read: a callee may need less than it is given
     fields = [x for x in parameters if x.name in named]
     rows = eqx.filter_eval_shape(constraint_rows, problem.system, *state).names
-    file = File(name, problem, dtype.name, labels, rows, fields or parameters[:reads], parts, module)
+    file = File(
+        name, problem, dtype.name, labels, rows, how.input_names, fields or parameters[:reads], parts, module
+    )
     made = {
         x.name: CFunction(x.operations, x.stack_bytes, len(x.unbounded)) for x in (y.written for y in parts)
     }
@@ -187,8 +188,16 @@ def _require_bounds(parts: Sequence[Part]) -> None:
             )
 
 
-def _is_real(x: Any) -> bool:
-    return isinstance(x, jax.Array | np.ndarray) and jnp.issubdtype(x.dtype, jnp.floating)
+def _cast(model: Any, dtype: Any) -> Any:
+    """A model with real numbers of a type; what is one array stays one."""
+    made = dict[int, Any]()
+
+    def cast(x: Any) -> Any:
+        if not isinstance(x, jax.Array | np.ndarray) or not jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        return made.setdefault(id(x), x if x.dtype == dtype else x.astype(dtype))
+
+    return jax.tree.map(cast, model)
 
 
 def _dtype_of(problem: Problem, dtype: Any) -> np.dtype:
