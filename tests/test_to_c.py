@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracles
 import pytest
 from typer.testing import CliRunner
 
@@ -392,6 +394,22 @@ def test_functions_of_your_own_take_further_arrays(tmp_path: Path) -> None:
     assert "A spring to a target." in (tmp_path / "pendulum.h").read_text()
     found = library("follow", 0.0, [0.6, -0.8], [0.0, 0.0], [1.0, 2.0], 3.0, gives=(2,))
     np.testing.assert_allclose(found, [1.2, 8.4], atol=1e-15)
+
+
+def whole_run(system: Any, t: Any, q: Any, v: Any, t1=1.0) -> Any:
+    """A run of adaptive steps, saved three times."""
+    trajectory = uk.simulate(system, q, v, t1=t1, ts=3, solver=dfx.Tsit5(), rtol=1e-10, atol=1e-10)
+    return {"saved": trajectory.q, "end": trajectory.q_end}
+
+
+@needs_cc
+def test_a_whole_run_is_a_function(tmp_path: Path) -> None:
+    library = Library(uk.to_c(uk.models.pendulum(), tmp_path, whole_run))
+    q, v = [np.sin(1.0), -np.cos(1.0)], [0.5 * np.cos(1.0), 0.5 * np.sin(1.0)]
+    saved, end = library("whole_run", 0.0, q, v, 2.0, gives=(6, 2))
+    for t, place in zip((0.0, 1.0, 2.0, 2.0), (*saved.reshape(3, 2), end), strict=True):
+        angle, _ = oracles.pendulum_elliptic(t, 1.0, 0.5, 9.81)
+        np.testing.assert_allclose(place, [np.sin(angle), -np.cos(angle)], atol=1e-8)
 
 
 @needs_cc

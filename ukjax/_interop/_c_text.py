@@ -170,6 +170,7 @@ def _source(file: File) -> str:
     everything = shared + "".join(functions)
     used = [("<math.h>", file.module.math or "INFINITY" in everything or "NAN" in everything)]
     used += [("<stdbool.h>", "bool" in everything), ("<stdint.h>", "_t " in everything)]
+    used += [("<string.h>", "memcpy" in everything)]
     lines = [f"/* {_first_line(file)} */"]
     lines += [f"#include {name}" for name, it in used if it]
     lines += ["", f'#include "{file.name}.h"', ""]

@@ -514,7 +514,9 @@ class _Function:
         types = ["bool", t, t] if op == "select" else [of] * len(node.args)
         given = [self.value(x, y) for x, y in zip(node.args, types, strict=True)]
         if op == "bitcast" and is_float(of) != is_float(t):
-            raise Untranslatable(f"the bits of {of} as {t} have no form in C here")
+            name, source = self.scalar(t, letter="b"), self.scalar(of, given[0])
+            self.do(f"memcpy(&{name}, &{source}, sizeof {name});")
+            return name
         if op in _CONVERSIONS:
             return self.scalar(t, f"({_ctype(t)}){given[0]}")
         if op in _FORMS and not (op == "abs" and is_float(t)):
