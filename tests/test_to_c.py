@@ -346,6 +346,21 @@ def test_results_may_stand_where_arguments_do(tmp_path: Path) -> None:
     assert (v == v1).all()
 
 
+@needs_cc
+def test_large_results_may_stand_there_too(tmp_path: Path) -> None:
+    """Arrays that stay in memory: one that is given, and one that is made of it."""
+
+    def swap(system: Any, t: Any, q: Any, v: Any, x=np.zeros(300), y=np.zeros(300)) -> Any:
+        return {"first": y, "second": jax.lax.fori_loop(0, 300, lambda i, z: z.at[i].add(1.0), x), "third": q}
+
+    library = Library(uk.to_c(uk.models.pendulum(), tmp_path, swap))
+    q, x, y = np.array([0.6, -0.8]), np.arange(300.0), np.arange(300.0) ** 2
+    places = [z.ctypes.data_as(ctypes.c_void_p) for z in (q, q, x, y, x, y, q)]
+    library.library.pendulum_swap(ctypes.c_double(0.0), *places)
+    np.testing.assert_array_equal(x, np.arange(300.0) ** 2)
+    np.testing.assert_array_equal(y, np.arange(300.0) + 1)
+
+
 # --- What programs consist of
 
 

@@ -187,8 +187,9 @@ static int compare(const char *what, const {real} *found, const {real} *expected
 {{
     double size = 1.0, off = 0.0;
     for (int i = 0; i < count; ++i) {{
-        const double e = (double)expected[i], d = fabs((double)found[i] - e);
-        if (fabs(e) > size) size = fabs(e);
+        const double e = (double)expected[i], x = (double)found[i], d = fabs(x - e);
+        if (e - e == 0.0 && fabs(e) > size) size = fabs(e);
+        if (x == e || (x != x && e != e)) continue; /* infinite or no number, both of them */
         if (!(d <= off)) off = d;
     }}
     const int wrong = !(off <= {tolerance!r} * size);

@@ -1,5 +1,6 @@
 """A model's functions as C99, for programs without Python: a header, a source, a self-test and a README."""
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -12,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compiler._structured._c import TYPES, Argument, Module, Source
+from .._compiler._structured._c import TYPES, Argument, Module, Source, Written
 from .._compiler._structured._ir import Needed
 from .._compiler._structured._program import Program, program_of
 from .._misc._arguments import flag, require_instance, require_solver
-from .._misc._errors import InputError
+from .._misc._errors import InputError, format_value
 from .._misc._files import as_path
 from .._motion._project import project
 from .._system._problem import Problem
@@ -151,13 +152,13 @@ def to_c(
     module = Module(name)
     sources = [_source(x, name, parameters, reads, state) for x in translated]
     written = explain_untranslatable("the model", lambda: module.write(sources))
+    if bounded:
+        _require_bounds(of, written)
     states = _states(problem, state)
     parts = [
         Part(x.function, y, x.results, [_evaluate(x, parameters, at) for at in states])
         for x, y in zip(translated, written, strict=True)
     ]
-    if bounded:
-        _require_bounds(parts)
     labels = names_of(problem.system, problem.q0, problem.v0)
     texts = "".join([*module.shared, *(x.text for x in written)])
     named = re.findall(r"p->(\w+)", texts)  # what is read: a callee may need less than it is given
@@ -178,12 +179,12 @@ def _reads_parameters(programs: Sequence[Program], count: int) -> bool:
     return any(x in y for params, y in needed for x in params)
 
 
-def _require_bounds(parts: Sequence[Part]) -> None:
-    for part in parts:
-        for loop in part.written.unbounded:
+def _require_bounds(functions: Sequence[Function], written: Sequence[Written]) -> None:
+    for function, x in zip(functions, written, strict=True):
+        for loop in x.unbounded:
             at = f" ({loop.at})" if loop.at else ""
             raise InputError(
-                f"{part.function.name} has a loop that may go on for ever{at}: have its condition count passes up to a "
+                f"{function.name} has a loop that may go on for ever{at}: have its condition count passes up to a "
                 "number, or leave out bounded=True."
             )
 
@@ -205,9 +206,12 @@ def _dtype_of(problem: Problem, dtype: Any) -> np.dtype:
 
     **Raises:** `InputError` for one that C, or JAX as it is set, does not have.
     """
-    name = np.dtype(problem.q0.dtype if dtype is None else dtype).name
+    try:
+        name = np.dtype(problem.q0.dtype if dtype is None else dtype).name
+    except TypeError:
+        name = format_value(dtype)
     if name not in ("float64", "float32"):
-        raise InputError(f"dtype must be 'float64' or 'float32', got {name!r}.")
+        raise InputError(f"dtype must be 'float64' or 'float32', got {name}.")
     if name == "float64" and not jax.config.read("jax_enable_x64"):
         raise InputError("dtype='float64' needs jax.config.update('jax_enable_x64', True) first.")
     return np.dtype(name)
@@ -271,16 +275,18 @@ def _states(problem: Problem, state: State) -> list[State]:
     near = lambda x: np.asarray(x) + _OFF * random.uniform(-1, 1, x.shape).astype(x.dtype)
     found = [state]
     for later in (float(t) + random.uniform(0, span, _TESTED)).astype(q.dtype):
-        found.append((later, *project(problem.system, later, near(q), near(v))))
+        with contextlib.suppress(
+            InputError
+        ):  # there may be no state on the constraints near by: fewer are tested
+            found.append((later, *project(problem.system, later, near(q), near(v))))
     return found
 
 
 def _evaluate(x: _Translated, parameters: Sequence[Parameter], state: State) -> Test:
     """What a function gives at a state, by the machine code that runs here."""
     dtype, random = state[1].dtype, np.random.default_rng(1)
-    further = [
-        y + (0 if name == "dt" else random.uniform(-1, 1, y.shape)) for name, y in x.function.further.items()
-    ]
+    vary = lambda y: np.where(y == 0, 1.0, 0.1 * y) * random.uniform(-1, 1, y.shape) + y
+    further = map(vary, x.function.further.values())
     arrays = [*(y.default for y in parameters), *state, *further]
     held = [np.ascontiguousarray(y, dtype).reshape(-1) for y in arrays]
     held = [y for y in held if y.size]

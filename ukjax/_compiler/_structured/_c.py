@@ -4,6 +4,7 @@ One operation is one statement: compilers that contract a product and a sum with
 the machine code does here. Nothing is allocated, and nothing is kept between calls.
 """
 
+import collections
 import itertools
 import math
 import re
@@ -181,9 +182,7 @@ class _Function:
         self.lines, self.depth, self._count = list[str](), 1, 0
         self.operations, self.stack_bytes, self.loops = 0, 0, list[Loop]()
         self._arrays = self._called = 0  # bytes
-        self._rooms: dict[
-            str, tuple[str, int, Region]
-        ] = {}  # arrays that may be used again, where they are declared
+        self._rooms: dict[str, tuple[str, int, Region]] = {}  # arrays that others may use after them
         self._given = set[str]()  # entries of what an exported function is given
         self._live: dict[str, list[int]] = {}  # of each scalar: bytes, first and last line
 
@@ -224,7 +223,9 @@ class _Function:
         writes = list[str]()
         for out, (name, t, size) in zip(source.outputs, source.results, strict=True):
             if isinstance(out, Node):
-                self.do(f"for (int i = 0; i < {size}; ++i) {name}[i] = {self.array_name(out)}[i];")
+                writes.append(
+                    f"for (int i = 0; i < {size}; ++i) {name}[i] = {self._local_array(out, size)}[i];"
+                )
             else:
                 writes += [f"{name}[{k}] = {self._local(x, t)};" for k, x in enumerate(out)]
         for line in writes:
@@ -262,6 +263,13 @@ class _Function:
         text = self.value(x, t)
         return self.scalar(t, text) if text in self._given else text
 
+    def _local_array(self, x: Node, size: int) -> str:
+        if not self.places[x].entries:
+            return self.array_name(x)
+        made = self.allocate(x.type, size).name
+        self.copy(x, made, size)
+        return made
+
     def callee(self, name: str, program: Subprogram, results: tuple[int, ...]) -> str:
         """The text of the function of a sub-program."""
         given = list[str]()
@@ -271,7 +279,10 @@ class _Function:
             given.append(f"const {_ctype(param.type)} x{i}")
         self.nodes(self.needed.outermost)
         chosen = [program.results[k] for k in results]
-        given += [f"{_ctype(t)} {_out(t)}[{count}]" for t, count in _count_types(chosen).items()]
+        given += [
+            f"{_ctype(t)} {_out(t)}[{count}]"
+            for t, count in collections.Counter(x.type for x in chosen).items()
+        ]
         for x, (t, k) in zip(chosen, _number(chosen), strict=True):
             self.do(f"{_out(t)}[{k}] = {self.value(x, t)};")
         self._finish()
@@ -283,7 +294,10 @@ class _Function:
         program, results = node.data, self.module.results[node.data]
         name, callee = self.module.callee(program)
         chosen = [program.results[k] for k in results]
-        outs = {t: self.allocate(t, count).name for t, count in _count_types(chosen).items()}
+        outs = {
+            t: self.allocate(t, count).name
+            for t, count in collections.Counter(x.type for x in chosen).items()
+        }
         params = program.region.params
         given = [self.value(node.args[i], params[i].type) for i in program.given(results, values=True)]
         self.lines += wrap(f"{'    ' * self.depth}{name}({', '.join([*given, *outs.values()])});").split("\n")
@@ -314,10 +328,9 @@ class _Function:
 
         def is_over(x: Node) -> bool:
             end, region = self.uses.last.get(x, math.inf), x.region
-            while (
-                region is not by.region and region in self.needed.owner
-            ):  # within a loop or branch that has ended
-                end, region = self.needed.owner[region].number, self.needed.owner[region].region
+            while region is not by.region and region in self.needed.owner:
+                control = self.needed.owner[region]  # within it: over when it is
+                end, region = control.number, control.region
             return region is by.region and end < by.number
 
         return bool(here) and all(map(is_over, here))
@@ -534,11 +547,12 @@ def literal(x: Any, t: str) -> str:
     if t == "bool":
         return "true" if x else "false"
     if is_integer(t):
+        if x == np.iinfo(t).min < 0:
+            return f"{t.upper()}_MIN"
         return f"({int(x)})" if x < 0 else f"{int(x)}{'u' if t[0] == 'u' else ''}"
     if math.isnan(x) or math.isinf(x):
         return "NAN" if math.isnan(x) else "INFINITY" if x > 0 else "(-INFINITY)"
     text = repr(float(x)) if t == "float64" else f"{np.float32(x)!s}f"
-    text = text if any(c in text for c in ".e") else text.replace("f", ".0f")
     return f"({text})" if text.startswith("-") else text
 
 
@@ -565,25 +579,16 @@ def _name_of(declaration: str) -> str:
 
 
 def _out(t: str) -> str:
-    return f"out_{TYPES[t].removesuffix('_t')}"
-
-
-def _count_types(results: Sequence[Node]) -> dict[str, int]:
-    """How many there are of each type."""
-    counts = dict[str, int]()
-    for x in results:
-        _ctype(x.type)
-        counts[x.type] = counts.get(x.type, 0) + 1
-    return counts
+    return f"out_{_ctype(t).removesuffix('_t')}"
 
 
 def _number(results: Sequence[Node]) -> list[tuple[str, int]]:
     """The type of each, and which of that type it is."""
-    counts = dict[str, int]()
+    counts = collections.Counter[str]()
     numbered = list[tuple[str, int]]()
     for x in results:
-        numbered.append((x.type, counts.get(x.type, 0)))
-        counts[x.type] = numbered[-1][1] + 1
+        numbered.append((x.type, counts[x.type]))
+        counts[x.type] += 1
     return numbered
 
 
@@ -612,15 +617,7 @@ def _exceeds(t: str, x: str, sign: str, y: str) -> str:
 
 _CONVERSIONS = ("convert", "bitcast")
 _COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "is_finite": ""}
-_FUNCTIONS = {
-    "sin": "sin",
-    "cos": "cos",
-    "sqrt": "sqrt",
-    "abs": "fabs",
-    "floor": "floor",
-    "ceil": "ceil",
-    "round": "rint",
-}
+_FUNCTIONS = {x: x for x in ("sin", "cos", "sqrt", "floor", "ceil")} | {"abs": "fabs", "round": "rint"}
 _FORMS: dict[str, Callable[..., str]] = {
     "add": _between("+"),
     "sub": _between("-"),
