@@ -364,7 +364,7 @@ def test_large_results_may_stand_there_too(tmp_path: Path) -> None:
 # --- What programs consist of
 
 
-def _each_operation(system: Any, t: Any, q: Any, v: Any) -> dict[str, Any]:
+def each_operation(system: Any, t: Any, q: Any, v: Any) -> dict[str, Any]:
     x, y = q
     return {
         "plain": jnp.stack([x + y, x - y, x * y, x / y, -x, jnp.maximum(x, y), jnp.minimum(x, y), abs(y), jnp.sign(y)]),
@@ -387,13 +387,13 @@ def _each_operation(system: Any, t: Any, q: Any, v: Any) -> dict[str, Any]:
 @needs_cc
 def test_operations_are_those_of_jax(tmp_path: Path) -> None:
     problem = uk.models.pendulum()
-    library = Library(uk.to_c(problem, tmp_path, [_each_operation]))
+    library = Library(uk.to_c(problem, tmp_path, [each_operation]))
     for x, y in ((0.62, -0.35), (0.25, 0.9)):
         q, v = jnp.array([x, y]), jnp.array([0.1, 0.2])
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-            expected = _each_operation(problem.system, 0.0, q, v)
+            expected = each_operation(problem.system, 0.0, q, v)
         sizes = tuple(np.size(z) for z in expected.values())
-        found = library("_each_operation", 0.0, q, v, gives=sizes)
+        found = library("each_operation", 0.0, q, v, gives=sizes)
         for name, z in zip(expected, found, strict=True):
             np.testing.assert_allclose(z, np.ravel(expected[name]), atol=1e-13, rtol=1e-13, err_msg=name)
 
@@ -425,6 +425,19 @@ def test_a_whole_run_is_a_function(tmp_path: Path) -> None:
     for t, place in zip((0.0, 1.0, 2.0, 2.0), (*saved.reshape(3, 2), end), strict=True):
         angle, _ = oracles.pendulum_elliptic(t, 1.0, 0.5, 9.81)
         np.testing.assert_allclose(place, [np.sin(angle), -np.cos(angle)], atol=1e-8)
+
+
+@needs_cc
+def test_names_are_those_that_c_takes(tmp_path: Path) -> None:
+    export = uk.to_c(
+        uk.models.pendulum(), tmp_path, lambda system, t, q, v, double=1.0: {"if": double * q}, name="2 arms"
+    )
+    assert export.files[0] == "x2_arms.h"
+    assert (
+        "void x2_arms_lambda(double t, const double q[2], const double v[2], double double_, double if_[2])"
+        in (tmp_path / "x2_arms.c").read_text()
+    )
+    assert run_self_test(export).returncode == 0
 
 
 @needs_cc
@@ -485,7 +498,7 @@ def _calls_back(t: Any, q: Any, v: Any) -> Any:
     return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((2,), float), q)
 
 
-def _never_ends(system: Any, t: Any, q: Any, v: Any) -> Any:
+def never_ends(system: Any, t: Any, q: Any, v: Any) -> Any:
     return jax.lax.while_loop(lambda x: x > 0.1, jnp.sin, q[0])
 
 
@@ -508,11 +521,11 @@ def test_a_callback_is_named_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_loop_without_a_bound(tmp_path: Path) -> None:
-    export = uk.to_c(uk.models.pendulum(), tmp_path, _never_ends)
-    assert export.functions["pendulum__never_ends"].unbounded == 1
+    export = uk.to_c(uk.models.pendulum(), tmp_path, never_ends)
+    assert export.functions["pendulum_never_ends"].unbounded == 1
     assert "1 of them WITHOUT a bound" in (tmp_path / "pendulum.h").read_text()
-    with pytest.raises(uk.InputError, match=rf"may go on for ever \({_line_of(_never_ends)}\)"):
-        uk.to_c(uk.models.pendulum(), tmp_path, _never_ends, bounded=True)
+    with pytest.raises(uk.InputError, match=rf"may go on for ever \({_line_of(never_ends)}\)"):
+        uk.to_c(uk.models.pendulum(), tmp_path, never_ends, bounded=True)
 
 
 def test_every_loop_of_a_step_is_bounded(tmp_path: Path) -> None:

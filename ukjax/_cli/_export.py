@@ -27,6 +27,12 @@ def export(
         ),
     ] = None,
     parameters: _options.Set = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", help="A motor, by its actuator or joint, whose effort is given; may be repeated."
+        ),
+    ] = None,
     constants: Annotated[
         bool, typer.Option("--constants", help="Write masses, lengths and gains into the code.")
     ] = False,
@@ -40,7 +46,8 @@ def export(
     start_jax(float32)
     problem = _options.problem_of(name, parameters)
     chosen, folder = functions or ["acceleration"], out or Path(f"{problem.name}_c")
-    written = interruptible(lambda: uk.to_c(problem, folder, chosen, constants=constants, bounded=bounded))
+    how = {"constants": constants, "bounded": bounded, "inputs": inputs}
+    written = interruptible(lambda: uk.to_c(problem, folder, chosen, **how))
     if as_json:
         print_json(
             {

@@ -80,7 +80,7 @@ class Settings:
         return explain_untranslatable("the acceleration", make)
 
 
-class Given(NamedTuple):
+class ModelState(NamedTuple):
     """What functions are computed of: a system with parameters that C gives, and its state."""
 
     system: AbstractSystem
@@ -98,7 +98,7 @@ class Given(NamedTuple):
         return part(code)(code.numbers(system, self.stabilizer), *at, *code.applied(system, *at), near)
 
 
-def _acceleration(given: Given, u: Array | None = None) -> Values:
+def _acceleration(given: ModelState, u: Array | None = None) -> Values:
     """The acceleration v' that the constraints allow."""
     unsolved = given.how.code(u is not None).unsolved
     if unsolved:
@@ -106,25 +106,25 @@ def _acceleration(given: Given, u: Array | None = None) -> Values:
     return {"a": given.by_code(lambda code: code.stage, u)}
 
 
-def _constraints(given: Given) -> Values:
+def _constraints(given: ModelState) -> Values:
     """The rows A v' = b of the constraints, and by how much positions and velocities are off."""
     rows = given.by_code(lambda code: code.equations).rows
     errors = {"position_error": rows.position_error, "velocity_error": rows.velocity_error}
     return {"A": rows.A, "b": rows.b, **errors}
 
 
-def _forces(given: Given, u: Array | None = None) -> Values:
+def _forces(given: ModelState, u: Array | None = None) -> Values:
     """The multipliers of the constraint rows, and the generalized force of the constraints."""
     observed = given.by_code(lambda code: code.observed, u)
     return {"multipliers": observed["multipliers"], "force": observed["constraint_force"]}
 
 
-def _mass_matrix(given: Given) -> Values:
+def _mass_matrix(given: ModelState) -> Values:
     """The mass matrix M, without constraints."""
     return {"M": with_dense_mass(given.by_code(lambda code: code.equations)).M}
 
 
-def _energy(given: Given) -> Values:
+def _energy(given: ModelState) -> Values:
     """The energy."""
     energy = given.system.energy(given.t, given.q, given.v)
     if energy is None:
@@ -132,21 +132,21 @@ def _energy(given: Given) -> Values:
     return {"energy": energy}
 
 
-def _inverse_dynamics(given: Given, a: Array) -> Values:
+def _inverse_dynamics(given: ModelState, a: Array) -> Values:
     """The least inputs that give an acceleration a which the constraints allow, and the multipliers."""
     at = given.t, given.q, given.v
     found = inverse_dynamics(given.system, a, *at, inputs=given.how.inputs, throw=False)
     return {"u": found.efforts, "multipliers": found.multipliers}
 
 
-def _servo(given: Given) -> Values:
+def _servo(given: ModelState) -> Values:
     """The inputs u that make it follow its servo constraints, as `servo_control`."""
     if not isinstance(given.system, Servoed):
         raise InputError("servo is a function of models under servo control: see `with_servo`.")
     return {"u": given.system.report(given.t, given.q, given.v).u}
 
 
-def _step(given: Given, dt: Array, u: Array | None = None) -> Values:
+def _step(given: ModelState, dt: Array, u: Array | None = None) -> Values:
     """The state after one step, projected onto the constraints."""
     q, v = step(given.how.driven(given.system, u), given.t, given.q, given.v, dt, solver=given.how.solver)
     return {"q_next": q, "v_next": v}
@@ -180,7 +180,7 @@ class Function(NamedTuple):
     compute: Callable[..., Values]
 
 
-def _own_function(fn: Callable[..., Any]) -> Function:
+def _wrap_function(fn: Callable[..., Any]) -> Function:
     """A user's function of (system, t, q, v) and of arrays whose defaults say how large they are."""
     name = getattr(fn, "__name__", "function")
     parameters = list(inspect.signature(fn).parameters.values())[4:]
@@ -191,18 +191,19 @@ def _own_function(fn: Callable[..., Any]) -> Function:
         )
     require_function(name, fn, "system, t, q, v")
 
-    def compute(given: Given, *further: Array) -> Values:
+    def compute(given: ModelState, *further: Array) -> Values:
         found = call_user_function(name, fn, given.system, given.t, given.q, given.v, *further)
         return dict(found) if isinstance(found, Mapping) else {"result": found}
 
     about = (inspect.getdoc(fn) or f"{name}, a function of your own.").splitlines()[0]
-    return Function(name, about, {x.name: np.asarray(x.default, float) for x in parameters}, compute)
+    further = {make_identifier(x.name): np.asarray(x.default, float) for x in parameters}
+    return Function(make_identifier(name), about, further, compute)
 
 
-def _differentiated(function: Function) -> Function:
+def _differentiate(function: Function) -> Function:
     """The derivatives of all results by coordinates, by velocities and by what else it takes."""
 
-    def compute(given: Given, *further: Array) -> Values:
+    def compute(given: ModelState, *further: Array) -> Values:
         def values(q: Array, v: Array, *further: Array) -> Values:
             return function.compute(given._replace(q=q, v=v), *further)
 
@@ -220,7 +221,7 @@ def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
     **Raises:** `InputError` for a name that is not known.
     """
     if callable(chosen):
-        return _own_function(chosen)
+        return _wrap_function(chosen)
     name = str(chosen)
     base = name.removesuffix(_JACOBIAN)
     if base not in FUNCTIONS:
@@ -229,7 +230,7 @@ def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
     sizes = {"a": np.zeros(velocities), "dt": np.asarray(1e-3)} | ({"u": np.zeros(inputs)} if inputs else {})
     further = {x: sizes[x] for x in list(inspect.signature(compute).parameters)[1:] if x in sizes}
     function = Function(base, inspect.getdoc(compute) or "", further, compute)
-    return _differentiated(function) if base != name else function
+    return _differentiate(function) if base != name else function
 
 
 # --- The parameters of a model
@@ -247,17 +248,17 @@ register restrict return short signed sizeof static struct switch typedef union 
 false i NAN INFINITY class namespace new template this operator"""
 
 
-def identifier(text: str) -> str:
+def make_identifier(text: str) -> str:
     """A text as a name in C: none of the language, nor of those that functions give their own numbers."""
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "x"
-    name = f"_{name}" if name[0].isdigit() else name
+    name = f"x{name}" if name[0].isdigit() else name
     return f"{name}_" if name in _KEYWORDS.split() or re.fullmatch(r"[vpabx]\d+", name) else name
 
 
 _CONTAINERS = ("mechanism", "system", "law")  # whose names say nothing of what is in them
 
 
-def _path_name(path: Sequence[Any], root: Any) -> str:
+def _name_path(path: Sequence[Any], root: Any) -> str:
     """What an array of (system, stabilizer) is called: by names of bodies, joints and loads where there are such."""
     words, at = ["stabilizer"] if path[0].idx else list[str](), root[path[0].idx]
     for key in path[1:]:
@@ -272,7 +273,7 @@ def _path_name(path: Sequence[Any], root: Any) -> str:
                 words[-1:] = [own]  # in place of "bodies"
             else:
                 words.append(str(index))
-    return identifier("_".join(x for x in words if x not in _CONTAINERS))
+    return make_identifier("_".join(x for x in words if x not in _CONTAINERS))
 
 
 def _is_array(x: Any) -> bool:
@@ -288,7 +289,7 @@ def parameters_of(model: Any) -> tuple[list[Parameter], Callable[[Sequence[Array
         if id(x) in known:
             places.append(known[id(x)])
             continue
-        of, name, values = leaf(x), _path_name(path, model), np.asarray(x).reshape(-1)
+        of, name, values = leaf(x), _name_path(path, model), np.asarray(x).reshape(-1)
         where = list[int | None]()
         for index, value, varies in zip(np.ndindex(x.shape), values, of.varying, strict=True):
             where.append(len(parameters) if varies else None)
@@ -296,8 +297,10 @@ def parameters_of(model: Any) -> tuple[list[Parameter], Callable[[Sequence[Array
                 parameters.append(Parameter("_".join([name, *map(str, index)]), float(value)))
         places.append(where)
         known[id(x)] = where
-    names = unique_names([x.name for x in parameters])
-    parameters = [Parameter(identifier(name), x.default) for name, x in zip(names, parameters, strict=True)]
+    names = unique_names([make_identifier(x.name) for x in parameters])
+    parameters = [
+        Parameter(make_identifier(name), x.default) for name, x in zip(names, parameters, strict=True)
+    ]
 
     def with_values(values: Sequence[Array]) -> Any:
         def put(x: Any, where: Sequence[int | None]) -> Any:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._compiler._structured._c import TYPES, Module, Written, literal, wrap
+from .._compiler._structured._c import TYPES, FunctionText, Module, literal, wrap
 from .._misc._files import replacing, writing
 from .._system._labels import Labels
 from .._system._problem import Problem
+from ..analysis._states import mechanism_of
 from ._c_functions import Function, Parameter
 
 # Of the largest entry: another `math.h` differs in the last digit, which ill-conditioned mechanisms enlarge.
@@ -29,7 +30,7 @@ class Part(NamedTuple):
     """A function as it is written: its results' shapes by name, and its tests."""
 
     function: Function
-    written: Written
+    written: FunctionText
     results: dict[str, tuple[int, ...]]
     tests: list[Test]
 
@@ -91,10 +92,10 @@ def write_files(folder: Path, file: File) -> tuple[str, ...]:
     **Raises:** `InputError` where they cannot be written.
     """
     texts = {
-        f"{file.name}.h": _header(file),
-        f"{file.name}.c": _source(file),
-        f"{file.name}_test.c": _self_test(file),
-        "README.md": _readme(file),
+        f"{file.name}.h": _write_header(file),
+        f"{file.name}.c": _write_source(file),
+        f"{file.name}_test.c": _write_self_test(file),
+        "README.md": _write_readme(file),
     }
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -104,44 +105,46 @@ def write_files(folder: Path, file: File) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _comment(text: str) -> str:
+def _as_comment(text: str) -> str:
     """A text as it can stand in a comment."""
     return text.replace("*/", "* /").replace("/*", "/ *")
 
 
-def _entries(symbol: str, labels: Sequence[str]) -> list[str]:
-    return [f"{symbol}[{i}]  {_comment(x)}" if x != f"{symbol}[{i}]" else x for i, x in enumerate(labels)]
+def _list_entries(symbol: str, labels: Sequence[str]) -> list[str]:
+    return [f"{symbol}[{i}]  {_as_comment(x)}" if x != f"{symbol}[{i}]" else x for i, x in enumerate(labels)]
 
 
-def _named_parts(problem: Problem) -> list[str]:
+def _list_parts(problem: Problem) -> list[str]:
     """The bodies and joints of a mechanism."""
-    mechanism = getattr(problem.system, "mechanism", None)
-    kinds = {x: [y.name for y in getattr(mechanism, x, ())] for x in ("bodies", "joints")}
-    lines = [f"{kind.capitalize()}: {_comment(', '.join(names))}." for kind, names in kinds.items() if names]
+    mechanism = mechanism_of(problem.system)
+    if mechanism is None:
+        return []
+    parts = {"Bodies": mechanism.bodies, "Joints": mechanism.joints}
+    lines = [f"{kind}: {_as_comment(', '.join(x.name for x in known))}." for kind, known in parts.items()]
     return [line for x in lines for line in textwrap.wrap(x, 100)]
 
 
-def _first_line(file: File) -> str:
+def _describe_origin(file: File) -> str:
     made = f"ukjax {importlib.metadata.version('ukjax')}, {file.problem.name}"
     return f"Written by {made}: C99, {file.real}. Do not edit: write it again with ukjax.to_c."
 
 
-def _header(file: File) -> str:
+def _write_header(file: File) -> str:
     upper, (of_q, of_v) = file.name.upper(), file.labels
     about = [
-        _first_line(file),
-        *textwrap.wrap(_comment(file.problem.citation), 100),
+        _describe_origin(file),
+        *textwrap.wrap(_as_comment(file.problem.citation), 100),
         "",
         f"Each function takes {file.first_arguments}, what else it needs, and last its results; SI units, radians.",
         "Results may stand where arguments do. No memory is allocated and nothing is kept between calls, so",
         f"calls may run at the same time. Of math.h it needs: {file.math}.",
         "Bytes of stack are an estimate: compilers take more or less.",
         "",
-        *_entries("q", of_q),
-        *_entries("v", of_v),
-        *_entries("u", file.inputs),
-        *(f"row {i}  {_comment(x)}" for i, x in enumerate(file.rows)),
-        *_named_parts(file.problem),
+        *_list_entries("q", of_q),
+        *_list_entries("v", of_v),
+        *_list_entries("u", file.inputs),
+        *(f"row {i}  {_as_comment(x)}" for i, x in enumerate(file.rows)),
+        *_list_parts(file.problem),
     ]
     lines = [
         "/*",
@@ -160,18 +163,18 @@ def _header(file: File) -> str:
         lines += ["/* The numbers of the model that was exported. */"]
         lines += [f"extern const {file.name}_parameters {file.name}_defaults;", ""]
     for part in file.parts:
-        lines += [f"/* {_comment(part.function.about)}{_comment(part.matrices)}", f" * {part.about} */"]
+        lines += [f"/* {_as_comment(part.function.about)}{_as_comment(part.matrices)}", f" * {part.about} */"]
         lines += [wrap(f"{part.written.head};"), ""]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
 
 
-def _source(file: File) -> str:
+def _write_source(file: File) -> str:
     shared, functions = "\n".join(file.module.shared), [x.written.text for x in file.parts]
     everything = shared + "".join(functions)
     used = [("<math.h>", file.module.math or "INFINITY" in everything or "NAN" in everything)]
     used += [("<stdbool.h>", "bool" in everything), ("<stdint.h>", "_t " in everything)]
     used += [("<string.h>", "memcpy" in everything)]
-    lines = [f"/* {_first_line(file)} */"]
+    lines = [f"/* {_describe_origin(file)} */"]
     lines += [f"#include {name}" for name, it in used if it]
     lines += ["", f'#include "{file.name}.h"', ""]
     if file.parameters:
@@ -199,16 +202,16 @@ static int compare(const char *what, const {real} *found, const {real} *expected
 """
 
 
-def _table(name: str, rows: Sequence[np.ndarray], file: File) -> list[str]:
+def _write_table(name: str, rows: Sequence[np.ndarray], file: File) -> list[str]:
     """An array of arrays of constants."""
     inner = [", ".join(literal(float(x), file.dtype) for x in row) for row in rows]
     body = ",\n".join(f"    {{{x}}}" for x in inner)
     return [f"static const {file.real} {name}[{len(rows)}][{len(rows[0])}] = {{", body, "};"]
 
 
-def _self_test(file: File) -> str:
+def _write_self_test(file: File) -> str:
     lines = [
-        f"/* {_first_line(file)}",
+        f"/* {_describe_origin(file)}",
         " * Compares with numbers that ukjax computed; returns 0 if all agree. */",
     ]
     lines += ["#include <math.h>", "#include <stdio.h>", "", f'#include "{file.name}.h"']
@@ -218,11 +221,11 @@ def _self_test(file: File) -> str:
         given, calls = list[str](), list[str]()
         by_pointer = [False, True, True, *(x.ndim > 0 for x in part.function.further.values())]
         for i, rows in enumerate(zip(*(x.given for x in part.tests), strict=True)):
-            lines += _table(f"given{k}_{i}", rows, file)
+            lines += _write_table(f"given{k}_{i}", rows, file)
             given.append(f"given{k}_{i}[i]" if by_pointer[i] else f"given{k}_{i}[i][0]")
         names = list(part.results)
         for j, rows in enumerate(zip(*(x.expected for x in part.tests), strict=True)):
-            lines += _table(f"expected{k}_{j}", rows, file)
+            lines += _write_table(f"expected{k}_{j}", rows, file)
             title = f"{part.function.name}: {names[j]}"
             calls.append(f'        wrong += compare("{title}", r{j}, expected{k}_{j}[i], {rows[0].size});')
         results = ", ".join(f"r{j}[{x.size}]" for j, x in enumerate(part.tests[0].expected))
@@ -235,7 +238,7 @@ def _self_test(file: File) -> str:
     return "\n".join([*lines, *main, "    return wrong != 0;", "}", ""])
 
 
-def _readme(file: File) -> str:
+def _write_readme(file: File) -> str:
     name, (of_q, of_v) = file.name, file.labels
     first = file.parts[0]
     rows = [

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compiler._structured._c import TYPES, Argument, Module, Source, Written
+from .._compiler._structured._c import TYPES, Argument, FunctionText, Module, Source
 from .._compiler._structured._ir import Needed
 from .._compiler._structured._program import Program, program_of
 from .._misc._arguments import flag, require_instance, require_solver
@@ -26,12 +26,12 @@ from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import names_of
 from ._c_functions import (
     Function,
-    Given,
+    ModelState,
     Parameter,
     Settings,
     explain_untranslatable,
     function_of,
-    identifier,
+    make_identifier,
     parameters_of,
 )
 from ._c_text import File, Part, Test, write_files
@@ -70,7 +70,7 @@ class CExport(NamedTuple):
     parameters: dict[str, float]
 
 
-class _Translated(NamedTuple):
+class _FunctionProgram(NamedTuple):
     """A function as a program: of parameters, t, q, v and what else it takes."""
 
     function: Function
@@ -138,7 +138,7 @@ def to_c(
     chosen = (functions,) if isinstance(functions, str) or callable(functions) else tuple(functions)
     if not chosen:
         raise InputError("functions names nothing to write; give ['acceleration'], for example.")
-    folder, name = as_path("folder", folder), identifier(name or problem.name)
+    folder, name = as_path("folder", folder), make_identifier(name or problem.name)
     dtype = _dtype_of(problem, dtype)
     problem, stabilizer = _cast((problem, stabilizer), dtype)
     model, state = (problem.system, stabilizer), (jnp.asarray(problem.t0, dtype), problem.q0, problem.v0)
@@ -150,11 +150,11 @@ def to_c(
     translated = [_translate(x, with_values, len(parameters), state, how) for x in of]
     reads = _reads_parameters([x.program for x in translated], len(parameters))
     module = Module(name)
-    sources = [_source(x, name, parameters, reads, state) for x in translated]
+    sources = [_make_source(x, name, parameters, reads, state) for x in translated]
     written = explain_untranslatable("the model", lambda: module.write(sources))
     if bounded:
         _require_bounds(of, written)
-    states = _states(problem, state)
+    states = _make_states(problem, state)
     parts = [
         Part(x.function, y, x.results, [_evaluate(x, parameters, at) for at in states])
         for x, y in zip(translated, written, strict=True)
@@ -179,7 +179,7 @@ def _reads_parameters(programs: Sequence[Program], count: int) -> bool:
     return any(x in y for params, y in needed for x in params)
 
 
-def _require_bounds(functions: Sequence[Function], written: Sequence[Written]) -> None:
+def _require_bounds(functions: Sequence[Function], written: Sequence[FunctionText]) -> None:
     for function, x in zip(functions, written, strict=True):
         for loop in x.unbounded:
             at = f" ({loop.at})" if loop.at else ""
@@ -219,15 +219,15 @@ def _dtype_of(problem: Problem, dtype: Any) -> np.dtype:
 
 def _translate(
     function: Function, with_values: Callable[..., Any], count: int, state: State, how: Settings
-) -> _Translated:
+) -> _FunctionProgram:
     """A function as a program."""
     shapes = dict[str, tuple[int, ...]]()
 
     def compute(*arrays: Any) -> list[Any]:
         values, (t, q, v, *further) = arrays[:count], arrays[count:]
         system, stabilizer = with_values(values)
-        found = function.compute(Given(system, stabilizer, t, q, v, how), *further)
-        found = {identifier(k): jnp.asarray(x) for k, x in found.items()}
+        found = function.compute(ModelState(system, stabilizer, t, q, v, how), *further)
+        found = {make_identifier(k): jnp.asarray(x) for k, x in found.items()}
         shapes.update({k: x.shape for k, x in found.items() if x.size})
         return [x.astype(q.dtype) for x in found.values()]
 
@@ -244,11 +244,11 @@ def _translate(
         raise InputError(
             f"names of what {function.name} takes and returns must differ, got {', '.join(taken[1:])}."
         )
-    return _Translated(function, program, shapes)
+    return _FunctionProgram(function, program, shapes)
 
 
-def _source(
-    x: _Translated, prefix: str, parameters: Sequence[Parameter], reads: bool, state: State
+def _make_source(
+    x: _FunctionProgram, prefix: str, parameters: Sequence[Parameter], reads: bool, state: State
 ) -> Source:
     """What the function of a program looks like in C."""
     (real, _), *_ = x.program.results
@@ -268,7 +268,7 @@ def _source(
     return Source(f"{prefix}_{x.function.name}", x.program.outputs, x.program.params, given, results)
 
 
-def _states(problem: Problem, state: State) -> list[State]:
+def _make_states(problem: Problem, state: State) -> list[State]:
     """The start, and later states beside it on the constraints."""
     t, q, v = state
     random, span = np.random.default_rng(0), min(1.0, float(problem.t1) - float(problem.t0))
@@ -282,7 +282,7 @@ def _states(problem: Problem, state: State) -> list[State]:
     return found
 
 
-def _evaluate(x: _Translated, parameters: Sequence[Parameter], state: State) -> Test:
+def _evaluate(x: _FunctionProgram, parameters: Sequence[Parameter], state: State) -> Test:
     """What a function gives at a state, by the machine code that runs here."""
     dtype, random = state[1].dtype, np.random.default_rng(1)
     vary = lambda y: np.where(y == 0, 1.0, 0.1 * y) * random.uniform(-1, 1, y.shape) + y

@@ -27,7 +27,7 @@ from ._ir import (
     is_number,
     zero,
 )
-from ._uses import Uses, bound_passes, changed_in_place, depth_first, is_plain
+from ._uses import Uses, bound_passes, depth_first, find_in_place, is_plain
 
 TYPES = {
     "float64": "double", "float32": "float", "bool": "bool", "int32": "int32_t", "int64": "int64_t",
@@ -79,7 +79,7 @@ class Loop(NamedTuple):
     at: str
 
 
-class Written(NamedTuple):
+class FunctionText(NamedTuple):
     """A function in C.
 
     - `name`: its name.
@@ -121,7 +121,7 @@ class Module:
         self.results: dict[Subprogram, tuple[int, ...]] = {}  # that any call needs
         self._tables: dict[Node, str] = {}
 
-    def write(self, sources: Sequence[Source]) -> list[Written]:
+    def write(self, sources: Sequence[Source]) -> list[FunctionText]:
         """The functions.
 
         **Raises:** `Untranslatable`.
@@ -214,7 +214,7 @@ class _Function:
 
     # --- the whole
 
-    def whole(self, source: Source) -> Written:
+    def whole(self, source: Source) -> FunctionText:
         """The text of an exported function."""
         for node, argument in zip(source.params, source.arguments, strict=True):
             self.places[node] = _Place(argument.indexed, own=False, entries=argument.entries)
@@ -238,7 +238,7 @@ class _Function:
         head = f"void {source.name}({', '.join(given)})"
         body = "\n".join([*("    " + x for x in unread), *self.lines])
         text = f"{wrap(head)}\n{{\n{body}\n}}\n"
-        return Written(source.name, head, text, self.operations, self.stack_bytes, tuple(self.loops))
+        return FunctionText(source.name, head, text, self.operations, self.stack_bytes, tuple(self.loops))
 
     def _finish(self) -> set[str]:
         """Drops constants that nothing reads, as of callees that need less than they are given; returns what is read."""
@@ -280,11 +280,11 @@ class _Function:
         self.nodes(self.needed.outermost)
         chosen = [program.results[k] for k in results]
         given += [
-            f"{_ctype(t)} {_out(t)}[{count}]"
+            f"{_ctype(t)} {_name_out(t)}[{count}]"
             for t, count in collections.Counter(x.type for x in chosen).items()
         ]
         for x, (t, k) in zip(chosen, _number(chosen), strict=True):
-            self.do(f"{_out(t)}[{k}] = {self.value(x, t)};")
+            self.do(f"{_name_out(t)}[{k}] = {self.value(x, t)};")
         self._finish()
         body = "\n".join(self.lines)
         head = wrap(f"static void {name}({', '.join(given)})")
@@ -487,7 +487,7 @@ class _Function:
     def branch(self, node: Node) -> None:
         body, given = node.data, node.args[1:]
         outputs = [(x.data, *body.types[x.data]) for x in self.needed.outputs.get(node, ())]
-        in_place = changed_in_place(node, self.needed, self._may_overwrite)
+        in_place = find_in_place(node, self.needed, self._may_overwrite)
         places = {
             k: self.places[given[in_place[k]]] if k in in_place else self.allocate(t, size, node)
             for k, t, size in outputs
@@ -578,7 +578,7 @@ def _name_of(declaration: str) -> str:
     return _WORD.findall(declaration.partition("[")[0])[-1]
 
 
-def _out(t: str) -> str:
+def _name_out(t: str) -> str:
     return f"out_{_ctype(t).removesuffix('_t')}"
 
 
@@ -592,7 +592,7 @@ def _number(results: Sequence[Node]) -> list[tuple[str, int]]:
     return numbered
 
 
-def _between(sign: str, logical: str = "") -> Callable[..., str]:
+def _infix(sign: str, logical: str = "") -> Callable[..., str]:
     """An operation between its operands; of whole numbers by unsigned ones, which wrap round."""
 
     def form(t: str, x: str, y: str) -> str:
@@ -619,27 +619,27 @@ _CONVERSIONS = ("convert", "bitcast")
 _COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "is_finite": ""}
 _FUNCTIONS = {x: x for x in ("sin", "cos", "sqrt", "floor", "ceil")} | {"abs": "fabs", "round": "rint"}
 _FORMS: dict[str, Callable[..., str]] = {
-    "add": _between("+"),
-    "sub": _between("-"),
-    "mul": _between("*"),
-    "div": _between("/"),
-    "quotient": _between("/"),
-    "remainder": _between("%"),
+    "add": _infix("+"),
+    "sub": _infix("-"),
+    "mul": _infix("*"),
+    "div": _infix("/"),
+    "quotient": _infix("/"),
+    "remainder": _infix("%"),
     "neg": lambda t, x: f"({TYPES[t]})(0u - (u{TYPES[t]}){x})" if t[0] == "i" else f"-{x}",
     "max": lambda t, x, y: f"{_exceeds(t, x, '>', y)} ? {x} : {y}",
     "min": lambda t, x, y: f"{_exceeds(t, x, '<', y)} ? {x} : {y}",
     "sign": _sign_of,
     "abs": lambda t, x: f"{x} < 0 ? -{x} : {x}",
-    **{op: _between(sign) for op, sign in _COMPARED.items() if sign},
-    "and": _between("&", "&&"),
-    "or": _between("|", "||"),
-    "xor": _between("^", "!="),
+    **{op: _infix(sign) for op, sign in _COMPARED.items() if sign},
+    "and": _infix("&", "&&"),
+    "or": _infix("|", "||"),
+    "xor": _infix("^", "!="),
     "not": lambda t, x: f"!{x}" if t == "bool" else f"~{x}",
-    "shift_left": _between("<<"),
+    "shift_left": _infix("<<"),
     "shift_right_logical": lambda t, x, y: (
         f"({TYPES[t]})(({'u' if t[0] == 'i' else ''}{TYPES[t]}){x} >> {y})"
     ),
-    "shift_right_arithmetic": _between(">>"),
+    "shift_right_arithmetic": _infix(">>"),
     "select": lambda t, c, x, y: f"{c} ? {x} : {y}",
     "is_finite": lambda t, x: f"({x} - {x}) == {literal(0.0, t)}",
 }

@@ -29,7 +29,7 @@ from ._ir import (
     is_integer,
     is_number,
 )
-from ._uses import Uses, apart, changed_in_place, count_passes, depth_first, is_plain
+from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_plain
 
 # LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it
 # takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
@@ -831,7 +831,7 @@ class Function:
         go = self.value(node.args[0], "bool")
         sides = list(zip(body.regions, body.results, strict=True))
         outputs = [(x.data, *body.types[x.data]) for x in self.needed.outputs.get(node, ())]
-        in_place = changed_in_place(node, self.needed, self._may_overwrite)
+        in_place = find_in_place(node, self.needed, self._may_overwrite)
         arrays = {
             k: self.places[given[in_place[k]]] if k in in_place else self.allocate(t, size)
             for k, t, size in outputs

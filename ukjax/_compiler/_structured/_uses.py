@@ -69,9 +69,7 @@ class Uses:
         return array.region is by.region and self.last[array] <= by.number
 
 
-def changed_in_place(
-    node: Node, needed: Needed, may_overwrite: Callable[[Node, Node], bool]
-) -> dict[int, int]:
+def find_in_place(node: Node, needed: Needed, may_overwrite: Callable[[Node, Node], bool]) -> dict[int, int]:
     """Of arrays that both sides make of the same one, which nobody reads later, the number of that one."""
     body, given = node.data, node.args[1:]
     found: dict[int, int] = {}
