@@ -520,6 +520,12 @@ def test_a_callback_is_named_with_its_line(tmp_path: Path) -> None:
         uk.to_c(_called_back(), tmp_path)
 
 
+def test_scalarize_knows_the_line_too() -> None:
+    with pytest.raises(uk.Untranslatable, match="'pure_callback' has no scalar code") as raised:
+        uk.scalarize(_calls_back)(0.0, jnp.zeros(2), jnp.zeros(2))
+    assert raised.value.at == _line_of(_calls_back)
+
+
 def test_a_loop_without_a_bound(tmp_path: Path) -> None:
     export = uk.to_c(uk.models.pendulum(), tmp_path, never_ends)
     assert export.functions["pendulum_never_ends"].unbounded == 1

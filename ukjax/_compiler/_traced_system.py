@@ -177,9 +177,7 @@ def cached_or_untranslatable(make: Callable[..., T]) -> Callable[..., T]:
             raise TranslationError(f"what it is made of cannot be kept: {reason}") from None
         found = outcome(*args)
         if isinstance(found, _Refusal):
-            error = TranslationError(found.reason)
-            error.at = found.at
-            raise error
+            raise TranslationError(*found)
         return found
 
     return kept

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,16 +40,15 @@ def type_of(aval: Any) -> str:
     return name
 
 
-_NOT_THE_USERS = tuple(
-    str(Path(str(module.__file__)).parent) for module in (jax, eqx, dfx, lx, optx, sys.modules["ukjax"])
-)
+_LIBRARIES = [Path(str(x.__file__)).parent for x in (jax, eqx, dfx, lx, optx)]
+_NOT_THE_USERS = ("<", *map(str, (*_LIBRARIES, Path(__file__).parents[2])))
 
 
 def line_of(equation: Any) -> str:
     """The user's line that an equation comes from, such as "model.py, line 12"; empty where there is none."""
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback else ():
-        if not frame.file_name.startswith((*_NOT_THE_USERS, "<")):
+        if not frame.file_name.startswith(_NOT_THE_USERS):
             return f"{Path(frame.file_name).name}, line {frame.line_num}"
     return ""
 
