@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from test_scalarize import CASES
 from typer.testing import CliRunner
 
 import ukjax as uk
@@ -396,6 +397,23 @@ def test_operations_are_those_of_jax(tmp_path: Path) -> None:
         found = library("each_operation", 0.0, q, v, gives=sizes)
         for name, z in zip(expected, found, strict=True):
             np.testing.assert_allclose(z, np.ravel(expected[name]), atol=1e-13, rtol=1e-13, err_msg=name)
+
+
+@needs_cc
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_programs_of_scalarize_are_those_of_jax(case: str, tmp_path: Path) -> None:
+    function, given = CASES[case]
+
+    def own(system: Any, t: Any, q: Any, v: Any, x=np.asarray(given)) -> Any:
+        return {f"r{i}": jnp.asarray(y, float) for i, y in enumerate(jax.tree.leaves(function(x)))}
+
+    library = Library(uk.to_c(uk.models.pendulum(), tmp_path, own))
+    expected = list(map(np.ravel, jax.tree.leaves(function(given))))
+    sizes = tuple(x.size for x in expected)
+    found = library("own", 0.0, np.zeros(2), np.zeros(2), given, gives=sizes)
+    for x, y in zip(found if len(expected) > 1 else [found], expected, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-12, rtol=1e-12)
 
 
 def follow(system: Any, t: Any, q: Any, v: Any, target=jnp.zeros(2), gain=1.0) -> Any:
