@@ -19,6 +19,7 @@ GRIPPER = str(CASSIE.with_name("robotiq_2f85.xml"))
 SHORT: dict[str, list[str] | None] = {
     "experiments/adams.py": ["--quick"],
     "experiments/clearance_posterior.py": None,
+    "experiments/controller_in_c.py": ["--quick"],
     "experiments/figures.py": ["--quick", "--only", "liu_servo", "--again"],
     "experiments/fixed_steps.py": None,
     "experiments/flat_passages.py": ["--quick"],
@@ -50,6 +51,7 @@ SHORT: dict[str, list[str] | None] = {
         "--rounds",
         "1",
     ],
+    "benchmarks/c_code.py": ["--models", "pendulum", "--rounds", "1"],
     "benchmarks/calls.py": ["--models", "pendulum"],
     "benchmarks/chains.py": ["--links", "3", "--batch", "8"],
     "benchmarks/clearance_bias.py": ["--clearances", "0.1"],

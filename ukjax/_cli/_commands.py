@@ -1,4 +1,4 @@
-"""The command line: `ukjax list`, `simulate`, `check`, `load`, `tune`, `sweep`, `bench`, `doctor`, `cache`;
+"""The command line: `ukjax list`, `simulate`, `check`, `load`, `tune`, `sweep`, `export`, `bench`, `doctor`, `cache`;
 also `python -m ukjax`.
 
 Exit status 0 for success, 1 for a run that ended early, 2 for bad input, with one line on stderr that says
@@ -25,6 +25,7 @@ from .._misc import _cache
 from .._misc._errors import InputError
 from . import _options
 from ._bench import bench
+from ._export import export
 from ._robot_files import load
 from ._sweep import sweep
 from ._terminal import OneLineErrors, interruptible, print_json, show, start_jax
@@ -300,4 +301,5 @@ def cache(
 app.command()(load)
 app.command()(tune)
 app.command()(sweep)
+app.command()(export)
 app.command()(bench)

@@ -149,16 +149,23 @@ def forget() -> None:
         clear()
 
 
+class _Refusal(NamedTuple):
+    """Why something has no scalar code, and at which line of the user's."""
+
+    reason: str
+    at: str
+
+
 def cached_or_untranslatable(make: Callable[..., T]) -> Callable[..., T]:
     """The same function, which keeps what it made, by its arguments, and why it could not."""
 
     @functools.lru_cache(maxsize=_KEPT)
-    def outcome(*args: Any) -> T | str:
+    def outcome(*args: Any) -> T | _Refusal:
         try:
             with collector_paused():
                 return make(*args)
         except TranslationError as reason:
-            return str(reason)  # without the frames it was raised in, and all they hold
+            return _Refusal(str(reason), reason.at)  # without the frames it was raised in, and all they hold
 
     _forget.append(outcome.cache_clear)
 
@@ -169,8 +176,8 @@ def cached_or_untranslatable(make: Callable[..., T]) -> Callable[..., T]:
         except TypeError as reason:
             raise TranslationError(f"what it is made of cannot be kept: {reason}") from None
         found = outcome(*args)
-        if isinstance(found, str):
-            raise TranslationError(found)
+        if isinstance(found, _Refusal):
+            raise TranslationError(*found)
         return found
 
     return kept

@@ -1,4 +1,4 @@
-"""Bridges to other software: environments for reinforcement learning, exported simulations, PyTorch.
+"""Bridges to other software: environments for reinforcement learning, exported simulations, C, PyTorch.
 
 As a namespace: `ukjax.interop`.
 """
@@ -7,4 +7,7 @@ from ._environment import Environment as Environment
 from ._environment_state import EnvironmentState as EnvironmentState
 from ._export import export as export
 from ._export import load_exported as load_exported
+from ._to_c import CExport as CExport
+from ._to_c import CFunction as CFunction
+from ._to_c import to_c as to_c
 from ._torch import to_torch as to_torch

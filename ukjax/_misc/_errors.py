@@ -20,7 +20,14 @@ class InputError(ValueError):
 
 
 class Untranslatable(Exception):  # noqa: N818
-    """A function that cannot be written as a program of scalars; the message says which operation of it, and why."""
+    """A function that cannot be written as a program of scalars; the message says which operation of it, and why.
+
+    - `at`: the line of a user's function that has the operation, such as "model.py, line 12"; empty where not known.
+    """
+
+    def __init__(self, message: str, at: str = ""):
+        super().__init__(message)
+        self.at = at
 
 
 class SimulationError(RuntimeError):

@@ -208,7 +208,8 @@ class Rebuilder:
 
             return self.get(body.condition), advance
 
-        outputs = self.b.loop([*first, *(x for x, _ in extra)], [*types, *(t for _, t in extra)], step)
+        first, types = [*first, *(x for x, _ in extra)], [*types, *(t for _, t in extra)]
+        outputs = self.b.loop(first, types, step, body.at)
         place = {k: i for i, k in enumerate(live)}
         for out in self.needed.outputs.get(node, ()):
             self.values[out] = outputs[place[out.data]]

@@ -78,11 +78,13 @@ class LoopBody(NamedTuple):
     - `region`: its parameters are the values carried.
     - `condition`: it goes on while this holds.
     - `results`: the next values.
+    - `at`: the user's line that has it, where that is known.
     """
 
     region: Region
     condition: Operand
     results: tuple[Operand, ...]
+    at: str = ""
 
 
 class BranchBody(NamedTuple):
@@ -422,7 +424,11 @@ class Builder:
         return outputs
 
     def loop(
-        self, first: Sequence[Operand], types: Sequence[tuple[str, int | None]], step: Callable[..., Any]
+        self,
+        first: Sequence[Operand],
+        types: Sequence[tuple[str, int | None]],
+        step: Callable[..., Any],
+        at: str = "",
     ) -> list[Node]:
         """What is carried after the last pass."""
         outer = self.region
@@ -431,7 +437,7 @@ class Builder:
         condition, advance = step(carried)
         results = tuple(advance())
         self.region = outer
-        return self._control("loop", first, LoopBody(region, condition, results), types)
+        return self._control("loop", first, LoopBody(region, condition, results, at), types)
 
     def branch(
         self,

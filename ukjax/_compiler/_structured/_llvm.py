@@ -24,12 +24,12 @@ from ._ir import (
     Needed,
     Node,
     Operand,
-    Region,
     Subprogram,
     is_float,
     is_integer,
     is_number,
 )
+from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_plain
 
 # LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it
 # takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
@@ -267,7 +267,7 @@ class Function:
         self.needed = needed or Needed(())
         self.uniform = _uniform(self.needed) if self.width > 1 else frozenset[Node]()
         self.single: dict[Node, str] = {}
-        self._note_uses(flat)
+        self.uses, self.reserved = Uses(self.needed, flat), set[Any]()
 
     # --- writing
 
@@ -455,57 +455,9 @@ class Function:
 
     # --- memory
 
-    def _note_uses(self, outputs: Sequence[Operand]) -> None:
-        """How often nodes are used, and when arrays are last, by numbers of nodes: at the end what a region gives."""
-        self.last_use: dict[Node, float] = {}
-        self.furthest: dict[Any, int] = {}  # of what is stored to growing arrays
-        self.reserved: set[Any] = set()
-        self.uses = collections.Counter[Node]()
-        needed = self.needed
-
-        def use(x: Any, number: float, region: Region) -> None:
-            if x.__class__ is not Node:
-                return
-            self.uses[x] += 1
-            if x.size is None:
-                return
-            while (
-                region is not x.region and region in needed.owner
-            ):  # within a loop or branch, it is read when that runs
-                control = needed.owner[region]
-                number, region = (
-                    control.number + 0.5,
-                    control.region,
-                )  # after what the control itself takes over
-            self.last_use[x] = max(self.last_use.get(x, 0), number)
-
-        for node in needed.nodes:
-            if node.op == "output":
-                continue
-            if node.op == "store" and node.size == GROWING:
-                base, offset = _apart(node.args[1])
-                key = base, node.region
-                self.furthest[key] = max(self.furthest.get(key, 0), offset)
-                if base is not None:
-                    self.uses[base] += 1  # by `reserve`
-            if node.op == "loop":
-                use(node.data.condition, math.inf, node.data.region)
-                for k in needed.carried(node):
-                    use(node.args[k], node.number, node.region)
-                    use(node.data.results[k], math.inf, node.data.region)
-                continue
-            for x in node.args[:1] if node.op in ("rule", "attached") else node.args:
-                use(x, node.number, node.region)
-            if node.op == "branch":
-                for region, results in zip(node.data.regions, node.data.results, strict=True):
-                    for out in needed.outputs.get(node, ()):
-                        use(results[out.data], math.inf, region)
-        for x in outputs:
-            use(x, math.inf, Region(0))
-
     def _may_overwrite(self, array: Node, by: Node) -> bool:
         """Whether an array's place is free once a node has read it."""
-        return self.places[array].own and array.region is by.region and self.last_use[array] <= by.number
+        return self.places[array].own and self.uses.ends_at(array, by)
 
     def allocate(self, t: str, size: int) -> Place:
         """Room for an array of each member."""
@@ -642,9 +594,9 @@ class Function:
 
     def nodes(self, nodes: Sequence[Node]) -> None:
         """Writes nodes in order."""
-        for plain, run in itertools.groupby(nodes, lambda x: _is_plain(x) and x not in self.uniform):
+        for plain, run in itertools.groupby(nodes, lambda x: is_plain(x) and x not in self.uniform):
             straight = list(run)
-            straight = _depth_first(straight) if plain else straight
+            straight = depth_first(straight) if plain else straight
             count = len(straight) // _STRAIGHT if plain else 0
             if count < 2:
                 self._write_each(straight)
@@ -664,7 +616,7 @@ class Function:
                     within[x] += 1
                     if x not in inside:
                         given[x] = None
-        results = [x for x in nodes if self.uses[x] > within[x]]
+        results = [x for x in nodes if self.uses.count[x] > within[x]]
         name, place = self.module.outline(nodes, list(given), results)
         args = [f"{self.vector(x.type)} {self.value(x, x.type)}" for x in given]
         self.do(f"call void {name}({', '.join([*self.machine.passed, *args])})")
@@ -756,12 +708,12 @@ class Function:
 
     def reserve(self, node: Node, place: Place) -> None:
         """Has a growing array hold what is stored, and what its region stores some entries further on."""
-        base, _ = _apart(node.args[1])
+        base, _ = apart(node.args[1])
         key = base, node.region
         if (place.header, key) in self.reserved:
             return
         self.reserved.add((place.header, key))
-        many, last = self.lanes("i64"), self.constant(self.furthest[key], "int64")
+        many, last = self.lanes("i64"), self.constant(self.uses.furthest[key], "int64")
         if base is not None:
             last = self(f"add {many} {self.value(base, 'int64')}, {last}")
         if self.width > 1:
@@ -831,10 +783,10 @@ class Function:
             name = (self.single if alike else self.names)[param]
             self.lines[start + i] = f"  {name} = phi {kind} [{begin}, %{before}], [{value}, %{self.block}]"
         self.do(f"br label %{head}")
-        passes = self.cost - before_pass
+        once = self.cost - before_pass
         if tell:
-            tell(passes)
-        self._elsewhere += (0 if tell else passes * _passes(node)) - passes
+            tell(once)
+        self._elsewhere += (0 if tell else once * count_passes(node)) - once
         self.begin(after)
         self.mask = mask
         known = zip(live, params, strict=True)
@@ -879,7 +831,7 @@ class Function:
         go = self.value(node.args[0], "bool")
         sides = list(zip(body.regions, body.results, strict=True))
         outputs = [(x.data, *body.types[x.data]) for x in self.needed.outputs.get(node, ())]
-        in_place = self._changed_in_place(node)
+        in_place = find_in_place(node, self.needed, self._may_overwrite)
         arrays = {
             k: self.places[given[in_place[k]]] if k in in_place else self.allocate(t, size)
             for k, t, size in outputs
@@ -946,23 +898,6 @@ class Function:
         self.mask = mask
         named = {k: (x, None) for (k, _), x in zip(scalars, merged, strict=True)}
         self._name_outputs(node, named | {k: ("", place) for k, place in arrays.items()})
-
-    def _changed_in_place(self, node: Node) -> dict[int, int]:
-        """Of arrays that both sides make of the same one, which nobody reads later, the number of that one."""
-        body, given = node.data, node.args[1:]
-        found: dict[int, int] = {}
-        for k in (x.data for x in self.needed.outputs.get(node, ()) if x.size is not None):
-            roots = [_root(results[k]) for results in body.results]
-            if not all(
-                x.op == "parameter" and x.region is region
-                for x, region in zip(roots, body.regions, strict=True)
-            ):
-                continue
-            i = roots[0].data
-            alone = sum(x is given[i] for x in given) == 1 and i not in found.values()
-            if roots[1].data == i and alone and self._may_overwrite(given[i], node):
-                found[k] = i
-        return found
 
     # --- scalars
 
@@ -1105,60 +1040,8 @@ def _is_vector_loop(nodes: Sequence[Node]) -> bool:
     return ops.isdisjoint(("loop", "branch", "call")) and not ops.isdisjoint(("load", "store"))
 
 
-def _passes(loop: Node) -> int:
-    """How many passes a loop makes, if it counts up to a number; else 1."""
-    body, more = loop.data, loop.data.condition
-    if more.__class__ is not Node or more.op != "lt":
-        return 1
-    counter, end = more.args
-    if counter.__class__ is not Node or counter.op != "parameter" or counter.region is not body.region:
-        return 1
-    first = loop.args[counter.data]
-    counts = isinstance(first, int | np.integer) and isinstance(end, int | np.integer)
-    return max(int(end - first), 1) if counts else 1
-
-
-def _is_plain(node: Node) -> bool:
-    """Whether a node computes a scalar of scalars."""
-    return node.size is None and node.op not in ("loop", "branch", "call", "load")
-
-
-def _depth_first(nodes: list[Node]) -> list[Node]:
-    """Nodes that compute scalars, each soon after what it is computed of: LLVM then has fewer numbers to keep."""
-    left, ordered = dict.fromkeys(nodes), list[Node]()
-    used = {x for node in nodes for x in node.args if x in left}
-    for last in nodes:
-        stack = [last] if last not in used else []
-        while stack:
-            node = stack[-1]
-            waiting = [x for x in node.args if x in left] if node in left else []
-            if waiting:
-                stack += reversed(waiting)
-                continue
-            stack.pop()
-            if node in left:
-                del left[node]
-                ordered.append(node)
-    return ordered
-
-
 def _same_place(a: Place, b: Place) -> bool:
     return (a.pointer, a.header) == (b.pointer, b.header)
-
-
-def _apart(index: Operand) -> tuple[Node | None, int]:
-    """A place as a node and how far behind."""
-    if is_number(index):
-        return None, int(index)
-    x, y = index.args if index.op == "add" else (0, index)
-    return (y, x) if is_number(x) else (index, 0)
-
-
-def _root(array: Any) -> Node:
-    """The array that another was made of by changing entries."""
-    while array.op == "store" or (array.op == "output" and array.args[0].op == "loop"):
-        array = array.args[0] if array.op == "store" else array.args[0].args[array.data]
-    return array
 
 
 def _suffix(t: str) -> str:

@@ -143,7 +143,8 @@ class Scalarized(Generic[P, R]):
             traced = _trace(self._fn, tree, static, is_array, shapes)
         except Untranslatable as error:
             if self._fallback is None:
-                raise Untranslatable(f"{getattr(self._fn, '__name__', 'a function')}: {error}") from None
+                name = getattr(self._fn, "__name__", "a function")
+                raise Untranslatable(f"{name}: {error}", error.at) from None
             traced = None
         # What closes over values that another transformation traces is another function at each call.
         if traced is None or not any(isinstance(x, Tracer) for x in traced.consts):

@@ -46,6 +46,7 @@ from ._jaxprs import (
     core_jaxpr,
     find_indexed_shapes,
     jaxprs_in,
+    line_of,
     live_equations,
     loops,
     raises,
@@ -205,7 +206,11 @@ class Interpreter:
             return constants(x.val) if isinstance(x, core.Literal) else values[x]
 
         for equation in live_equations(jaxpr, wanted):
-            outputs = self.equation(equation, [read(x) for x in equation.invars])
+            try:
+                outputs = self.equation(equation, [read(x) for x in equation.invars])
+            except Untranslatable as error:
+                error.at = error.at or line_of(equation)
+                raise
             for variable, output in zip(equation.outvars, outputs, strict=True):
                 output = self._read_once(jaxpr, variable, output)
                 if not isinstance(output, Stored | Lazy) and output.shape != variable.aval.shape:
@@ -445,7 +450,13 @@ class Interpreter:
         fixed = [body.outvars[i] is v for i, v in enumerate(body.invars[nb:])]  # what no pass changes
         written = self._write_out(weight(body), first, goes_on, advance)
         return written or self._loop(
-            first, [v.aval for v in e.outvars], fixed, goes_on, advance, {body, core_jaxpr(p["cond_jaxpr"])}
+            first,
+            [v.aval for v in e.outvars],
+            fixed,
+            goes_on,
+            advance,
+            {body, core_jaxpr(p["cond_jaxpr"])},
+            line_of(e),
         )
 
     def _write_out(self, each: int, first: list[Value], goes_on: Any, advance: Any) -> list[Value] | None:
@@ -477,6 +488,7 @@ class Interpreter:
         goes_on: Any,
         advance: Any,
         within: set,
+        at: str = "",
     ) -> list[Value]:
         """A loop as it is: large arrays and those indexed in it stay arrays, all else is carried as scalars."""
         indexed = set().union(*map(find_indexed_shapes, within))
@@ -527,7 +539,7 @@ class Interpreter:
             state = pack(carried)
             return goes_on(state), lambda: unpack(advance(state))
 
-        return pack(self.b.loop(flat, types, step))
+        return pack(self.b.loop(flat, types, step, at))
 
     def _scan(self, e: Any, inputs: list[Value]) -> list[Value]:
         p = e.params

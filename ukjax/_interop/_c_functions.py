@@ -1,0 +1,316 @@
+"""What of a model can be exported as C: its functions, each of parameters and a state, and its parameters."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey
+from jaxtyping import Array
+
+from .._compiler import AccelerationProgram, compile_acceleration
+from .._compiler._traced_system import leaf
+from .._formula._equations import with_dense_mass
+from .._formula._servo import Servoed
+from .._misc._arguments import call_user_function, require_function
+from .._misc._errors import InputError, Untranslatable, unknown_name
+from .._run._step import step
+from .._system._constraint import require_bilateral
+from .._system._driven import DrivenSystem
+from .._system._labels import unique_names
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+from ..analysis._inputs import MatrixForce, input_matrix_of
+from ..analysis._inverse_dynamics import inverse_dynamics
+
+T = TypeVar("T")
+Values = dict[str, Array]
+
+# --- What can be exported
+
+
+def explain_untranslatable(what: str, make: Callable[[], T]) -> T:
+    """What a function makes, or why that has no form in C."""
+    try:
+        return make()
+    except Untranslatable as error:
+        at = f" ({error.at})" if error.at else ""
+        raise InputError(f"{what} cannot be written as C: {error}{at}.") from error
+
+
+@final
+class Settings:
+    """How functions are computed, besides of what.
+
+    - `input_names`: of the inputs that forces are given for; none without `inputs`.
+
+    **Arguments:**
+
+    - `model`: the system and the stabilizer as they are given, with their numbers.
+    - `state`: t, q and v.
+    - `inputs`, `solver`: see `to_c`.
+    """
+
+    def __init__(self, model: tuple[Any, Any], state: tuple[Any, Any, Any], inputs: Any, solver: Any):
+        self._model, self._state, self.inputs, self.solver = model, state, inputs, solver
+        self.code = functools.cache(self._code)
+        self.input_names = () if inputs is None else self._matrix_of(model[0])[1]
+
+    def _matrix_of(self, system: AbstractSystem) -> Any:
+        t, q, v = self._state
+        return input_matrix_of(system, self.inputs, t, q, v.size, every=False)
+
+    def driven(self, system: AbstractSystem, u: Array | None) -> AbstractSystem:
+        """A system under inputs, if there are any."""
+        return system if u is None else DrivenSystem(system, MatrixForce(self._matrix_of(system)[0]), u)
+
+    def _code(self, driven: bool) -> AccelerationProgram:
+        """The scalar code of the acceleration, of the system alone or under inputs."""
+        system, stabilizer = self._model
+        require_bilateral("the acceleration in C", system.constraints)
+        # Other inputs than zero: an array with a zero in it is no parameter.
+        u = jnp.full(len(self.input_names), 0.5, self._state[1].dtype) if driven else None
+        under = self.driven(system, u)
+        make = lambda: compile_acceleration(under, None, stabilizer, *self._state)
+        return explain_untranslatable("the acceleration", make)
+
+
+class ModelState(NamedTuple):
+    """What functions are computed of: a system with parameters that C gives, and its state."""
+
+    system: AbstractSystem
+    stabilizer: AbstractStabilizer
+    t: Array
+    q: Array
+    v: Array
+    how: Settings
+
+    def by_code(self, part: Callable[[AccelerationProgram], Any], u: Array | None = None) -> Any:
+        """The value of a part of the acceleration's scalar code."""
+        code, at = self.how.code(u is not None), (self.t, self.q, self.v)
+        system = self.how.driven(self.system, u)
+        near = jnp.full_like(self.t, jnp.inf)  # of a state that is no stage of a step
+        return part(code)(code.numbers(system, self.stabilizer), *at, *code.applied(system, *at), near)
+
+
+def _acceleration(given: ModelState, u: Array | None = None) -> Values:
+    """The acceleration v' that the constraints allow."""
+    unsolved = given.how.code(u is not None).unsolved
+    if unsolved:
+        raise Untranslatable(unsolved)
+    return {"a": given.by_code(lambda code: code.stage, u)}
+
+
+def _constraints(given: ModelState) -> Values:
+    """The rows A v' = b of the constraints, and by how much positions and velocities are off."""
+    rows = given.by_code(lambda code: code.equations).rows
+    errors = {"position_error": rows.position_error, "velocity_error": rows.velocity_error}
+    return {"A": rows.A, "b": rows.b, **errors}
+
+
+def _forces(given: ModelState, u: Array | None = None) -> Values:
+    """The multipliers of the constraint rows, and the generalized force of the constraints."""
+    observed = given.by_code(lambda code: code.observed, u)
+    return {"multipliers": observed["multipliers"], "force": observed["constraint_force"]}
+
+
+def _mass_matrix(given: ModelState) -> Values:
+    """The mass matrix M, without constraints."""
+    return {"M": with_dense_mass(given.by_code(lambda code: code.equations)).M}
+
+
+def _energy(given: ModelState) -> Values:
+    """The energy."""
+    energy = given.system.energy(given.t, given.q, given.v)
+    if energy is None:
+        raise InputError(f"{type(given.system).__name__} says nothing of its energy: there is none to write.")
+    return {"energy": energy}
+
+
+def _inverse_dynamics(given: ModelState, a: Array) -> Values:
+    """The least inputs that give an acceleration a which the constraints allow, and the multipliers."""
+    at = given.t, given.q, given.v
+    found = inverse_dynamics(given.system, a, *at, inputs=given.how.inputs, throw=False)
+    return {"u": found.efforts, "multipliers": found.multipliers}
+
+
+def _servo(given: ModelState) -> Values:
+    """The inputs u that make it follow its servo constraints, as `servo_control`."""
+    if not isinstance(given.system, Servoed):
+        raise InputError("servo is a function of models under servo control: see `with_servo`.")
+    return {"u": given.system.report(given.t, given.q, given.v).u}
+
+
+def _step(given: ModelState, dt: Array, u: Array | None = None) -> Values:
+    """The state after one step, projected onto the constraints."""
+    q, v = step(given.how.driven(given.system, u), given.t, given.q, given.v, dt, solver=given.how.solver)
+    return {"q_next": q, "v_next": v}
+
+
+FUNCTIONS: dict[str, Callable[..., Values]] = {
+    "acceleration": _acceleration,
+    "constraints": _constraints,
+    "forces": _forces,
+    "mass_matrix": _mass_matrix,
+    "energy": _energy,
+    "inverse_dynamics": _inverse_dynamics,
+    "servo": _servo,
+    "step": _step,
+}
+_JACOBIAN = "_jacobian"
+
+
+class Function(NamedTuple):
+    """One function to export.
+
+    - `name`: without that of the model.
+    - `about`: a sentence.
+    - `further`: what it takes after t, q and v, with a value of each.
+    - `compute`: its results.
+    """
+
+    name: str
+    about: str
+    further: dict[str, np.ndarray]
+    compute: Callable[..., Values]
+
+
+def _wrap_function(fn: Callable[..., Any]) -> Function:
+    """A user's function of (system, t, q, v) and of arrays whose defaults say how large they are."""
+    name = getattr(fn, "__name__", "function")
+    parameters = list(inspect.signature(fn).parameters.values())[4:]
+    if open_ends := [x.name for x in parameters if x.default is x.empty]:
+        raise InputError(
+            f"{name} takes {open_ends[0]} without a default: C needs to know how large it is, as in "
+            f"{open_ends[0]}=jnp.zeros(3)."
+        )
+    require_function(name, fn, "system, t, q, v")
+
+    def compute(given: ModelState, *further: Array) -> Values:
+        found = call_user_function(name, fn, given.system, given.t, given.q, given.v, *further)
+        return dict(found) if isinstance(found, Mapping) else {"result": found}
+
+    about = (inspect.getdoc(fn) or f"{name}, a function of your own.").splitlines()[0]
+    further = {make_identifier(x.name): np.asarray(x.default, float) for x in parameters}
+    return Function(make_identifier(name), about, further, compute)
+
+
+def _differentiate(function: Function) -> Function:
+    """The derivatives of all results by coordinates, by velocities and by what else it takes."""
+
+    def compute(given: ModelState, *further: Array) -> Values:
+        def values(q: Array, v: Array, *further: Array) -> Values:
+            return function.compute(given._replace(q=q, v=v), *further)
+
+        names = ("q", "v", *function.further)
+        by = jax.jacfwd(values, tuple(range(len(names))))(given.q, given.v, *further)
+        return {f"{x}_{name}": J for x, all_of in by.items() for name, J in zip(names, all_of, strict=True)}
+
+    about = f"Derivatives of the results of {function.name} by q, v and what else it takes."
+    return Function(function.name + _JACOBIAN, about, function.further, compute)
+
+
+def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
+    """The function of a name, or a user's own.
+
+    **Raises:** `InputError` for a name that is not known.
+    """
+    if callable(chosen):
+        return _wrap_function(chosen)
+    name = str(chosen)
+    base = name.removesuffix(_JACOBIAN)
+    if base not in FUNCTIONS:
+        raise unknown_name("function", name, [*FUNCTIONS, *(f"{x}{_JACOBIAN}" for x in FUNCTIONS)])
+    compute = FUNCTIONS[base]
+    sizes = {"a": np.zeros(velocities), "dt": np.asarray(1e-3)} | ({"u": np.zeros(inputs)} if inputs else {})
+    further = {x: sizes[x] for x in list(inspect.signature(compute).parameters)[1:] if x in sizes}
+    function = Function(base, inspect.getdoc(compute) or "", further, compute)
+    return _differentiate(function) if base != name else function
+
+
+# --- The parameters of a model
+
+
+class Parameter(NamedTuple):
+    """A number that C gives: what it is called, and what it is by default."""
+
+    name: str
+    default: float
+
+
+_KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
+register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true
+false i NAN INFINITY class namespace new template this operator"""
+
+
+def make_identifier(text: str) -> str:
+    """A text as a name in C: none of the language, nor of those that functions give their own numbers."""
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "x"
+    name = f"x{name}" if name[0].isdigit() else name
+    return f"{name}_" if name in _KEYWORDS.split() or re.fullmatch(r"[vpabx]\d+", name) else name
+
+
+_CONTAINERS = ("mechanism", "system", "law")  # whose names say nothing of what is in them
+
+
+def _name_path(path: Sequence[Any], root: Any) -> str:
+    """What an array of (system, stabilizer) is called: by names of bodies, joints and loads where there are such."""
+    words, at = ["stabilizer"] if path[0].idx else list[str](), root[path[0].idx]
+    for key in path[1:]:
+        if isinstance(key, GetAttrKey):
+            at = getattr(at, key.name)
+            words.append(key.name)
+        elif isinstance(key, SequenceKey | DictKey):
+            index = key.idx if isinstance(key, SequenceKey) else key.key
+            at = at[index]
+            own = getattr(at, "name", None)
+            if isinstance(own, str) and own:
+                words[-1:] = [own]  # in place of "bodies"
+            else:
+                words.append(str(index))
+    return make_identifier("_".join(x for x in words if x not in _CONTAINERS))
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray)
+
+
+def parameters_of(model: Any) -> tuple[list[Parameter], Callable[[Sequence[Array]], Any]]:
+    """The numbers of a pytree that change nothing but values, and the pytree with others in their place."""
+    leaves, tree = jax.tree_util.tree_flatten_with_path(eqx.filter(model, _is_array))
+    parameters, places = list[Parameter](), list[list[int | None]]()
+    known = dict[int, list[int | None]]()  # a control law, for one, has arrays of the system again
+    for path, x in leaves:
+        if id(x) in known:
+            places.append(known[id(x)])
+            continue
+        of, name, values = leaf(x), _name_path(path, model), np.asarray(x).reshape(-1)
+        where = list[int | None]()
+        for index, value, varies in zip(np.ndindex(x.shape), values, of.varying, strict=True):
+            where.append(len(parameters) if varies else None)
+            if varies:
+                parameters.append(Parameter("_".join([name, *map(str, index)]), float(value)))
+        places.append(where)
+        known[id(x)] = where
+    names = unique_names([make_identifier(x.name) for x in parameters])
+    parameters = [
+        Parameter(make_identifier(name), x.default) for name, x in zip(names, parameters, strict=True)
+    ]
+
+    def with_values(values: Sequence[Array]) -> Any:
+        def put(x: Any, where: Sequence[int | None]) -> Any:
+            if all(i is None for i in where):
+                return x
+            flat = np.asarray(x).reshape(-1)
+            entries = [flat[k] if i is None else values[i] for k, i in enumerate(where)]
+            return jnp.stack([jnp.asarray(y, x.dtype) for y in entries]).reshape(x.shape)
+
+        given = [put(x, where) for (_, x), where in zip(leaves, places, strict=True)]
+        return eqx.combine(jax.tree.unflatten(tree, given), model)
+
+    return parameters, with_values
