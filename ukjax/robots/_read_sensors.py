@@ -56,7 +56,7 @@ class _Reading:
         self.at, self.tree, self.lengths, self.geoms = at, tree, lengths, geoms
         self.bodies = {GROUND: 0} | {body.name: i + 1 for i, body in enumerate(tree.bodies)}
         self.frames: dict[tuple[str, int], int] = {}
-        self.placed: list[tuple[int, bool, np.ndarray, np.ndarray, np.ndarray]] = []
+        self.placed: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = []
         self.pieces: dict[int, int] = {}  # by the file's bodies
         self.drives = {
             k
@@ -80,7 +80,7 @@ class _Reading:
             self.placed.append(self._frame(kind, number))
         return self.frames[key]
 
-    def _frame(self, kind: str, i: int) -> tuple[int, bool, np.ndarray, np.ndarray, np.ndarray]:
+    def _frame(self, kind: str, i: int) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
         model, data = self.at.model, self.at.data
         one = np.array([1.0, 0.0, 0.0, 0.0])
         if kind in ("body", "xbody"):
@@ -101,9 +101,8 @@ class _Reading:
         mujoco().mju_mulQuat(quaternion, data.xquat[body], np.array(turn))
         mujoco().mju_quat2Mat(axes, quaternion)
         carrier = self.bodies[self.at.carriers[body]]
-        moves = bool(model.body_dofnum[model.body_weldid[body]])
         place = remove_rounding(data.xpos[body] + place)
-        return carrier, moves, place, remove_rounding(axes.reshape(3, 3)), quaternion
+        return carrier, place, remove_rounding(axes.reshape(3, 3)), quaternion
 
     # --- Subtrees: whole bodies of the tree, and parts of those that are merged
 
@@ -221,10 +220,10 @@ class _Reading:
 
     def of_camera(self, i: int, kind: str) -> dict[str, Any]:
         model, camera = self.at.model, int(self.at.model.sensor_refid[i])
-        size, sensor = model.cam_resolution[camera].astype(float), model.cam_sensorsize[camera]
+        size, sensor = model.cam_resolution[camera].astype(np.float32), model.cam_sensorsize[camera]
         focal = np.repeat(0.5 / np.tan(np.deg2rad(model.cam_fovy[camera]) / 2) * size[1], 2)
         if sensor.all():
-            focal = model.cam_intrinsic[camera][:2].astype(float) / sensor.astype(float) * size
+            focal = model.cam_intrinsic[camera][:2] / sensor * size  # in float32, as MuJoCo has them
         found = {"frame": self.frame("site", int(model.sensor_objid[i]))}
         found["reference"] = self.frame("camera", camera)
         return found | {"numbers": tuple(map(float, (*focal, *(0.5 * size))))}
@@ -257,8 +256,8 @@ class _Reading:
         inertias = np.einsum("pab,pb,pcb->pac", axes, model.body_inertia[moved], axes)
         still = [i for i, name in enumerate(self.at.carriers) if name == GROUND and i]
         gravity = np.zeros(3) if self.at.disabled("GRAVITY") else np.array(model.opt.gravity)
-        carriers, moves, places, turns, quaternions = (
-            zip(*self.placed, strict=True) if self.placed else [()] * 5
+        carriers, places, turns, quaternions = (
+            zip(*self.placed, strict=True) if self.placed else [()] * 4
         )
         sees = any(x.kind == "rangefinder" for x in sensors)
         of_body = lambda i: int(model.geom_bodyid[i])
@@ -269,7 +268,6 @@ class _Reading:
             sensors=tuple(sensors),
             refused=tuple(refused),
             carriers=tuple(carriers),
-            moves=tuple(moves),
             places=as_jax(np.array(places, float).reshape(-1, 3)),
             axes=as_jax(np.array(turns, float).reshape(-1, 3, 3)),
             quaternions=as_jax(np.array(quaternions, float).reshape(-1, 4)),

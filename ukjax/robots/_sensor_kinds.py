@@ -74,7 +74,6 @@ class SensorTable(eqx.Module):
 
     - `refused`: those that are not built, with the reason.
     - `carriers`: of the frames: numbers of the tree's bodies plus 1; 0 for the ground.
-    - `moves`: whether anything carries them that moves.
     - `places`, `axes`, `quaternions`: of the frames (k, 3), (k, 3, 3), (k, 4).
     - `pieces`: behind the bodies of the tree, parts of them and of the ground: what carries each.
     - `masses`, `centres`, `inertias`: theirs, about their centres, in world axes.
@@ -87,7 +86,6 @@ class SensorTable(eqx.Module):
     sensors: tuple[Sensor, ...] = eqx.field(static=True)
     refused: tuple[tuple[str, str, str], ...] = eqx.field(static=True)
     carriers: tuple[int, ...] = eqx.field(static=True)
-    moves: tuple[bool, ...] = eqx.field(static=True)
     places: Float[Array, "k 3"]
     axes: Float[Array, "k 3 3"]
     quaternions: Float[Array, "k 4"]
@@ -192,9 +190,8 @@ class At:
 
     @functools.cached_property
     def felt(self) -> Float[Array, "k 3"]:
-        """a - g of the frames; zero of those that never move, as in MuJoCo."""
-        moves = jnp.asarray(np.array(self.table.moves, float)[:, None], self.x.dtype)
-        return (self.motion.acceleration - self.table.gravity[None]) * moves
+        """a - g of the frames."""
+        return self.motion.acceleration - self.table.gravity[None]
 
     @functools.cached_property
     def quaternions(self) -> Float[Array, "k 4"]:
@@ -328,8 +325,8 @@ class At:
         """Of pieces, about their centre [kg m^2/s]."""
         own = np.array(members, int)
         mass, x, inertia = (y[own] for y in self.masses)
-        d = x - self.centre(members, self.masses[1])
-        u = self.moving.velocity[own] - self.centre(members, self.moving.velocity)
+        d = x - self.centre(members, self.masses[1])[None]
+        u = self.moving.velocity[own] - self.centre(members, self.moving.velocity)[None]
         spin = jnp.einsum("pab,pb->pa", inertia, self.moving.omega[own])
         return jnp.sum(spin + cross(d, mass[:, None] * u), axis=0)
 

@@ -1,0 +1,326 @@
+"""Sensors of robot files: every kind against MuJoCo's `sensordata`, runs against statics, and what is told of the rest.
+
+MuJoCo's constraints are soft, so the acceleration is one of MuJoCo's own, handed to both, unless a test says otherwise.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mujoco
+import mujoco_reference as reference
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import ukjax as uk
+
+FRAMES = "".join(
+    f"""
+    <framepos objtype="{kind}" objname="{name}"/> <framepos objtype="{kind}" objname="{name}" {ref}/>
+    <framequat objtype="{kind}" objname="{name}"/> <framequat objtype="{kind}" objname="{name}" {ref}/>
+    <framexaxis objtype="{kind}" objname="{name}"/> <frameyaxis objtype="{kind}" objname="{name}" {ref}/>
+    <framezaxis objtype="{kind}" objname="{name}"/>
+    <framelinvel objtype="{kind}" objname="{name}"/> <framelinvel objtype="{kind}" objname="{name}" {ref}/>
+    <frameangvel objtype="{kind}" objname="{name}"/> <frameangvel objtype="{kind}" objname="{name}" {ref}/>
+    <framelinacc objtype="{kind}" objname="{name}"/> <frameangacc objtype="{kind}" objname="{name}"/>"""
+    for kind, name, ref in (
+        ("body", "hand", 'reftype="site" refname="post"'),
+        ("xbody", "hand", 'reftype="body" refname="base"'),
+        ("geom", "finger", 'reftype="camera" refname="eye"'),
+        ("site", "tip", 'reftype="xbody" refname="arm"'),
+        ("camera", "eye", 'reftype="geom" refname="finger"'),
+        ("site", "post", 'reftype="site" refname="tip"'),
+    )
+)
+EVERY_FRAME = f"""
+<mujoco>
+  <option gravity="0.3 -0.2 -9.5" magnetic="0.1 0.4 -0.3"/>
+  <worldbody>
+    <site name="post" pos="0.2 0.3 0.1" euler="10 20 30"/>
+    <body name="base" pos="0 0 1" euler="20 30 40">
+      <freejoint/>
+      <inertial pos="0.01 0.02 0.03" mass="2" fullinertia="0.02 0.03 0.04 0.001 0.002 0.003"/>
+      <site name="imu" pos="0.1 0.2 -0.1" euler="40 10 0"/>
+      <body name="arm" pos="0.3 0 0" euler="10 20 0">
+        <joint name="shoulder" type="ball" pos="0 0.1 0"/>
+        <geom type="capsule" size="0.1 0.3"/>
+        <camera name="eye" pos="0 0.1 0.2" euler="30 20 10" fovy="40" resolution="640 480"/>
+        <camera name="sharp" euler="10 0 0" resolution="320 200" focal="0.01 0.012" sensorsize="0.02 0.015"/>
+        <body name="hand" pos="0.2 0.1 0">
+          <joint name="reach" type="slide" axis="1 1 0"/>
+          <joint name="turn" axis="0 1 0" ref="20"/>
+          <geom name="finger" type="box" pos="0.1 0 0" euler="0 30 0" size="0.1 0.05 0.02"/>
+          <site name="tip" pos="0 0 1" euler="5 6 7"/>
+          <body name="cap" pos="0.1 0.2 0.3" euler="30 0 20">
+            <geom type="box" size="0.1 0.2 0.3"/> <site name="wrist" pos="0 0.1 0" euler="0 0 50"/>
+          </body>
+        </body>
+      </body>
+    </body>
+  </worldbody>
+  <sensor>
+    <gyro site="imu"/> <accelerometer name="acc" site="imu"/> <velocimeter site="imu"/> <magnetometer site="imu"/>
+    <gyro site="post"/> <accelerometer site="post"/>
+    <force site="tip"/> <torque site="tip"/> <force site="wrist"/> <torque site="wrist"/>
+    <force site="imu"/> <torque site="imu"/> <force site="post"/> <torque site="post"/>
+    <jointpos joint="reach"/> <jointpos joint="turn"/> <jointvel joint="turn"/>
+    <ballquat joint="shoulder"/> <ballangvel joint="shoulder"/>
+    <subtreecom body="hand"/> <subtreelinvel body="hand"/> <subtreeangmom body="hand"/>
+    <subtreecom body="cap"/> <subtreelinvel body="cap"/> <subtreeangmom body="cap"/>
+    <subtreecom body="base"/> <subtreeangmom body="base"/> <subtreelinvel body="world"/>
+    <camprojection site="tip" camera="eye"/> <camprojection site="imu" camera="sharp"/>
+    <clock/> <e_potential/> <e_kinetic/> {FRAMES}
+  </sensor>
+</mujoco>
+"""
+
+DRIVEN = """
+<mujoco>
+  <option><flag contact="disable"/></option>
+  <worldbody>
+    <geom type="box" size="0.1 0.1 0.1" mass="3" pos="0 0 0.5"/>
+    <site name="wall" pos="0.4 0 0.5"/>
+    <body name="stand" pos="1 0 0"><geom type="sphere" size="0.1"/></body>
+    <body pos="0 0 1">
+      <joint name="hinge" axis="0 1 0" range="-20 30" armature="0.1" stiffness="3" springref="10" limited="true"/>
+      <geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.05"/> <site name="elbow" pos="0.1 0 -0.3"/>
+      <body pos="0 0 -0.5">
+        <joint name="slide" type="slide" axis="1 0 0" range="-0.1 0.1" margin="0.03" limited="true"/>
+        <geom type="sphere" size="0.1"/> <site name="ball" pos="0 0.1 0"/>
+        <body pos="0 0 -0.3"><joint name="loose" type="ball" range="0 25" limited="true" margin="0.1"/>
+          <geom type="capsule" fromto="0 0 0 0 0 -0.3" size="0.04"/> <site name="toe" pos="0 0 -0.3"/></body>
+      </body>
+    </body>
+  </worldbody>
+  <tendon>
+    <fixed name="sum" range="-0.2 0.1" limited="true" stiffness="2"><joint joint="hinge" coef="0.5"/>
+      <joint joint="slide" coef="-2"/></fixed>
+    <spatial name="rope" range="0.1 0.5" limited="true" margin="0.05" stiffness="5" springlength="0.2">
+      <site site="wall"/> <site site="elbow"/> <site site="ball"/></spatial>
+  </tendon>
+  <actuator>
+    <motor name="motor" joint="hinge" gear="3"/>
+    <position name="servo" joint="slide" kp="20" kv="2" forcerange="-3 3"/>
+    <motor name="pull" tendon="rope" gear="2"/>
+    <motor name="pulled" tendon="sum"/> <motor name="second" tendon="rope" gear="-1"/>
+    <motor name="thrust" site="toe" gear="1 2 3 0.1 0.2 0.3"/>
+    <motor name="twist" joint="loose" gear="1 2 3"/>
+  </actuator>
+  <sensor>
+    <tendonpos tendon="sum"/> <tendonvel tendon="sum"/> <tendonpos tendon="rope"/> <tendonvel tendon="rope"/>
+    <actuatorpos actuator="motor"/> <actuatorvel actuator="motor"/> <actuatorfrc actuator="motor"/>
+    <actuatorpos actuator="servo"/> <actuatorvel actuator="servo"/> <actuatorfrc actuator="servo"/>
+    <actuatorpos actuator="pull"/> <actuatorvel actuator="pull"/> <actuatorfrc actuator="pull"/>
+    <actuatorpos actuator="thrust"/> <actuatorvel actuator="thrust"/> <actuatorfrc actuator="thrust"/>
+    <actuatorpos name="angle" actuator="twist"/> <actuatorvel actuator="twist"/>
+    <jointactuatorfrc joint="hinge"/> <jointactuatorfrc joint="slide"/>
+    <tendonactuatorfrc tendon="rope"/> <tendonactuatorfrc tendon="sum"/>
+    <jointlimitpos joint="hinge"/> <jointlimitvel joint="hinge"/>
+    <jointlimitpos joint="slide"/> <jointlimitvel joint="slide"/>
+    <jointlimitpos joint="loose"/> <jointlimitvel joint="loose"/>
+    <tendonlimitpos tendon="sum"/> <tendonlimitvel tendon="sum"/>
+    <tendonlimitpos tendon="rope"/> <tendonlimitvel tendon="rope"/>
+    <e_potential/> <e_kinetic/> <subtreecom body="world"/>
+  </sensor>
+</mujoco>
+"""
+
+TETRAHEDRON = 'vertex="0 0 0 0.4 0 0 0 0.4 0 0 0 0.5" face="0 2 1 0 1 3 1 2 3 0 3 2"'
+SHAPES = "plane", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh"
+SEEN = f"""
+<mujoco>
+  <asset><mesh name="pyramid" {TETRAHEDRON}/></asset>
+  <worldbody>
+    <geom type="plane" size="3 2 0.1" pos="0 0 -1"/>
+    <geom type="sphere" size="0.3" pos="2 0.3 0"/> <geom type="capsule" size="0.2 0.5" pos="0 2 0" euler="30 0 0"/>
+    <geom type="ellipsoid" size="0.2 0.5 0.3" pos="-2 0 0" euler="10 20 30"/>
+    <geom type="cylinder" size="0.4 0.2" pos="0 -2 0" euler="40 20 0"/>
+    <geom type="box" size="0.2 0.3 0.4" pos="0.3 0.3 2" euler="20 20 0"/>
+    <geom type="mesh" mesh="pyramid" pos="1.2 1.2 0.2"/>
+    <geom type="sphere" size="0.4" pos="1 -1 0" rgba="0 0 0 0"/>
+    <body name="head"><freejoint/><geom type="sphere" size="0.2"/>
+      {"".join(f'<site name="ray {i}" pos="0.05 0 0" euler="{37 * i} {53 * i} 0"/>' for i in range(30))}</body>
+  </worldbody>
+  <sensor>
+    {"".join(f'<rangefinder name="far {i}" site="ray {i}"/>' for i in range(30))}
+    <rangefinder name="near" site="ray 3" cutoff="0.5"/>
+  </sensor>
+</mujoco>
+"""
+
+ZONES = "".join(
+    f'<site name="{shape}" type="{shape}" size="0.2 0.3 0.15" pos="0.1 0 0.2" euler="20 10 40"/>'
+    for shape in ("sphere", "capsule", "ellipsoid", "cylinder", "box")
+)
+INSIDE = f"""
+<mujoco>
+  <worldbody>{ZONES}
+    <body name="fly" pos="0.1 0 0.2"><freejoint/><geom type="sphere" size="0.01"/></body></worldbody>
+  <sensor>
+    {"".join(f'<insidesite objtype="xbody" objname="fly" site="{x}"/>' for x in ("sphere", "capsule", "ellipsoid", "cylinder", "box"))}
+  </sensor>
+</mujoco>
+"""
+
+
+def states(model: mujoco.MjModel, count: int, spread: float = 0.3):
+    """Random states near the reference posture, with random inputs."""
+    rng = np.random.default_rng(0)
+    for i in range(count):
+        data = mujoco.MjData(model)
+        data.time = 0.5 + i
+        mujoco.mj_integratePos(model, data.qpos, rng.normal(size=model.nv), spread)
+        data.qvel[:], data.ctrl[:] = rng.normal(size=model.nv), rng.normal(size=model.nu)
+        mujoco.mj_forward(model, data)
+        yield data
+
+
+def reading(robot: uk.robots.Robot, data: mujoco.MjData, **given):
+    q, v = robot.state_from_mujoco(data.qpos, data.qvel)
+    a = robot.conversion.velocities(np.array(data.qacc))
+    return robot.with_inputs(data.ctrl).sensors(data.time, q, v, a, **given)
+
+
+def theirs(model: mujoco.MjModel, data: mujoco.MjData, robot: uk.robots.Robot) -> dict[str, np.ndarray]:
+    """MuJoCo's readings by name."""
+    starts = zip(robot.names.sensors, model.sensor_adr, model.sensor_dim, strict=True)
+    return {name: np.array(data.sensordata[i : i + n]) for name, i, n in starts}
+
+
+@pytest.mark.parametrize("merge_fixed", [True, False])
+@pytest.mark.parametrize("text", [EVERY_FRAME, DRIVEN, SEEN, INSIDE], ids=["frames", "driven", "rays", "zones"])
+def test_readings_are_those_of_mujoco(text: str, merge_fixed: bool) -> None:
+    model = mujoco.MjModel.from_xml_string(text)
+    robot = uk.load(text, merge_fixed=merge_fixed)
+    refused = {"angle"} if text is DRIVEN else set()
+    assert {name for name, *_ in robot.table.refused} == refused
+    for data in states(model, 4):
+        own, other = reading(robot, data), theirs(model, data, robot)
+        assert own.keys() == other.keys() - refused
+        for name, x in own.items():
+            kind = robot.sensors.kinds[name]
+            assert_allclose(np.ravel(x), other[name], rtol=1e-9, atol=1e-9, err_msg=f"{kind} {name}")
+
+
+# --- Forces of contacts and of loops
+
+FEET = """
+<mujoco>
+  <option timestep="0.001"/>
+  <worldbody>
+    <geom name="floor" type="plane" size="0 0 1"/> <body name="fixed"><site name="pillar"/></body>
+    <body name="trunk" pos="0 0 0.5" euler="0 4 3"><freejoint/>
+      <geom name="trunk" type="box" size="0.3 0.2 0.05" contype="0" conaffinity="0"/>
+      <site name="imu" pos="0.1 0 0"/>
+      <body name="left" pos="0.2 0.1 -0.25"><joint name="left" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0.2 0 0 0" size="0.03" contype="0" conaffinity="0"/>
+        <body name="sole" pos="0 0 -0.2" euler="0 4 0"> <site name="sole" euler="30 0 0"/>
+          <geom name="toe" type="sphere" size="0.05" pos="0.05 0 0"/> <geom name="heel" type="sphere" size="0.05" pos="-0.05 0 0"/>
+          <site name="toe" type="sphere" size="0.06" pos="0.05 0 0"/> <site name="heel" type="box" size="0.06 0.06 0.06" pos="-0.05 0 0"/>
+        </body></body>
+      <body name="right" pos="-0.2 -0.1 -0.25"><joint name="right" axis="1 0 0"/> <site name="leg" euler="10 20 30"/>
+        <geom name="foot" type="sphere" size="0.06" pos="0 0 -0.18"/> <site name="foot" type="ellipsoid" size="0.1 0.1 0.1" pos="0 0 -0.3"/>
+      </body>
+    </body>
+  </worldbody>
+  <sensor>
+    <touch name="toe" site="toe"/> <touch name="heel" site="heel"/> <touch name="foot" site="foot"/> <touch name="none" site="leg"/>
+    <force name="sole" site="sole"/> <torque site="sole"/> <force site="leg"/> <torque site="leg"/> <force site="imu"/> <torque site="imu"/>
+    <accelerometer name="imu" site="imu"/> <force site="pillar"/>
+  </sensor>
+</mujoco>
+"""
+
+
+def contact_forces(robot: uk.robots.Robot, model: mujoco.MjModel, data: mujoco.MjData, q) -> np.ndarray:
+    """MuJoCo's contact forces on our rows, of contacts with one row of forces for each pair of geoms."""
+    frames = uk.mechanisms.contact_frames(robot.mechanism, 0.0, q)
+    rows = {name: np.zeros(3) for name in frames}
+    for i, contact in enumerate(data.contact[: data.ncon]):
+        names = [model.geom(int(x)).name for x in contact.geom]
+        force = np.zeros(6)
+        mujoco.mj_contactForce(model, data, i, force)
+        world = contact.frame.reshape(3, 3).T @ force[:3]
+        name = next(x for x in frames if set(x.split("-")) == set(names))
+        assert_allclose(frames[name].point, contact.pos, atol=1e-9)
+        rows[name] = np.asarray(frames[name].axes) @ world * (1 if frames[name].axes[0, 2] > 0 else -1)
+    return np.concatenate(list(rows.values()))
+
+
+@pytest.mark.parametrize("merge_fixed", [True, False])
+def test_forces_of_contacts_are_felt_as_in_mujoco(merge_fixed: bool) -> None:
+    model = mujoco.MjModel.from_xml_string(FEET)
+    robot, data = uk.load(FEET, contact=True, merge_fixed=merge_fixed), mujoco.MjData(model)
+    touched = set()
+    for k in range(600):
+        mujoco.mj_step(model, data)
+        if k % 60:
+            continue
+        mujoco.mj_forward(model, data)
+        q, _ = robot.state_from_mujoco(data.qpos, data.qvel)
+        own = reading(robot, data, contacts=contact_forces(robot, model, data, q))
+        for name, x in theirs(model, data, robot).items():
+            assert_allclose(np.ravel(own[name]), x, rtol=1e-9, atol=1e-8, err_msg=f"{k} {name}")
+        touched |= {name for name in ("toe", "heel", "foot") if own[name] > 0}
+        assert own["none"] == 0
+    assert touched == {"toe", "heel", "foot"}
+
+
+def loop(kind: str) -> str:
+    """Two cranks on the ground and a coupler, closed by a connect or a weld to a knob on the second crank."""
+    hinge = '<joint name="knob" axis="0 1 0"/>' if kind == "weld" else ""
+    closing = {
+        "connect": '<connect body1="knob" body2="coupler" anchor="0 0 0"/>',
+        "weld": '<weld body1="knob" body2="coupler"/>',
+    }[kind]
+    return f"""
+    <mujoco>
+      <option><flag contact="disable"/></option>
+      <worldbody>
+        <body name="crank"><joint name="crank" axis="0 1 0" damping="0.3" armature="0.02"/> <site name="crank"/>
+          <geom type="capsule" fromto="0 0 0 0 0 0.5" size="0.03"/>
+          <body name="coupler" pos="0 0 0.5"><joint name="coupler" axis="0 1 0" stiffness="2"/> <site name="coupler"/>
+            <geom type="capsule" fromto="0 0 0 1 0 0" size="0.03"/></body></body>
+        <body name="rocker" pos="1 0 0"><joint name="rocker" axis="0 1 0"/> <site name="rocker"/>
+          <geom type="capsule" fromto="0 0 0 0 0 0.5" size="0.03"/>
+          <body name="knob" pos="0 0 0.5">{hinge}<geom type="box" size="0.05 0.02 0.03"/><site name="knob"/></body></body>
+      </worldbody>
+      <equality>{closing}</equality>
+      <actuator><motor name="motor" joint="crank"/></actuator>
+      <sensor>
+        {"".join(f'<force name="{x}" site="{x}"/><torque name="{x} torque" site="{x}"/>' for x in ("crank", "coupler", "rocker", "knob"))}
+      </sensor>
+    </mujoco>"""
+
+
+def test_a_connect_is_felt_as_in_mujoco() -> None:
+    """Its forces are MuJoCo's, handed to both."""
+    text = loop("connect").replace('anchor="0 0 0"', 'anchor="0 0 0.02"')
+    model = mujoco.MjModel.from_xml_string(text)
+    robot = uk.load(text)
+    for data in states(model, 3, spread=0.2):
+        data.qpos[:], data.qvel[:] = reference.closed(model, data.qpos, data.qvel)
+        mujoco.mj_forward(model, data)
+        rows = np.asarray(data.efc_type) == mujoco.mjtConstraint.mjCNSTR_EQUALITY
+        own = reading(robot, data, multipliers=-data.efc_force[rows])
+        assert np.abs(data.efc_force[rows]).max() > 1
+        for name, x in theirs(model, data, robot).items():
+            assert_allclose(own[name], x, rtol=1e-9, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["connect", "weld"])
+def test_torques_about_joints_are_what_acts_on_them(kind: str) -> None:
+    """About its axis a joint carries its motor, spring, damper and rotor, and nothing else."""
+    robot = uk.load(loop(kind), ctrl=np.array([0.7]))
+    closing = uk.mechanisms.problem(robot.problem, at={"crank": 0.3}, rates={"crank": 1.5})
+    q, v = closing.q0, closing.v0
+    qpos, qvel = robot.state_to_mujoco(q, v)
+    each = zip(q, v, robot.acceleration(qpos, qvel), strict=True)
+    state = dict(zip(robot.mechanism.labels, each, strict=True))
+    torque = {name: x[1] for name, x in robot.sensors(0.0, q, v).items()}
+    x, rate, acceleration = state["crank"]
+    assert_allclose(torque["crank torque"], 0.7 - 0.3 * rate - 0.02 * acceleration, rtol=1e-9)
+    assert_allclose(torque["coupler torque"], -2.0 * state["coupler"][0], rtol=1e-9)
+    assert_allclose(torque["rocker torque"], 0.0, atol=1e-9)
+    if kind == "weld":
+        assert_allclose(torque["knob torque"], 0.0, atol=1e-9)
