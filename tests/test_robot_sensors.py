@@ -11,6 +11,7 @@ import mujoco_reference as reference
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.interpolate import CubicSpline
 
 import ukjax as uk
 
@@ -324,3 +325,187 @@ def test_torques_about_joints_are_what_acts_on_them(kind: str) -> None:
     assert_allclose(torque["rocker torque"], 0.0, atol=1e-9)
     if kind == "weld":
         assert_allclose(torque["knob torque"], 0.0, atol=1e-9)
+
+
+# --- Along runs, under JAX, and what is told
+
+REST = """
+<mujoco>
+  <worldbody>
+    <geom name="floor" type="plane" size="0 0 1"/>
+    <body name="ball" pos="0 0 0.2"><freejoint/><site name="ball" type="sphere" size="0.25"/>
+      <geom name="ball" type="sphere" size="0.2" mass="2"/></body>
+    <body name="arm" pos="3 0 2"><joint name="stop" axis="0 1 0" range="-90 0" limited="true"/><site name="arm"/>
+      <geom type="sphere" size="0.1" pos="0.5 0 0" mass="3"/></body>
+  </worldbody>
+  <sensor>
+    <touch name="touch" site="ball"/> <accelerometer name="ball" site="ball"/> <force name="arm" site="arm"/>
+    <jointlimitfrc name="stop" joint="stop"/> <gyro name="gyro" site="arm"/>
+  </sensor>
+</mujoco>
+"""
+
+
+@pytest.mark.parametrize("how", ["events", "steps"])
+def test_what_rests_is_felt_along_a_run(how: str) -> None:
+    """Statics: weights are carried by the floor, and by the stop with its arm."""
+    robot = uk.load(REST, contact=True)
+    options = {"dt0": 1e-3} if how == "steps" else {}
+    run = uk.simulate(robot.problem, t1=0.02, ts=3, contact=how, **options)
+    read = robot.sensors.along(run)
+    later = {name: np.asarray(x)[1:] for name, x in read.items()}
+    weight = 2 * 9.81, 3 * 9.81
+    assert_allclose(later["touch"], weight[0], rtol=1e-6)
+    assert_allclose(later["ball"], [[0, 0, 9.81]] * 2, atol=1e-5)
+    assert_allclose(later["stop"], 0.5 * weight[1], rtol=1e-6)
+    assert_allclose(later["arm"], [[0, 0, weight[1]]] * 2, atol=1e-5)
+
+
+PLAIN = """
+<mujoco>
+  <worldbody>
+    <body name="upper"><joint name="shoulder" axis="0 1 0.2"/><geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.03"/>
+      <body name="lower" pos="0 0 -0.5"><joint name="elbow" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0 0 -0.4" size="0.02"/><site name="hand" pos="0 0 -0.4"/></body></body>
+    <geom type="sphere" size="0.2" pos="0 0 -2"/>
+  </worldbody>
+  <actuator><motor name="motor" joint="elbow"/></actuator>
+  <sensor>
+    <accelerometer name="acc" site="hand" noise="0.1"/> <velocimeter name="speed" site="hand" cutoff="0.2"/>
+    <gyro name="gyro" site="hand"/> <framequat objtype="site" objname="hand" name="turn" noise="0.05"/>
+    <framezaxis objtype="site" objname="hand" name="axis" noise="0.05"/>
+    <rangefinder name="ray" site="hand"/> <framelinvel name="v" objtype="site" objname="hand"/>
+    <user name="own" dim="2"/>
+  </sensor>
+</mujoco>
+"""
+MOVING = {"q0": [0.3, -0.5], "v0": [0.7, 1.1]}
+
+
+def moving_arm() -> tuple[uk.robots.Robot, uk.Problem]:
+    robot = uk.load(PLAIN)
+    return robot, uk.mechanisms.problem(robot.problem, **MOVING)
+
+
+def test_an_accelerometer_is_the_change_of_the_velocity_along_a_run() -> None:
+    robot, problem = moving_arm()
+    run = uk.simulate(problem, t1=0.2, ts=401, rtol=1e-10, atol=1e-12)
+    read = robot.sensors.along(run)
+    change = CubicSpline(run.t, read["v"]).derivative()(np.asarray(run.t))
+    axes = jax.vmap(lambda q: uk.analysis.frames(problem, 0.0, q)["lower.hand"].rotation)(run.q)
+    felt = np.einsum("kba,kb->ka", axes, change + [0, 0, 9.81])
+    assert_allclose(np.asarray(read["acc"])[5:-5], felt[5:-5], atol=1e-6)
+
+
+def test_jit_vmap_and_single_states_agree() -> None:
+    robot, problem = moving_arm()
+    run = uk.simulate(problem, t1=0.1, ts=3)
+    along = robot.sensors.along(run)
+    mapped = jax.jit(jax.vmap(robot.sensors))(run.t, run.q, run.v)
+    compiled = eqx.filter_jit(robot.sensors.along)(run)
+    for i in range(3):
+        one = robot.sensors(run.t[i], run.q[i], run.v[i])
+        for name, x in one.items():
+            for other in (along, mapped, compiled):
+                assert_allclose(other[name][i], x, rtol=1e-11, atol=1e-12, err_msg=name)
+    stacked = np.concatenate([np.ravel(x) for x in one.values()])
+    assert_allclose(robot.sensors.vector(run.t[2], run.q[2], run.v[2]), stacked)
+    assert len(robot.sensors.labels) == stacked.size
+
+
+def test_derivatives_are_those_of_differences() -> None:
+    robot, problem = moving_arm()
+    some = robot.sensors.only("acc", "turn", "ray", "gyro")
+
+    def read(x: jax.Array) -> jax.Array:
+        own = robot.with_parameters(mass={"lower": 1.0 + x[4]}).sensors.only(*some.names)
+        return own.vector(0.0, x[:2], x[2:4])
+
+    x = jnp.array([0.0, 0.0, *MOVING["v0"], 0.1]).at[0].set(0.05)
+    slopes = jax.jacfwd(read)(x)
+    assert_allclose(jax.jacrev(read)(x), slopes, rtol=1e-9, atol=1e-9)
+    h = 1e-6
+    for i in range(5):
+        step = jnp.zeros(5).at[i].set(h)
+        assert_allclose(slopes[:, i], (read(x + step) - read(x - step)) / (2 * h), rtol=1e-6, atol=1e-6)
+
+
+def test_noise_is_added_with_a_key_only_and_readings_end_at_their_cutoff() -> None:
+    robot, problem = moving_arm()
+    at = 0.0, problem.q0, problem.v0
+    plain, speed = robot.sensors(*at), robot.sensors.only("v")(*at)["v"]
+    assert np.abs(speed).max() > 0.2 == np.abs(plain["speed"]).max()
+    assert robot.sensors.noise == {"acc": 0.1, "turn": 0.05, "axis": 0.05}
+    assert robot.sensors.cutoff == {"speed": 0.2}
+    noisy = jax.vmap(lambda key: robot.sensors(*at, key=key))(jax.random.split(jax.random.key(0), 4000))
+    off = np.asarray(noisy["acc"]) - np.asarray(plain["acc"])[None]
+    assert_allclose(off.std(axis=0), 0.1, rtol=0.05)
+    assert_allclose(off.mean(axis=0), 0.0, atol=0.01)
+    assert_allclose(noisy["gyro"], np.broadcast_to(plain["gyro"], (4000, 3)))
+    for name in ("turn", "axis"):
+        assert_allclose(np.linalg.norm(noisy[name], axis=1), 1.0, rtol=1e-12)
+    angles = 2 * np.arccos(np.clip(np.abs(np.asarray(noisy["turn"]) @ np.asarray(plain["turn"])), 0, 1))
+    assert_allclose(np.mean(angles**2), 3 * 0.05**2, rtol=0.1)
+
+
+def test_parameters_change_readings_as_the_file_would() -> None:
+    heavy = '<geom type="capsule" fromto="0 0 0 0 0 -0.4" size="0.02"'
+    model = mujoco.MjModel.from_xml_string(PLAIN.replace(heavy, f'{heavy} mass="2"'))
+    robot = uk.load(PLAIN)
+    own = robot.parameters
+    scale = 2.0 / own["mass"]["lower"]
+    robot = robot.with_parameters(
+        mass={"lower": 2.0}, inertia={"lower": scale * own["inertia"]["lower"]}, position={"lower": [0, 0, -0.5]}
+    )
+    data = next(states(model, 1))
+    acceleration = robot.with_inputs(data.ctrl).acceleration(data.qpos, data.qvel)
+    assert_allclose(acceleration, data.qacc, rtol=1e-9)
+    q, v = robot.state_from_mujoco(data.qpos, data.qvel)
+    read = robot.with_inputs(data.ctrl).sensors(0.0, q, v)
+    for name, x in theirs(model, data, robot).items():
+        if name != "own":
+            assert_allclose(np.ravel(read[name]), x, rtol=1e-8, atol=1e-9, err_msg=name)
+
+
+def test_an_environment_observes_them() -> None:
+    robot, problem = moving_arm()
+    seen = robot.sensors.only("gyro", "turn")
+    env = uk.Environment(
+        problem, robot.apply, lambda t, q, v, u: -jnp.sum(u**2), dt=0.01, horizon=3, observe=seen.vector
+    )
+    state = env.reset(jax.random.key(0))
+    state, observed, *_ = eqx.filter_jit(env.step)(state, jnp.zeros(1))
+    assert_allclose(observed, seen.vector(state.t, state.q, state.v), rtol=1e-12)
+
+
+def test_what_is_not_built_is_named() -> None:
+    robot = uk.load(PLAIN)
+    lines = {x.feature: x for x in robot.report.features if "sensor" in x.feature}
+    assert lines["sensor user"].status == "ignored" and "callback" in lines["sensor user"].why
+    assert lines["sensor noise"].names == ("acc", "turn", "axis") and "key" in lines["sensor noise"].why
+    assert "own" not in robot.sensors.names and robot.names.sensors[-1] == "own"
+    with pytest.raises(uk.InputError, match="'own', a sensor user, is not built: it is computed by a callback"):
+        robot.sensors.only("own")
+    with pytest.raises(uk.InputError, match="did you mean 'gyro'"):
+        robot.sensors.only("gyros")
+    with pytest.raises(uk.InputError, match=r"v has shape \(3,\); this robot needs \(2,\)"):
+        robot.sensors(0.0, robot.problem.q0, np.zeros(3))
+    assert uk.load(PLAIN, contact=False, strict=True).report  # sensors change no motion
+
+
+def test_what_contacts_decide_has_to_be_given() -> None:
+    robot = uk.load(REST, contact=True)
+    at = 0.0, robot.problem.q0, robot.problem.v0
+    with pytest.raises(uk.InputError, match="ball, arm need the acceleration, which .* decide too: give a"):
+        robot.sensors(*at)
+    with pytest.raises(uk.InputError, match="touch, arm, stop need contacts: give the forces of contacts"):
+        robot.sensors(*at, np.zeros(7))
+    with pytest.raises(uk.InputError, match=r"contacts has shape \(2,\); this robot needs \(11,\)"):
+        robot.sensors(*at, np.zeros(7), np.zeros(2))
+    assert robot.sensors.only("gyro")(*at)["gyro"].shape == (3,)
+    report = {x.feature: x for x in uk.load(REST).report.features}
+    assert "no contacts were asked for" in report["sensor touch"].why
+    assert "no stop was asked for" in report["sensor jointlimitfrc"].why
+    closed = uk.load(loop("connect"))
+    with pytest.raises(uk.InputError, match="need multipliers: give those of the run that has a"):
+        closed.sensors(0.0, closed.problem.q0, closed.problem.v0, np.zeros(3))
