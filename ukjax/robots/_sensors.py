@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,10 @@ from .._misc._arguments import real_array
 from .._misc._display import html_of
 from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, in_full_precision, is_traced
+from .._motion._model import Model, translate_model
 from .._system._constraint import unilateral
 from .._system._labels import make_indexed_names
+from .._system._stabilize import NoStabilizer
 from ..mechanisms import Contact, Limit, TreeSystem
 from ..mechanisms._tree_place import cast_arrays
 from ._equalities import Connect, Weld
@@ -185,8 +188,7 @@ class Sensors(eqx.Module):
                     f"{', '.join(needy[:3])} need the acceleration, which {found[0].name} decide too: {_REMEDY['a']}, or "
                     "leave them out by `only`."
                 )
-            found = acceleration_at(UdwadiaKalaba(), self.tree, *(arrays[x] for x in "tqv"))
-            arrays |= {"a": found.a, "multipliers": found.multipliers}
+            arrays["a"], arrays["multipliers"] = _own_acceleration(self.tree, *(arrays[x] for x in "tqv"))
         noise = None if key is None else jax.random.normal(key, (len(self.labels),), q.dtype)
         parts = (*(arrays[x] for x in ("a", "multipliers", "contacts")), noise)
         return self._read(tuple(arrays[x] for x in "tqv"), parts)
@@ -286,6 +288,19 @@ class Sensors(eqx.Module):
             cast = _cast if one else jax.vmap(_cast, in_axes=(None, 0, 0, 0))
             found |= eqx.filter_jit(cast)(self, rays, *shifts)
         return {name: found[name] for name in self.names}
+
+
+def _own_acceleration(tree: TreeSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """v' and the multipliers; within `jit` by the code of a run, where there is any."""
+    formula = UdwadiaKalaba()
+    if is_traced((tree, t, q, v)):
+        model = Model(tree, formula, NoStabilizer())
+        model, _ = translate_model(model, dfx.Tsit5(), t, q, v, automatic=True)
+        if model.is_solved:
+            told = model.observed(t, q, v)
+            return told["a"], told["multipliers"]
+    found = acceleration_at(formula, tree, t, q, v)
+    return found.a, found.multipliers
 
 
 def _rows_of_contacts(tree: TreeSystem, t: Array, q: Array, v: Array) -> tuple[tuple[str, int, int], ...]:
