@@ -149,16 +149,14 @@ SEEN = f"""
 </mujoco>
 """
 
-ZONES = "".join(
-    f'<site name="{shape}" type="{shape}" size="0.2 0.3 0.15" pos="0.1 0 0.2" euler="20 10 40"/>'
-    for shape in ("sphere", "capsule", "ellipsoid", "cylinder", "box")
-)
+ROUND = "sphere", "capsule", "ellipsoid", "cylinder", "box"
+ZONE = 'size="0.2 0.3 0.15" pos="0.1 0 0.2" euler="20 10 40"'
 INSIDE = f"""
 <mujoco>
-  <worldbody>{ZONES}
+  <worldbody>{"".join(f'<site name="{x}" type="{x}" {ZONE}/>' for x in ROUND)}
     <body name="fly" pos="0.1 0 0.2"><freejoint/><geom type="sphere" size="0.01"/></body></worldbody>
   <sensor>
-    {"".join(f'<insidesite objtype="xbody" objname="fly" site="{x}"/>' for x in ("sphere", "capsule", "ellipsoid", "cylinder", "box"))}
+    {"".join(f'<insidesite objtype="xbody" objname="fly" site="{x}"/>' for x in ROUND)}
   </sensor>
 </mujoco>
 """
@@ -189,7 +187,9 @@ def theirs(model: mujoco.MjModel, data: mujoco.MjData, robot: uk.robots.Robot) -
 
 
 @pytest.mark.parametrize("merge_fixed", [True, False])
-@pytest.mark.parametrize("text", [EVERY_FRAME, DRIVEN, SEEN, INSIDE], ids=["frames", "driven", "rays", "zones"])
+@pytest.mark.parametrize(
+    "text", [EVERY_FRAME, DRIVEN, SEEN, INSIDE], ids=["frames", "driven", "rays", "zones"]
+)
 def test_readings_are_those_of_mujoco(text: str, merge_fixed: bool) -> None:
     model = mujoco.MjModel.from_xml_string(text)
     robot = uk.load(text, merge_fixed=merge_fixed)
@@ -216,17 +216,21 @@ FEET = """
       <body name="left" pos="0.2 0.1 -0.25"><joint name="left" axis="0 1 0"/>
         <geom type="capsule" fromto="0 0 0.2 0 0 0" size="0.03" contype="0" conaffinity="0"/>
         <body name="sole" pos="0 0 -0.2" euler="0 4 0"> <site name="sole" euler="30 0 0"/>
-          <geom name="toe" type="sphere" size="0.05" pos="0.05 0 0"/> <geom name="heel" type="sphere" size="0.05" pos="-0.05 0 0"/>
-          <site name="toe" type="sphere" size="0.06" pos="0.05 0 0"/> <site name="heel" type="box" size="0.06 0.06 0.06" pos="-0.05 0 0"/>
+          <geom name="toe" type="sphere" size="0.05" pos="0.05 0 0"/>
+          <geom name="heel" type="sphere" size="0.05" pos="-0.05 0 0"/>
+          <site name="toe" type="sphere" size="0.06" pos="0.05 0 0"/>
+          <site name="heel" type="box" size="0.06 0.06 0.06" pos="-0.05 0 0"/>
         </body></body>
       <body name="right" pos="-0.2 -0.1 -0.25"><joint name="right" axis="1 0 0"/> <site name="leg" euler="10 20 30"/>
-        <geom name="foot" type="sphere" size="0.06" pos="0 0 -0.18"/> <site name="foot" type="ellipsoid" size="0.1 0.1 0.1" pos="0 0 -0.3"/>
+        <geom name="foot" type="sphere" size="0.06" pos="0 0 -0.18"/>
+        <site name="foot" type="ellipsoid" size="0.1 0.1 0.1" pos="0 0 -0.3"/>
       </body>
     </body>
   </worldbody>
   <sensor>
-    <touch name="toe" site="toe"/> <touch name="heel" site="heel"/> <touch name="foot" site="foot"/> <touch name="none" site="leg"/>
-    <force name="sole" site="sole"/> <torque site="sole"/> <force site="leg"/> <torque site="leg"/> <force site="imu"/> <torque site="imu"/>
+    <touch name="toe" site="toe"/> <touch name="heel" site="heel"/> <touch name="foot" site="foot"/>
+    <touch name="none" site="leg"/> <force name="sole" site="sole"/> <torque site="sole"/>
+    <force site="leg"/> <torque site="leg"/> <force site="imu"/> <torque site="imu"/>
     <accelerometer name="imu" site="imu"/> <force site="pillar"/>
   </sensor>
 </mujoco>
@@ -274,6 +278,7 @@ def loop(kind: str) -> str:
         "connect": '<connect body1="knob" body2="coupler" anchor="0 0 0"/>',
         "weld": '<weld body1="knob" body2="coupler"/>',
     }[kind]
+    sensor = '<force name="{0}" site="{0}"/><torque name="{0} torque" site="{0}"/>'
     return f"""
     <mujoco>
       <option><flag contact="disable"/></option>
@@ -288,9 +293,7 @@ def loop(kind: str) -> str:
       </worldbody>
       <equality>{closing}</equality>
       <actuator><motor name="motor" joint="crank"/></actuator>
-      <sensor>
-        {"".join(f'<force name="{x}" site="{x}"/><torque name="{x} torque" site="{x}"/>' for x in ("crank", "coupler", "rocker", "knob"))}
-      </sensor>
+      <sensor>{"".join(map(sensor.format, ("crank", "coupler", "rocker", "knob")))}</sensor>
     </mujoco>"""
 
 
@@ -319,7 +322,7 @@ def test_torques_about_joints_are_what_acts_on_them(kind: str) -> None:
     each = zip(q, v, robot.acceleration(qpos, qvel), strict=True)
     state = dict(zip(robot.mechanism.labels, each, strict=True))
     torque = {name: x[1] for name, x in robot.sensors(0.0, q, v).items()}
-    x, rate, acceleration = state["crank"]
+    _, rate, acceleration = state["crank"]
     assert_allclose(torque["crank torque"], 0.7 - 0.3 * rate - 0.02 * acceleration, rtol=1e-9)
     assert_allclose(torque["coupler torque"], -2.0 * state["coupler"][0], rtol=1e-9)
     assert_allclose(torque["rocker torque"], 0.0, atol=1e-9)
@@ -393,7 +396,7 @@ def test_an_accelerometer_is_the_change_of_the_velocity_along_a_run() -> None:
     read = robot.sensors.along(run)
     change = CubicSpline(run.t, read["v"]).derivative()(np.asarray(run.t))
     axes = jax.vmap(lambda q: uk.analysis.frames(problem, 0.0, q)["lower.hand"].rotation)(run.q)
-    felt = np.einsum("kba,kb->ka", axes, change + [0, 0, 9.81])
+    felt = np.einsum("kba,kb->ka", axes, change + np.array([0, 0, 9.81]))
     assert_allclose(np.asarray(read["acc"])[5:-5], felt[5:-5], atol=1e-6)
 
 
@@ -414,7 +417,7 @@ def test_jit_vmap_and_single_states_agree() -> None:
 
 
 def test_derivatives_are_those_of_differences() -> None:
-    robot, problem = moving_arm()
+    robot, _ = moving_arm()
     some = robot.sensors.only("acc", "turn", "ray", "gyro")
 
     def read(x: jax.Array) -> jax.Array:
@@ -455,7 +458,9 @@ def test_parameters_change_readings_as_the_file_would() -> None:
     own = robot.parameters
     scale = 2.0 / own["mass"]["lower"]
     robot = robot.with_parameters(
-        mass={"lower": 2.0}, inertia={"lower": scale * own["inertia"]["lower"]}, position={"lower": [0, 0, -0.5]}
+        mass={"lower": 2.0},
+        inertia={"lower": scale * own["inertia"]["lower"]},
+        position={"lower": [0, 0, -0.5]},
     )
     data = next(states(model, 1))
     acceleration = robot.with_inputs(data.ctrl).acceleration(data.qpos, data.qvel)
@@ -481,10 +486,15 @@ def test_an_environment_observes_them() -> None:
 def test_what_is_not_built_is_named() -> None:
     robot = uk.load(PLAIN)
     lines = {x.feature: x for x in robot.report.features if "sensor" in x.feature}
-    assert lines["sensor user"].status == "ignored" and "callback" in lines["sensor user"].why
-    assert lines["sensor noise"].names == ("acc", "turn", "axis") and "key" in lines["sensor noise"].why
-    assert "own" not in robot.sensors.names and robot.names.sensors[-1] == "own"
-    with pytest.raises(uk.InputError, match="'own', a sensor user, is not built: it is computed by a callback"):
+    assert lines["sensor user"].status == "ignored"
+    assert "callback" in lines["sensor user"].why
+    assert lines["sensor noise"].names == ("acc", "turn", "axis")
+    assert "key" in lines["sensor noise"].why
+    assert "own" not in robot.sensors.names
+    assert robot.names.sensors[-1] == "own"
+    with pytest.raises(
+        uk.InputError, match="'own', a sensor user, is not built: it is computed by a callback"
+    ):
         robot.sensors.only("own")
     with pytest.raises(uk.InputError, match="did you mean 'gyro'"):
         robot.sensors.only("gyros")
@@ -496,7 +506,7 @@ def test_what_is_not_built_is_named() -> None:
 def test_what_contacts_decide_has_to_be_given() -> None:
     robot = uk.load(REST, contact=True)
     at = 0.0, robot.problem.q0, robot.problem.v0
-    with pytest.raises(uk.InputError, match="ball, arm need the acceleration, which .* decide too: give a"):
+    with pytest.raises(uk.InputError, match=r"ball, arm need the acceleration, which .* decide too: give a"):
         robot.sensors(*at)
     with pytest.raises(uk.InputError, match="touch, arm, stop need contacts: give the forces of contacts"):
         robot.sensors(*at, np.zeros(7))

@@ -256,9 +256,7 @@ class _Reading:
         inertias = np.einsum("pab,pb,pcb->pac", axes, model.body_inertia[moved], axes)
         still = [i for i, name in enumerate(self.at.carriers) if name == GROUND and i]
         gravity = np.zeros(3) if self.at.disabled("GRAVITY") else np.array(model.opt.gravity)
-        carriers, places, turns, quaternions = (
-            zip(*self.placed, strict=True) if self.placed else [()] * 4
-        )
+        carriers, places, turns, quaternions = zip(*self.placed, strict=True) if self.placed else [()] * 4
         sees = any(x.kind == "rangefinder" for x in sensors)
         of_body = lambda i: int(model.geom_bodyid[i])
         ends = {name: (of_body(i), of_body(j)) for name, (i, j) in self.geoms.items()}

@@ -257,7 +257,12 @@ class Sensors(eqx.Module):
             "contacts": pick(own, (*pressed, *(STOPPED if stops else ()))),
         }
         given = dict(zip(_GIVEN, parts, strict=True))
+        rows = sum({Connect: 3, Weld: 6}.get(type(x), 1) for x in self.tree.loops)
         for name, who in needy.items():
+            if name == "multipliers" and who and given[name] is not None and given[name].shape[-1] < rows:
+                raise InputError(
+                    f"multipliers has shape {given[name].shape}; the loops alone have {rows} rows."
+                )
             if who and given[name] is None:
                 raise InputError(
                     f"{', '.join(who[:3])} need {name}: {_REMEDY[name]}, or leave them out by `only`."
