@@ -22,8 +22,6 @@ from ._report import Feature
 from ._rows import RefusedError, Row, features
 from ._sensor_kinds import READ, Sensor, SensorTable
 
-_NAMES = {"jointactfrc": "jointactuatorfrc", "tendonactfrc": "tendonactuatorfrc", "user": "user"}
-"""Elements of MJCF whose enumeration is called otherwise."""
 _WHY = {
     "contact": "not built: runs have `contacts`, with gaps and forces",
     "plugin": "plugins are not run",
@@ -35,7 +33,7 @@ _LEAST_MASS = 1e-15  # [kg]: a subtree with less has no centre of mass
 def kind_of_sensor(model: Any, i: int) -> str:
     """Such as `"gyro"`: its element in a file."""
     kind = mujoco().mjtSensor(int(model.sensor_type[i])).name.removeprefix("mjSENS_").lower()
-    return _NAMES.get(kind, kind)
+    return {"jointactfrc": "jointactuatorfrc", "tendonactfrc": "tendonactuatorfrc"}.get(kind, kind)
 
 
 def _object(number: int) -> str:

@@ -22,6 +22,7 @@ from .._misc._lie import quaternion_product
 from .._misc._types import Coordinates, Time, Velocities
 from ..mechanisms import Limit, TreeSystem
 from ..mechanisms._contact_rows import contact_frames
+from ..mechanisms._mechanism import Twists
 from ..mechanisms._placement import rate_of
 from ..mechanisms._tree_loops import loop_wrenches
 from ..mechanisms._tree_motion import cross
@@ -220,12 +221,12 @@ class At:
     def qvel(self) -> Array:
         return self.conversion.rates(self.v)
 
-    def _twists(self, v: Velocities) -> dict[str, Any]:
+    def _twists(self, v: Velocities) -> Twists:
         chains, posture = self.placed.chains, self.placed.posture
         return twists_by_name(self.placed.mechanism.bodies, chains.twists(posture, chains.rates(posture, v)))
 
     @functools.cached_property
-    def twists(self) -> dict[str, Any]:
+    def twists(self) -> Twists:
         return self._twists(self.v)
 
     @functools.cached_property
@@ -237,8 +238,8 @@ class At:
         of = self.table.lengths[number]
         if isinstance(of, Lengths):
             return of(self.q)[0], of.rate(self.v)[0]
-        places, moves = ([by_name[x] for x in of.bodies] for by_name in (self.placed.placements, self.twists))
-        return of(*places), rate_of(of, places, moves)
+        places = [self.placed.placements[x] for x in of.bodies]
+        return of(*places), rate_of(of, places, [self.twists[x] for x in of.bodies])
 
     @functools.cached_property
     def drives(self) -> dict[int, Drive]:

@@ -174,24 +174,25 @@ class Sensors(eqx.Module):
 
         **Raises:** `InputError` for wrong shapes, and where `a`, `contacts` or `multipliers` are needed and missing.
         """
-        n_q, n = len(self.tree.labels), len(self.tree.velocity_labels)
-        shapes = {"t": (), "q": (n_q,), "v": (n,), "a": (n,), "contacts": None, "multipliers": None}
         q = real_array("q", q)
-        given = dict(zip(shapes, (t, q, v, a, contacts, multipliers), strict=True))
-        arrays = {k: None if x is None else real_array(k, x).astype(q.dtype) for k, x in given.items()}
-        for name, shape in shapes.items():
-            if arrays[name] is not None and shape is not None:
-                self._require_shape(name, arrays[name], shape)
+        as_given = lambda name, x: real_array(name, x).astype(q.dtype)
+        state = as_given("t", t), q, as_given("v", v)
+        optional = {"a": a, "contacts": contacts, "multipliers": multipliers}
+        given = {name: as_given(name, x) for name, x in optional.items() if x is not None}
+        n_q, n = len(self.tree.labels), len(self.tree.velocity_labels)
+        shapes = {"t": (), "q": (n_q,), "v": (n,), "a": (n,)}
+        for name, x in {**dict(zip("tqv", state, strict=True)), **given}.items():
+            _require_shape(name, x, shapes.get(name, x.shape))
         if a is None and (needy := pick(self.chosen_sensors, ACCELERATED)):
             if found := unilateral(self.tree.constraints):
                 raise InputError(
                     f"{', '.join(needy[:3])} need the acceleration, which {found[0].name} decide too: {_REMEDY['a']}, or "
                     "leave them out by `only`."
                 )
-            arrays["a"], arrays["multipliers"] = _own_acceleration(self.tree, *(arrays[x] for x in "tqv"))
-        noise = None if key is None else jax.random.normal(key, (len(self.labels),), q.dtype)
-        parts = (*(arrays[x] for x in ("a", "multipliers", "contacts")), noise)
-        return self._read(tuple(arrays[x] for x in "tqv"), parts)
+            given |= _own_acceleration(self.tree, *state)
+        if key is not None:
+            given["noise"] = jax.random.normal(key, (len(self.labels),), q.dtype)
+        return self._read(state, given)
 
     def vector(
         self,
@@ -229,54 +230,50 @@ class Sensors(eqx.Module):
         """
         if run.t.ndim != 1:
             raise InputError("this is a batch of runs: give jax.vmap(robot.sensors.along) the batch.")
-        contacts = None if run.contacts is None else run.contacts.force
-        self._require_shape("the run's q", run.q, (len(run), len(self.tree.labels)))
-        self._require_shape("the run's v", run.v, (len(run), len(self.tree.velocity_labels)))
-        noise = None if key is None else jax.random.normal(key, (len(run), len(self.labels)), run.q.dtype)
-        return self._read((run.t, run.q, run.v), (run.a, run.multipliers, contacts, noise))
+        _require_shape("the run's q", run.q, (len(run), len(self.tree.labels)))
+        _require_shape("the run's v", run.v, (len(run), len(self.tree.velocity_labels)))
+        given = {"a": run.a, "multipliers": run.multipliers}
+        if run.contacts is not None:
+            given["contacts"] = run.contacts.force
+        if key is not None:
+            given["noise"] = jax.random.normal(key, (len(run), len(self.labels)), run.q.dtype)
+        return self._read((run.t, run.q, run.v), given)
 
     # --- How they are read
 
-    @staticmethod
-    def _require_shape(name: str, x: Array, shape: tuple[int, ...]) -> None:
-        if x.shape != shape:
-            raise InputError(f"{name} has shape {x.shape}; this robot needs {shape}.")
+    def _needed(self, given: dict[str, Array]) -> dict[str, Array]:
+        """What of the given is needed by some sensor.
 
-    def _needed(self, parts: tuple[Array | None, ...]) -> dict[str, Array]:
-        """Those of the parts that some sensor needs.
-
-        **Raises:** `InputError` where one is missing.
+        **Raises:** `InputError` where something needed is missing.
         """
-        own, contacts = self.chosen_sensors, self.tree.mechanism.contacts
-        loops = any(isinstance(x, Connect | Weld) for x in self.tree.loops)
+        own, contacts, loops = self.chosen_sensors, self.tree.mechanism.contacts, self.tree.loops
         shapes, stops = (any(isinstance(x, kind) for x in contacts) for kind in (Contact, Limit))
+        closed = any(isinstance(x, Connect | Weld) for x in loops)
         pressed = (*TRANSMITTED, "touch") if shapes else ()
         needy = {
             "a": pick(own, ACCELERATED),
-            "multipliers": pick(own, TRANSMITTED if loops else ()),
+            "multipliers": pick(own, TRANSMITTED if closed else ()),
             "contacts": pick(own, (*pressed, *(STOPPED if stops else ()))),
         }
-        given = dict(zip(_GIVEN, parts, strict=True))
-        rows = sum({Connect: 3, Weld: 6}.get(type(x), 1) for x in self.tree.loops)
         for name, who in needy.items():
-            if name == "multipliers" and who and given[name] is not None and given[name].shape[-1] < rows:
-                raise InputError(
-                    f"multipliers has shape {given[name].shape}; the loops alone have {rows} rows."
-                )
-            if who and given[name] is None:
+            if who and name not in given:
                 raise InputError(
                     f"{', '.join(who[:3])} need {name}: {_REMEDY[name]}, or leave them out by `only`."
                 )
-        return {name: x for name, x in given.items() if x is not None and needy.get(name, True)}
+        rows = sum({Connect: 3, Weld: 6}.get(type(x), 1) for x in loops)
+        if needy["multipliers"] and (count := given["multipliers"].shape[-1]) < rows:
+            raise InputError(f"multipliers has {count} entries; the loops alone have {rows} rows.")
+        return {name: x for name, x in given.items() if needy.get(name, True)}
 
     @in_full_precision
-    def _read(self, state: tuple[Array, ...], parts: tuple[Array | None, ...]) -> dict[str, Array]:
+    def _read(self, state: tuple[Array, Array, Array], given: dict[str, Array]) -> dict[str, Array]:
         """At one state, or at several, which then are along the first axes."""
-        given, one = self._needed(parts), state[0].ndim == 0
+        given, one = self._needed(given), state[0].ndim == 0
         rows: tuple[tuple[str, int, int], ...] = ()
         if "contacts" in given:
-            rows = _rows_of_contacts(self.tree, *(x if one else x[0] for x in state))
-            self._require_shape("contacts", given["contacts"][..., :], (*state[0].shape, rows[-1][2]))
+            first: Any = state if one else [x[0] for x in state]
+            rows = _rows_of_contacts(self.tree, *first)
+            _require_shape("contacts", given["contacts"], (*state[0].shape, rows[-1][2]))
         evaluate = _Evaluate(tuple(given), rows)
         bare = eqx.tree_at(lambda x: x.table.scene, self, Scene((), ()))
         arrays = (*state, *given.values())
@@ -290,12 +287,16 @@ class Sensors(eqx.Module):
                 found, rays, shifts = jax.tree.map(lambda x: x[0], (found, rays, shifts))
             found = jax.tree.map(as_jax, found)
         if rays:
-            cast = _cast if one else jax.vmap(_cast, in_axes=(None, 0, 0, 0))
-            found |= eqx.filter_jit(cast)(self, rays, *shifts)
+            found |= (_cast_at_one if one else _cast_at_each)(self, rays, *shifts)
         return {name: found[name] for name in self.names}
 
 
-def _own_acceleration(tree: TreeSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+def _require_shape(name: str, x: Array, shape: tuple[int, ...]) -> None:
+    if x.shape != shape:
+        raise InputError(f"{name} has shape {x.shape}; this robot needs {shape}.")
+
+
+def _own_acceleration(tree: TreeSystem, t: Array, q: Array, v: Array) -> dict[str, Array]:
     """v' and the multipliers; within `jit` by the code of a run, where there is any."""
     formula = UdwadiaKalaba()
     if is_traced((tree, t, q, v)):
@@ -303,9 +304,9 @@ def _own_acceleration(tree: TreeSystem, t: Array, q: Array, v: Array) -> tuple[A
         model, _ = translate_model(model, dfx.Tsit5(), t, q, v, automatic=True)
         if model.is_solved:
             told = model.observed(t, q, v)
-            return told["a"], told["multipliers"]
+            return {name: told[name] for name in ("a", "multipliers")}
     found = acceleration_at(formula, tree, t, q, v)
-    return found.a, found.multipliers
+    return {"a": found.a, "multipliers": found.multipliers}
 
 
 def _rows_of_contacts(tree: TreeSystem, t: Array, q: Array, v: Array) -> tuple[tuple[str, int, int], ...]:
@@ -321,5 +322,9 @@ def _cast(sensors: Sensors, rays: dict[str, Any], R: Array, shift: Array) -> dic
     lines = jnp.stack([rays[x.name][0] for x in own])
     bodies = jnp.asarray(np.array([x.bodies[0] for x in own]))
     scene = cast_arrays(sensors.table.scene, R.dtype)
-    far = jax.vmap(lambda line, body: scene.distance(Ray(*line, body), R, shift))(lines, bodies)
+    far = jax.vmap(lambda line, body: scene.distance(Ray(line[0], line[1], body), R, shift))(lines, bodies)
     return {x.name: measured(x, far[i], rays[x.name][1]) for i, x in enumerate(own)}
+
+
+_cast_at_one = eqx.filter_jit(_cast)
+_cast_at_each = eqx.filter_jit(eqx.filter_vmap(_cast, in_axes=(None, 0, 0, 0)))
