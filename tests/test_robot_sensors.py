@@ -259,7 +259,7 @@ def test_forces_of_contacts_are_felt_as_in_mujoco(merge_fixed: bool) -> None:
     touched = set()
     for k in range(600):
         mujoco.mj_step(model, data)
-        if k % 60:
+        if k % 120:
             continue
         mujoco.mj_forward(model, data)
         q, _ = robot.state_from_mujoco(data.qpos, data.qvel)
@@ -433,6 +433,13 @@ def test_derivatives_are_those_of_differences() -> None:
         assert_allclose(slopes[:, i], (read(x + step) - read(x - step)) / (2 * h), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("text", [DRIVEN, SEEN], ids=["driven", "rays"])
+def test_derivatives_are_finite_in_the_reference_posture(text: str) -> None:
+    robot = uk.load(text)
+    slopes = jax.jacrev(robot.sensors.vector, argnums=(1, 2))(0.0, robot.problem.q0, robot.problem.v0)
+    assert all(np.isfinite(x).all() for x in slopes)
+
+
 def test_noise_is_added_with_a_key_only_and_readings_end_at_their_cutoff() -> None:
     robot, problem = moving_arm()
     at = 0.0, problem.q0, problem.v0
@@ -453,14 +460,15 @@ def test_noise_is_added_with_a_key_only_and_readings_end_at_their_cutoff() -> No
 
 def test_parameters_change_readings_as_the_file_would() -> None:
     heavy = '<geom type="capsule" fromto="0 0 0 0 0 -0.4" size="0.02"'
-    model = mujoco.MjModel.from_xml_string(PLAIN.replace(heavy, f'{heavy} mass="2"'))
+    long = PLAIN.replace('name="lower" pos="0 0 -0.5"', 'name="lower" pos="0.1 0 -0.7"')
+    model = mujoco.MjModel.from_xml_string(long.replace(heavy, f'{heavy} mass="2"'))
     robot = uk.load(PLAIN)
     own = robot.parameters
     scale = 2.0 / own["mass"]["lower"]
     robot = robot.with_parameters(
         mass={"lower": 2.0},
         inertia={"lower": scale * own["inertia"]["lower"]},
-        position={"lower": [0, 0, -0.5]},
+        position={"lower": [0.1, 0, -0.7]},
     )
     data = next(states(model, 1))
     acceleration = robot.with_inputs(data.ctrl).acceleration(data.qpos, data.qvel)
@@ -501,6 +509,18 @@ def test_what_is_not_built_is_named() -> None:
     with pytest.raises(uk.InputError, match=r"v has shape \(3,\); this robot needs \(2,\)"):
         robot.sensors(0.0, robot.problem.q0, np.zeros(3))
     assert uk.load(PLAIN, contact=False, strict=True).report  # sensors change no motion
+
+
+def test_delays_are_told_and_a_file_without_sensors_reads_nothing() -> None:
+    body = '<worldbody><body><joint name="pin"/><geom size="0.1"/><site name="site"/></body></worldbody>'
+    late = '<sensor><gyro name="late" site="site" delay="0.02" nsample="5"/></sensor>'
+    if int(mujoco.__version__.partition(".")[0]) >= 4:
+        lines = {x.feature: x for x in uk.load(f"<mujoco>{body}{late}</mujoco>").report.features}
+        assert lines["sensor delay, interval or history"].names == ("late",)
+    robot = uk.load(f"<mujoco>{body}</mujoco>")
+    at = 0.0, robot.problem.q0, robot.problem.v0
+    assert robot.sensors(*at) == {}
+    assert robot.sensors.vector(*at).shape == (0,)
 
 
 def test_what_contacts_decide_has_to_be_given() -> None:

@@ -23,7 +23,7 @@ from .._misc._types import Coordinates, Time, Velocities
 from ..mechanisms import Limit, TreeSystem
 from ..mechanisms._contact_rows import contact_frames
 from ..mechanisms._mechanism import Twists
-from ..mechanisms._placement import rate_of
+from ..mechanisms._placement import norm, rate_of
 from ..mechanisms._tree_loops import loop_wrenches
 from ..mechanisms._tree_motion import cross
 from ..mechanisms._tree_place import TreeAt, cast_arrays, place
@@ -286,7 +286,7 @@ class At:
             x, rate = self.tendon(sensor.number)
         elif sensor.shape == "ball":
             turn = rotation_vector(self.qpos[sensor.number : sensor.number + 4])
-            x, v = jnp.sqrt(jnp.dot(turn, turn)), self.qvel[sensor.reference : sensor.reference + 3]
+            x, v = norm(turn), self.qvel[sensor.reference : sensor.reference + 3]
             rate = jnp.dot(turn, v) / jnp.where(x > 0, x, 1.0)
         else:
             x, rate = self.qpos[sensor.number], self.qvel[sensor.reference]

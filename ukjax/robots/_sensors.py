@@ -214,7 +214,8 @@ class Sensors(eqx.Module):
         **Raises:** `InputError` likewise.
         """
         found = self(t, q, v, a, contacts, multipliers, key=key)
-        return jnp.concatenate([jnp.ravel(found[name]) for name in self.names])
+        parts = [jnp.ravel(found[name]) for name in self.names]
+        return jnp.concatenate(parts) if parts else jnp.zeros(0)
 
     def along(self, run: "Trajectory", *, key: Array | None = None) -> dict[str, Array]:
         """What they read at the saved times of a run, with its accelerations, contacts and multipliers.
