@@ -1,5 +1,7 @@
 """Reads the sensors of a model: what they are on, which are built, and what the report says of the others."""
 
+import functools
+import itertools
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -7,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._misc._types import as_jax
-from ..mechanisms import GROUND, TreeSystem
+from ..mechanisms import GROUND, AbstractShape, TreeSystem
 from ._actuators import Actuators, BodyActuator
 from ._equalities import equality_name
-from ._geoms import kind_of_geom
+from ._geoms import is_offered, kind_of_geom, shape_of
 from ._joints import kinds
 from ._lengths import Lengths
 from ._mujoco import is_given, mujoco
@@ -33,7 +35,7 @@ _LEAST_MASS = 1e-15  # [kg]: a subtree with less has no centre of mass
 def kind_of_sensor(model: Any, i: int) -> str:
     """Such as `"gyro"`: its element in a file."""
     kind = mujoco().mjtSensor(int(model.sensor_type[i])).name.removeprefix("mjSENS_").lower()
-    return {"jointactfrc": "jointactuatorfrc", "tendonactfrc": "tendonactuatorfrc"}.get(kind, kind)
+    return kind.replace("actfrc", "actuatorfrc")
 
 
 def _object(number: int) -> str:
@@ -56,17 +58,13 @@ class _Reading:
         self.frames: dict[tuple[str, int], int] = {}
         self.placed: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = []
         self.pieces: dict[int, int] = {}  # by the file's bodies
-        self.drives = {
-            k
-            for load in tree.loads
-            for k in (
-                load.which
-                if isinstance(load, Actuators)
-                else (load.number,)
-                if isinstance(load, BodyActuator)
-                else ()
-            )
-        }
+        self.pairs: dict[tuple[int, int], int] = {}  # by the file's geoms
+        self.shapes: list[tuple[AbstractShape, AbstractShape]] = []
+        self.shape = functools.cache(lambda geom: shape_of(at, geom))
+        self.drives = set[int]()
+        for load in tree.loads:
+            self.drives |= set(load.which) if isinstance(load, Actuators) else set()
+            self.drives |= {load.number} if isinstance(load, BodyActuator) else set()
 
     # --- Frames
 
@@ -232,6 +230,35 @@ class _Reading:
             raise RefusedError("of rangefinders the distance from a site is built, no pictures and no places")
         return {"frame": self.frame("site", site), "bodies": (int(model.site_bodyid[site]),)}
 
+    def of_geoms(self, i: int, kind: str) -> dict[str, Any]:
+        model, members, turned = self.at.model, list[int](), list[bool]()
+        first, second = (
+            self._geoms(
+                _object(getattr(model, f"sensor_{x}type")[i]), int(getattr(model, f"sensor_{x}id")[i])
+            )
+            for x in ("obj", "ref")
+        )
+        for x, y in itertools.product(first, second):
+            own: dict[int, Any] = {k: self.shape(k) for k in (x, y)}
+            if not is_offered(*own.values()):
+                kinds = " and ".join(kind_of_geom(self.at, k) for k in own)
+                raise RefusedError(f"distances of {kinds} are not offered")
+            a, b = sorted(own, key=lambda k: (own[k].order, k))
+            if (a, b) not in self.pairs:
+                self.pairs[a, b] = len(self.shapes)
+                self.shapes.append((own[a], own[b]))
+            members.append(self.pairs[a, b])
+            turned.append(a != x)
+        if not members:
+            raise RefusedError("a body of it has no geoms")
+        return {"members": tuple(members), "turned": tuple(turned)}
+
+    def _geoms(self, kind: str, i: int) -> list[int]:
+        if kind == "geom":
+            return [i]
+        first = int(self.at.model.body_geomadr[i])
+        return list(range(first, first + int(self.at.model.body_geomnum[i])))
+
     def of_nothing(self, i: int, kind: str) -> dict[str, Any]:
         return {}
 
@@ -277,6 +304,7 @@ class _Reading:
             magnetic=as_jax(np.array(model.opt.magnetic)),
             still=as_jax(-np.sum(masses[still] * (data.xipos[still] @ gravity))),
             scene=self._scene() if sees else Scene((), ()),
+            pairs=tuple(self.shapes),
         )
 
     def _loop_ends(self) -> dict[str, tuple[int, int]]:
@@ -341,6 +369,7 @@ _ON = {
     **dict.fromkeys(("tendonpos", "tendonvel", "tendonactuatorfrc"), _Reading.of_tendon),
     **dict.fromkeys(("actuatorpos", "actuatorvel", "actuatorfrc"), _Reading.of_actuator),
     **{kind: _Reading.of_limit for kind in READ if "limit" in kind},
+    **{kind: _Reading.of_geoms for kind in READ if kind.startswith("geom")},
     **{kind: _Reading.of_subtree for kind in READ if kind.startswith("subtree")},
     **dict.fromkeys(("clock", "e_potential", "e_kinetic"), _Reading.of_nothing),
     **dict.fromkeys(("force", "torque"), _Reading.of_transmitted),

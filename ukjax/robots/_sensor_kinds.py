@@ -20,7 +20,8 @@ from jaxtyping import Array, Float
 
 from .._misc._lie import quaternion_product
 from .._misc._types import Coordinates, Time, Velocities
-from ..mechanisms import Limit, TreeSystem
+from ..mechanisms import AbstractShape, Limit, TreeSystem
+from ..mechanisms._contact_pairs import Meeting, meet_each
 from ..mechanisms._contact_rows import contact_frames
 from ..mechanisms._mechanism import Twists
 from ..mechanisms._placement import norm, rate_of
@@ -45,7 +46,8 @@ class Sensor(NamedTuple):
     - `kind`: its element, such as `"gyro"`; `size`: how many numbers it reads.
     - `frame`, `reference`: places in the table's frames; -1 for none.
     - `number`: of its joint's coordinate or velocity, its tendon or its actuator.
-    - `members`: the places of what its subtree has, in the table's parts; `bodies`: that of a touch sensor, or those of
+    - `members`: the places of what its subtree has, in the table's pieces, or of shapes in its pairs; of a tendon its
+      actuators; `turned`: which of the pairs are the other way round; `bodies`: that of a touch sensor, or those of
       the subtree, by the file's numbers.
     - `shape`, `numbers`: of a zone kind and size; of a limit the range, the margin and where the joint starts; of a
       camera its focal lengths and half its picture [pixels].
@@ -67,6 +69,7 @@ class Sensor(NamedTuple):
     shape: str = ""
     numbers: tuple[float, ...] = ()
     of: str = ""
+    turned: tuple[bool, ...] = ()
 
 
 @final
@@ -81,7 +84,7 @@ class SensorTable(eqx.Module):
     - `ends`: the file's two bodies of each contact and of each loop, by name.
     - `lengths`: of tendons, by number.
     - `gravity`, `magnetic`: fields; `still`: the potential of what stands still [J].
-    - `scene`: what rangefinders see.
+    - `scene`: what rangefinders see; `pairs`: the shapes of which it is told how far they are apart.
     """
 
     sensors: tuple[Sensor, ...] = eqx.field(static=True)
@@ -100,6 +103,7 @@ class SensorTable(eqx.Module):
     magnetic: Float[Array, "3"]
     still: Float[Array, ""]
     scene: Scene
+    pairs: tuple[tuple[AbstractShape, AbstractShape], ...]
 
 
 class Motion(NamedTuple):
@@ -122,12 +126,14 @@ class Drive(NamedTuple):
 class At:
     """A robot at one state; what is not asked for is not computed.
 
+    - `sensors`: those to be read.
     - `a`: v', zero where no sensor needs it.
     - `multipliers`: of the loops' rows, and those behind them; `forces`: on the rows of each contact, by name.
     """
 
     def __init__(
         self,
+        sensors: tuple[Sensor, ...],
         tree: TreeSystem,
         conversion: Conversion,
         table: SensorTable,
@@ -138,7 +144,8 @@ class At:
         multipliers: Array | None,
         forces: dict[str, Array],
     ):
-        self.tree, self.conversion, self.table = tree, conversion, cast_arrays(table, q.dtype)
+        self.sensors, self.tree, self.conversion = sensors, tree, conversion
+        self.table = cast_arrays(table, q.dtype)
         self.t, self.q, self.v, self.a, self.multipliers, self.forces = t, q, v, a, multipliers, forces
 
     # --- Where things are, and how they move
@@ -210,6 +217,15 @@ class At:
         turned = outwards(layout.before, quaternion_product, still, jnp.stack(parts))
         of_frames = turned[self._frames[np.array(self.table.carriers, int)]]
         return jax.vmap(quaternion_product)(of_frames, self.table.quaternions)
+
+    @functools.cached_property
+    def meetings(self) -> dict[int, Meeting]:
+        """Where shapes are nearest, by their place in the table."""
+        own = sorted({i for s in self.sensors if s.kind.startswith("geom") for i in s.members})
+        places, pairs = self.placed.placements, [self.table.pairs[i] for i in own]
+        return dict(
+            zip(own, meet_each([(a, b, places[a.body], places[b.body]) for a, b in pairs]), strict=True)
+        )
 
     # --- Coordinates, tendons and actuators
 
@@ -463,6 +479,24 @@ def _within(at: At, s: Sensor) -> Array:
     return is_within(s.shape, size, local).astype(at.q.dtype)
 
 
+def _nearest(at: At, s: Sensor) -> tuple[Array, Array, Array]:
+    """The least gap of some shapes within the cutoff, else that; and from where to where it is, else zero."""
+    met = [at.meetings[i] for i in s.members]
+    gaps, points = (jnp.concatenate([getattr(m, x) for m in met]) for x in ("gap", "point"))
+    signs = [-m.normal if turned else m.normal for m, turned in zip(met, s.turned, strict=True)]
+    normals = jnp.concatenate(signs)
+    k = jnp.argmin(gaps)
+    near, across = gaps[k] < s.cutoff, 0.5 * gaps[k] * normals[k]
+    end = lambda x: jnp.where(near, x, 0.0)
+    return jnp.where(near, gaps[k], s.cutoff), end(points[k] - across), end(points[k] + across)
+
+
+def _normal(at: At, s: Sensor) -> Array:
+    _, start, end = _nearest(at, s)
+    size = norm(end - start)
+    return (end - start) / jnp.where(size > 0, size, 1.0)
+
+
 def _limit_force(at: At, s: Sensor) -> Array:
     rows = [at.forces[name][0] for name in (f"{s.of}.lower", f"{s.of}.upper") if name in at.forces]
     return sum(rows, jnp.zeros((), at.q.dtype))
@@ -511,6 +545,9 @@ READ: dict[str, Callable[[At, Sensor], Array]] = {
     "subtreeangmom": lambda at, s: at.angular_momentum(s.members),
     "camprojection": _projection,
     "insidesite": _within,
+    "geomdist": lambda at, s: _nearest(at, s)[0],
+    "geomnormal": _normal,
+    "geomfromto": lambda at, s: jnp.concatenate(_nearest(at, s)[1:]),
     "clock": lambda at, s: at.t,
     "e_potential": lambda at, s: at.potential(),
     "e_kinetic": lambda at, s: at.kinetic(),
@@ -534,7 +571,7 @@ def measured(sensor: Sensor, x: Array, noise: Array | None) -> Array:
         else:
             x = x + off.reshape(x.shape)
             x = x / jnp.sqrt(jnp.dot(x, x)) if sensor.data == "axis" else x
-    if sensor.cutoff <= 0 or sensor.data in ("axis", "quaternion"):
+    if sensor.cutoff <= 0 or sensor.data in ("axis", "quaternion") or sensor.kind == "geomfromto":
         return x
     x = jnp.minimum(x, sensor.cutoff)
     return x if sensor.data == "positive" else jnp.maximum(x, -sensor.cutoff)

@@ -51,9 +51,10 @@ class _Evaluate(NamedTuple):
     def __call__(self, sensors: "Sensors", t: Time, q: Coordinates, v: Velocities, *parts: Array) -> Any:
         of = dict.fromkeys(_GIVEN) | dict(zip(self.parts, parts, strict=True))
         forces = {} if of["contacts"] is None else {name: of["contacts"][i:j] for name, i, j in self.rows}
-        at = At(sensors.tree, sensors.conversion, sensors.table, t, q, v, of["a"], of["multipliers"], forces)
+        own, parts_of = sensors.chosen_sensors, (sensors.tree, sensors.conversion, sensors.table)
+        at = At(own, *parts_of, t, q, v, of["a"], of["multipliers"], forces)
         found, rays, start = {}, {}, 0
-        for sensor in sensors.chosen_sensors:
+        for sensor in own:
             x = READ[sensor.kind](at, sensor)
             noise = None if of["noise"] is None else of["noise"][start : start + sensor.size]
             start += sensor.size
