@@ -580,8 +580,8 @@ def test_what_contacts_decide_has_to_be_given() -> None:
         robot.sensors(*at, np.zeros(7), np.zeros(2))
     assert robot.sensors.only("gyro")(*at)["gyro"].shape == (3,)
     report = {x.feature: x for x in uk.load(REST).report.features}
-    assert "no contacts were asked for" in report["sensor touch"].why
-    assert "no stop was asked for" in report["sensor jointlimitfrc"].why
+    assert "without contacts of its body" in report["sensor touch"].why
+    assert "without this stop" in report["sensor jointlimitfrc"].why
     closed = uk.load(loop("connect"))
     with pytest.raises(uk.InputError, match="need multipliers: give those of the run that has a"):
         closed.sensors(0.0, closed.problem.q0, closed.problem.v0, np.zeros(3))

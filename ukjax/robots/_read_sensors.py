@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._misc._types import as_jax
-from ..mechanisms import GROUND, AbstractShape, TreeSystem
+from ..mechanisms import GROUND, AbstractShape, Limit, TreeSystem
 from ._actuators import Actuators, BodyActuator
 from ._equalities import equality_name
 from ._geoms import is_offered, kind_of_geom, shape_of
@@ -22,7 +22,7 @@ from ._rays import SOLID, Mesh, Scene, Solids
 from ._reference import Reference, remove_rounding
 from ._report import Feature
 from ._rows import RefusedError, Row, features
-from ._sensor_kinds import READ, Sensor, SensorTable
+from ._sensor_kinds import READ, STOPPED, Sensor, SensorTable
 
 _WHY = {
     "contact": "not built: runs have `contacts`, with gaps and forces",
@@ -406,17 +406,16 @@ def sensors(
 
 
 def _status(sensor: Sensor, reading: _Reading) -> list[tuple[str, str]]:
-    if sensor.kind == "touch" and not reading.geoms:
-        return [("off", "it reads zero: no contacts were asked for")]
-    if sensor.kind in ("jointlimitfrc", "tendonlimitfrc") and not _is_stopped(sensor, reading.tree):
-        return [("off", "it reads zero: no stop was asked for")]
+    bodies = reading.at.model.geom_bodyid
+    touched = {int(bodies[i]) for pair in reading.geoms.values() for i in pair}
+    if sensor.kind == "touch" and touched.isdisjoint(sensor.bodies):
+        return [("off", "it reads zero: the robot was loaded without contacts of its body")]
+    stops = [x.name for x in reading.tree.mechanism.contacts if isinstance(x, Limit)]
+    if sensor.kind in STOPPED and sensor.of not in stops:
+        return [("off", "it reads zero: the robot was loaded without this stop")]
     if sensor.kind == "rangefinder" and (hidden := reading.unseen()):
         return [("off", f"it does not see {', '.join(dict.fromkeys(hidden))}")]
     return [("used", "")]
-
-
-def _is_stopped(sensor: Sensor, tree: TreeSystem) -> bool:
-    return any(getattr(x, "joint", None) == sensor.of or x.name == sensor.of for x in tree.mechanism.contacts)
 
 
 def _notes(at: Reference, i: int, name: str) -> list[Row]:

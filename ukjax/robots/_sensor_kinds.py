@@ -44,8 +44,8 @@ class Sensor(NamedTuple):
     """A sensor of a file.
 
     - `kind`: its element, such as `"gyro"`; `size`: how many numbers it reads.
-    - `frame`, `reference`: places in the table's frames; -1 for none.
-    - `number`: of its joint's coordinate or velocity, its tendon or its actuator.
+    - `frame`, `reference`: places in the table's frames; -1 for none. Of a joint's limit, `reference` is its velocity.
+    - `number`: of its joint's coordinate or velocity, its tendon or its actuator; `of`: that joint's or tendon's name.
     - `members`: the places of what its subtree has, in the table's pieces, or of shapes in its pairs; of a tendon its
       actuators; `turned`: which of the pairs are the other way round; `bodies`: that of a touch sensor, or those of
       the subtree, by the file's numbers.
@@ -127,7 +127,7 @@ class At:
     """A robot at one state; what is not asked for is not computed.
 
     - `sensors`: those to be read.
-    - `a`: v', zero where no sensor needs it.
+    - `a`: v'; None where no sensor needs it.
     - `multipliers`: of the loops' rows, and those behind them; `forces`: on the rows of each contact, by name.
     """
 
@@ -223,9 +223,8 @@ class At:
         """Where shapes are nearest, by their place in the table."""
         own = sorted({i for s in self.sensors if s.kind.startswith("geom") for i in s.members})
         places, pairs = self.placed.placements, [self.table.pairs[i] for i in own]
-        return dict(
-            zip(own, meet_each([(a, b, places[a.body], places[b.body]) for a, b in pairs]), strict=True)
-        )
+        met = meet_each([(a, b, places[a.body], places[b.body]) for a, b in pairs])
+        return dict(zip(own, met, strict=True))
 
     # --- Coordinates, tendons and actuators
 
@@ -318,12 +317,8 @@ class At:
         chains, table = self.placed.chains, self.table
         mass = jnp.concatenate([chains.mass, table.masses])
         x = self._where(self._carriers, jnp.concatenate([chains.centre, table.centres]))
-        R = self.shifts[0][np.array(self._carriers, int)]
-        return (
-            mass,
-            x,
-            jnp.einsum("pab,pbc,pdc->pad", R, jnp.concatenate([chains.inertia, table.inertias]), R),
-        )
+        R, own = self.shifts[0][np.array(self._carriers, int)], [chains.inertia, table.inertias]
+        return mass, x, jnp.einsum("pab,pbc,pdc->pad", R, jnp.concatenate(own), R)
 
     @property
     def _carriers(self) -> tuple[int, ...]:
@@ -391,17 +386,12 @@ class At:
 
     def pressed(self, sensor: Sensor) -> Float[Array, ""]:
         """The normal forces of contacts of a body whose normal meets a zone."""
-        total, (body,) = jnp.zeros((), self.q.dtype), sensor.bodies
-        size, centre, R = (
-            jnp.asarray(sensor.numbers, self.q.dtype),
-            self.x[sensor.frame],
-            self.R[sensor.frame],
-        )
+        total, (body,), ends = jnp.zeros((), self.q.dtype), sensor.bodies, dict(self.table.ends)
+        size, back = jnp.asarray(sensor.numbers, self.q.dtype), self.R[sensor.frame].T
         for name, x in self.contact_places.items():
-            ends = dict(self.table.ends)[name]
-            if body in ends:
-                out = x.axes[0] if body == ends[0] else -x.axes[0]
-                hit = first_hit(sensor.shape, size, R.T @ (x.point - centre), R.T @ out)
+            if body in ends[name]:
+                out = x.axes[0] if body == ends[name][0] else -x.axes[0]
+                hit = first_hit(sensor.shape, size, back @ (x.point - self.x[sensor.frame]), back @ out)
                 total = total + jnp.where(jnp.isfinite(hit), jnp.maximum(self.forces[name][0], 0.0), 0.0)
         return total
 
@@ -466,16 +456,13 @@ def _velocity(at: At, s: Sensor) -> Array:
 def _projection(at: At, s: Sensor) -> Array:
     """Where a place is in a picture [pixels]."""
     fx, fy, half_width, half_height = s.numbers
-    x, y, z = at.R[s.reference].T @ (at.x[s.frame] - at.x[s.reference])
+    x, y, z = _in_reference(at, s, at.x[s.frame] - at.x[s.reference])
     z = jnp.where(jnp.abs(z) < 1e-15, jnp.where(z < 0, -1e-15, 1e-15), z)
     return jnp.stack([half_width - fx * x / z, half_height + fy * y / z])
 
 
 def _within(at: At, s: Sensor) -> Array:
-    size, local = (
-        jnp.asarray(s.numbers, at.q.dtype),
-        at.R[s.reference].T @ (at.x[s.frame] - at.x[s.reference]),
-    )
+    size, local = jnp.asarray(s.numbers, at.q.dtype), _in_reference(at, s, at.x[s.frame] - at.x[s.reference])
     return is_within(s.shape, size, local).astype(at.q.dtype)
 
 
