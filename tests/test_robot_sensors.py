@@ -376,6 +376,25 @@ def test_torques_about_joints_are_what_acts_on_them(kind: str) -> None:
         assert_allclose(torque["knob torque"], 0.0, atol=1e-9)
 
 
+def test_torques_are_those_of_joints_while_a_loop_lies_on_the_floor() -> None:
+    """The coupler falls on a floor: its forces and those of the loop are felt, and about hinges nothing else."""
+    text = loop("connect").replace('<flag contact="disable"/>', "")
+    text = text.replace("<worldbody>", '<worldbody><geom type="plane" size="0 0 1" pos="0 0 0.3"/>')
+    upright = 'fromto="0 0 0 0 0 0.5" size="0.03"'
+    robot = uk.load(
+        text.replace(upright, f'{upright} contype="0" conaffinity="0"'),
+        contact=["ground"],
+        ctrl=np.array([3.0]),
+    )
+    run = uk.simulate(robot.problem, t1=0.8, ts=5, contact="steps", dt0=1e-3)
+    assert run.contacts.force[-1].max() > 1
+    torque = robot.sensors.along(run)
+    crank = robot.mechanism.velocity_labels.index("crank")
+    motor = 3.0 - 0.3 * run.v[:, crank] - 0.02 * run.a[:, crank]
+    assert_allclose(torque["crank torque"][:, 1], motor, rtol=1e-9)
+    assert_allclose(torque["rocker torque"][:, 1], 0.0, atol=1e-9)
+
+
 # --- Along runs, under JAX, and what is told
 
 REST = """
@@ -547,7 +566,7 @@ def test_what_is_not_built_is_named() -> None:
     assert "own" not in robot.sensors.names
     assert robot.names.sensors[-1] == "own"
     with pytest.raises(
-        uk.InputError, match="'own', a sensor user, is not built: it is computed by a callback"
+        uk.InputError, match="'own', a sensor user, is not there: it is computed by a callback"
     ):
         robot.sensors.only("own")
     with pytest.raises(uk.InputError, match="did you mean 'gyro'"):

@@ -25,7 +25,8 @@ from ._rows import RefusedError, Row, features
 from ._sensor_kinds import READ, STOPPED, Sensor, SensorTable
 
 _WHY = {
-    "contact": "not built: runs have `contacts`, with gaps and forces",
+    "contact": "not built; runs have `contacts`, with gaps and forces",
+    "tactile": "not built; `touch` sensors are",
     "plugin": "plugins are not run",
     "user": "it is computed by a callback of the file's program",
 }
@@ -55,6 +56,9 @@ class _Reading:
     ):
         self.at, self.tree, self.lengths, self.geoms = at, tree, lengths, geoms
         self.bodies = {GROUND: 0} | {body.name: i + 1 for i, body in enumerate(tree.bodies)}
+        self.merged: dict[str, set[int]] = {}
+        for i, name in enumerate(at.carriers):
+            self.merged.setdefault(name, set()).add(i)
         self.frames: dict[tuple[str, int], int] = {}
         self.placed: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]] = []
         self.pieces: dict[int, int] = {}  # by the file's bodies
@@ -104,15 +108,13 @@ class _Reading:
 
     def subtree(self, body: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The pieces of all that a body carries, and the bodies of the file."""
-        model, carriers = self.at.model, self.at.carriers
-        own = {body}
+        model, own = self.at.model, {body}
         for i in range(body + 1, model.nbody):
             own |= {i} if int(model.body_parentid[i]) in own else set()
         found, bodies = set[int](), sorted(own - {0})
         for i in bodies:
-            name = carriers[i]
-            whole = name != GROUND and all(k in own for k, x in enumerate(carriers) if x == name)
-            if whole:
+            name = self.at.carriers[i]
+            if name != GROUND and self.merged[name] <= own:
                 found.add(self.bodies[name] - 1)
             elif model.body_mass[i] > 0:
                 found.add(self.pieces.setdefault(i, len(self.tree.bodies) + len(self.pieces)))
@@ -268,7 +270,7 @@ class _Reading:
         """A sensor; raises `RefusedError` for one that is not built."""
         model, kind = self.at.model, kind_of_sensor(self.at.model, i)
         if kind not in READ:
-            raise RefusedError(_WHY.get(kind, "not built"))
+            raise RefusedError(_WHY.get(kind, "not known"))
         data = mujoco().mjtDataType(int(model.sensor_datatype[i])).name.removeprefix("mjDATATYPE_").lower()
         noise, cutoff = float(model.sensor_noise[i]), float(model.sensor_cutoff[i])
         own = _ON[kind](self, i, kind)

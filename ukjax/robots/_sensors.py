@@ -137,7 +137,7 @@ class Sensors(eqx.Module):
         for name in names:
             if name in refused and name not in own:
                 kind, why = refused[name]
-                raise InputError(f"'{name}', a {kind}, is not built: {why}.")
+                raise InputError(f"'{name}', a {kind}, is not there: {why}.")
             which = [
                 i for i, x in zip(self.chosen, self.chosen_sensors, strict=True) if name in (x.name, x.kind)
             ]
