@@ -576,6 +576,37 @@ def test_what_is_not_built_is_named() -> None:
     assert uk.load(PLAIN, contact=False, strict=True).report  # sensors change no motion
 
 
+ODD = """
+<mujoco>
+  <asset><hfield name="hill" nrow="2" ncol="2" size="1 1 1 0.1"/></asset>
+  <worldbody>
+    <geom type="hfield" hfield="hill"/>
+    <body name="ball"><joint name="pin" pos="0 0 1"/><geom size="0.1"/><site name="site"/>
+      <camera name="eye" mode="targetbody" target="ball"/></body>
+  </worldbody>
+  <actuator><adhesion name="glue" body="ball" ctrlrange="0 1"/></actuator>
+  <sensor>
+    <rangefinder name="ray" site="site"/> <rangefinder name="place" site="site" data="point"/>
+    <framepos name="seen" objtype="camera" objname="eye"/> <actuatorfrc name="pull" actuator="glue"/>
+    <contact name="hits" body1="ball"/>
+  </sensor>
+</mujoco>
+"""
+
+
+@pytest.mark.skipif(int(mujoco.__version__.partition(".")[0]) < 4, reason="MuJoCo 3 has fewer of these")
+def test_why_is_told_of_each() -> None:
+    robot = uk.load(ODD)
+    assert {name: why for name, _, why in robot.table.refused} == {
+        "place": "of rangefinders the distance from a site is built, no pictures and no places",
+        "seen": "its camera follows something",
+        "pull": "its actuator is not used",
+        "hits": "not built; runs have `contacts`, with gaps and forces",
+    }
+    ray = next(x for x in robot.report.features if x.names == ("ray",))
+    assert (ray.status, ray.why) == ("approximated", "it does not see hfield")
+
+
 def test_delays_are_told_and_a_file_without_sensors_reads_nothing() -> None:
     body = '<worldbody><body><joint name="pin"/><geom size="0.1"/><site name="site"/></body></worldbody>'
     late = '<sensor><gyro name="late" site="site" delay="0.02" nsample="5"/></sensor>'

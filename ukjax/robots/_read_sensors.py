@@ -1,5 +1,6 @@
 """Reads the sensors of a model: what they are on, which are built, and what the report says of the others."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping
@@ -400,23 +401,23 @@ def sensors(
             found.append(reading.sensor(i, name))
         except RefusedError as why:
             refused.append((name, feature, str(why)))
-            rows.append((feature, name, "off", str(why)))
+            rows.append((feature, name, "ignored", str(why)))
             continue
         rows += [(feature, name, *x) for x in _status(found[-1], reading)]
         rows += _notes(at, i, name)
-    return reading.table(found, refused), features(rows)
+    return reading.table(found, refused), tuple(dataclasses.replace(x, moves=False) for x in features(rows))
 
 
 def _status(sensor: Sensor, reading: _Reading) -> list[tuple[str, str]]:
     bodies = reading.at.model.geom_bodyid
     touched = {int(bodies[i]) for pair in reading.geoms.values() for i in pair}
     if sensor.kind == "touch" and touched.isdisjoint(sensor.bodies):
-        return [("off", "it reads zero: the robot was loaded without contacts of its body")]
+        return [("ignored", "it reads zero: the robot was loaded without contacts of its body")]
     stops = [x.name for x in reading.tree.mechanism.contacts if isinstance(x, Limit)]
     if sensor.kind in STOPPED and sensor.of not in stops:
-        return [("off", "it reads zero: the robot was loaded without this stop")]
+        return [("ignored", "it reads zero: the robot was loaded without this stop")]
     if sensor.kind == "rangefinder" and (hidden := reading.unseen()):
-        return [("off", f"it does not see {', '.join(dict.fromkeys(hidden))}")]
+        return [("approximated", f"it does not see {', '.join(dict.fromkeys(hidden))}")]
     return [("used", "")]
 
 
@@ -424,7 +425,7 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
     """What of a sensor is not as it stands."""
     model, rows = at.model, list[Row]()
     if model.sensor_noise[i]:
-        rows.append(("sensor noise", name, "off", "added where robot.sensors is given a key"))
+        rows.append(("sensor noise", name, "ignored", "added where robot.sensors is given a key"))
     if any(is_given(model, f"sensor_{x}", i) for x in ("delay", "interval", "history")):
-        rows.append(("sensor delay, interval or history", name, "off", "it is read at once"))
+        rows.append(("sensor delay, interval or history", name, "ignored", "it is read at once"))
     return rows
