@@ -245,7 +245,7 @@ def test_distances_of_geoms_are_those_of_mujoco(kinds: tuple[str, ...]) -> None:
     for data in states(model, 2, spread=0.5):
         own = reading(robot, data)
         for name, x in theirs(model, data, robot).items():
-            atol = 1e-9 if robot.sensors.kinds[name] == "geomdist" else 1e-5
+            atol = 1e-9 if robot.sensors.kinds[name] == "distance" else 1e-5
             assert_allclose(np.ravel(own[name]), x, rtol=0, atol=atol, err_msg=name)
 
 

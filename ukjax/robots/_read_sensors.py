@@ -23,7 +23,7 @@ from ._rays import SOLID, Mesh, Scene, Solids
 from ._reference import Reference, remove_rounding
 from ._report import Feature
 from ._rows import RefusedError, Row, features
-from ._sensor_kinds import READ, STOPPED, Sensor, SensorTable
+from ._sensor_kinds import DISTANT, READ, STOPPED, Sensor, SensorTable
 
 _WHY = {
     "contact": "not built; runs have `contacts`, with gaps and forces",
@@ -31,13 +31,21 @@ _WHY = {
     "plugin": "plugins are not run",
     "user": "it is computed by a callback of the file's program",
 }
+_ELEMENTS = {
+    "geomdist": "distance",
+    "geomnormal": "normal",
+    "geomfromto": "fromto",
+    "jointactfrc": "jointactuatorfrc",
+    "tendonactfrc": "tendonactuatorfrc",
+}
+"""Sensors that MuJoCo calls otherwise than files do."""
 _LEAST_MASS = 1e-15  # [kg]: a subtree with less has no centre of mass
 
 
 def kind_of_sensor(model: Any, i: int) -> str:
     """Such as `"gyro"`: its element in a file."""
     kind = mujoco().mjtSensor(int(model.sensor_type[i])).name.removeprefix("mjSENS_").lower()
-    return kind.replace("actfrc", "actuatorfrc")
+    return _ELEMENTS.get(kind, kind)
 
 
 def _object(number: int) -> str:
@@ -372,7 +380,7 @@ _ON = {
     **dict.fromkeys(("tendonpos", "tendonvel", "tendonactuatorfrc"), _Reading.of_tendon),
     **dict.fromkeys(("actuatorpos", "actuatorvel", "actuatorfrc"), _Reading.of_actuator),
     **{kind: _Reading.of_limit for kind in READ if "limit" in kind},
-    **{kind: _Reading.of_geoms for kind in READ if kind.startswith("geom")},
+    **dict.fromkeys(DISTANT, _Reading.of_geoms),
     **{kind: _Reading.of_subtree for kind in READ if kind.startswith("subtree")},
     **dict.fromkeys(("clock", "e_potential", "e_kinetic"), _Reading.of_nothing),
     **dict.fromkeys(("force", "torque"), _Reading.of_transmitted),

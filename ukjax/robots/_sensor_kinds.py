@@ -221,7 +221,7 @@ class At:
     @functools.cached_property
     def meetings(self) -> dict[int, Meeting]:
         """Where shapes are nearest, by their place in the table."""
-        own = sorted({i for s in self.sensors if s.kind.startswith("geom") for i in s.members})
+        own = sorted({i for s in self.sensors if s.kind in DISTANT for i in s.members})
         places, pairs = self.placed.placements, [self.table.pairs[i] for i in own]
         met = meet_each([(a, b, places[a.body], places[b.body]) for a, b in pairs])
         return dict(zip(own, met, strict=True))
@@ -532,9 +532,9 @@ READ: dict[str, Callable[[At, Sensor], Array]] = {
     "subtreeangmom": lambda at, s: at.angular_momentum(s.members),
     "camprojection": _projection,
     "insidesite": _within,
-    "geomdist": lambda at, s: _nearest(at, s)[0],
-    "geomnormal": _normal,
-    "geomfromto": lambda at, s: jnp.concatenate(_nearest(at, s)[1:]),
+    "distance": lambda at, s: _nearest(at, s)[0],
+    "normal": _normal,
+    "fromto": lambda at, s: jnp.concatenate(_nearest(at, s)[1:]),
     "clock": lambda at, s: at.t,
     "e_potential": lambda at, s: at.potential(),
     "e_kinetic": lambda at, s: at.kinetic(),
@@ -545,6 +545,7 @@ READ: dict[str, Callable[[At, Sensor], Array]] = {
 
 ACCELERATED = ("accelerometer", "framelinacc", "frameangacc", "force", "torque")
 TRANSMITTED = ("force", "torque")
+DISTANT = ("distance", "normal", "fromto")
 STOPPED = ("jointlimitfrc", "tendonlimitfrc")
 
 
@@ -558,7 +559,7 @@ def measured(sensor: Sensor, x: Array, noise: Array | None) -> Array:
         else:
             x = x + off.reshape(x.shape)
             x = x / jnp.sqrt(jnp.dot(x, x)) if sensor.data == "axis" else x
-    if sensor.cutoff <= 0 or sensor.data in ("axis", "quaternion") or sensor.kind == "geomfromto":
+    if sensor.cutoff <= 0 or sensor.data in ("axis", "quaternion") or sensor.kind == "fromto":
         return x
     x = jnp.minimum(x, sensor.cutoff)
     return x if sensor.data == "positive" else jnp.maximum(x, -sensor.cutoff)
