@@ -410,12 +410,7 @@ class At:
 
     def kinetic(self) -> Float[Array, ""]:
         """v^T M v / 2 [J]."""
-        mass, _, inertia = (x[: len(self.tree.bodies)] for x in self.masses)
-        omega, u = (x[: len(mass)] for x in (self.moving.omega, self.moving.velocity))
-        energy = jnp.sum(mass[:, None] * u**2) + jnp.einsum("pa,pab,pb->", omega, inertia, omega)
-        if self.tree.armature is not None:
-            energy = energy + jnp.sum(self.tree.armature.astype(self.q.dtype) * self.v**2)
-        return 0.5 * energy
+        return 0.5 * jnp.dot(self.v, self.tree.mass_matrix(self.t, self.q) @ self.v)
 
 
 # --- What each kind reads
