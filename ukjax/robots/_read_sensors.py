@@ -44,7 +44,7 @@ _LEAST_MASS = 1e-15  # [kg]: a subtree with less has no centre of mass
 
 def kind_of_sensor(model: Any, i: int) -> str:
     """Such as `"gyro"`: its element in a file."""
-    kind = mujoco().mjtSensor(int(model.sensor_type[i])).name.removeprefix("mjSENS_").lower()
+    kind: str = mujoco().mjtSensor(int(model.sensor_type[i])).name.removeprefix("mjSENS_").lower()
     return _ELEMENTS.get(kind, kind)
 
 
