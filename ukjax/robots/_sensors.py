@@ -228,7 +228,7 @@ class Sensors(eqx.Module):
 
         **Returns:** arrays with the times in front (k, ...); NaN at times that the run did not reach.
 
-        **Raises:** `InputError` for a run of another system.
+        **Raises:** `InputError` for a batch of runs, and a run with another number of coordinates or velocities.
         """
         if run.t.ndim != 1:
             raise InputError("this is a batch of runs: give jax.vmap(robot.sensors.along) the batch.")
