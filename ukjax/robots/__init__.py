@@ -4,3 +4,4 @@ from ._load import load as load
 from ._report import Feature as Feature
 from ._report import RobotReport as RobotReport
 from ._robot import Robot as Robot
+from ._sensors import Sensors as Sensors

@@ -250,7 +250,7 @@ def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> FeatureP
     for i in range(model.neq):
         kind = int(model.eq_type[i])
         feature = f"equality {kinds(kind).name.removeprefix('mjEQ_').lower()}"
-        name = _name(at, i, names)
+        name = equality_name(at, i, names)
         if off or not model.eq_active0[i]:
             rows.append((feature, name, "off", "disabled in the file" if off else "inactive in the file"))
             continue
@@ -269,7 +269,7 @@ def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> FeatureP
     return FeatureParts((), tuple(loops), tuple(ties), features(rows))
 
 
-def _name(at: Reference, i: int, taken: set[str]) -> str:
+def equality_name(at: Reference, i: int, taken: set[str]) -> str:
     """What an equality is called: its own name, or what it ties."""
     model = at.model
     name = mujoco().mj_id2name(model, mujoco().mjtObj.mjOBJ_EQUALITY, i)

@@ -176,6 +176,7 @@ def is_offered(first: AbstractShape | None, second: AbstractShape | None) -> boo
 def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The contacts of geoms, with a ground that stands still and with each other."""
     names, found, rows, asked = geom_names(at), list[Contact](), list[Row](), set[frozenset[str]]()
+    geoms: dict[str, tuple[int, int]] = {}
     shape = functools.cache(lambda geom: shape_of(at, geom))
     for touch in touching(at):
         i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
@@ -204,9 +205,10 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         if mu is None:
             mu = float(touch.friction[0]) if touch.condim > 1 else 0.0
         found.append(Contact(first, second, friction=mu, restitution=e, name=name))  # pyright: ignore[reportArgumentType]
+        geoms |= dict.fromkeys(found[-1].row_names, (i, j) if found[-1].shapes[0] is first else (j, i))
         rows += [("contact", name, "used", rigid_words("rigid", e)), *_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
-    return FeatureParts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)))
+    return FeatureParts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)), geoms=geoms)
 
 
 def _lost(touch: Touch, name: str) -> list[Row]:

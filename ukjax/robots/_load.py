@@ -24,6 +24,7 @@ from ._joints import joints, kinds
 from ._limits import frictions, limits, tendon_stops
 from ._parts import FeatureParts
 from ._passive import armature, compensation, damping, springs
+from ._read_sensors import sensors
 from ._reference import Reference, reference
 from ._report import Feature, report_of
 from ._robot import Frames, Robot
@@ -120,8 +121,10 @@ def load(
     )
     converted = conversion(at)
     problem, of_start = _problem(at, mechanism, converted, key, start, t1)
-    report = report_of(read_in.title, [*features, *of_start], strict)
-    return Robot(problem, report, at.names, converted, inputs)
+    geoms = {name: x for part in parts for name, x in part.geoms.items()}
+    table, of_sensors = sensors(at, mechanism, lengths, geoms)
+    report = report_of(read_in.title, [*features, *of_sensors, *of_start], strict)
+    return Robot(problem, report, at.names, converted, inputs, table)
 
 
 def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:

@@ -1,5 +1,7 @@
 """What a part of a file brings to the tree, and to the report."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from .._system._constraint import AbstractConstraint, AbstractUnilateral
@@ -16,6 +18,7 @@ class FeatureParts(NamedTuple):
     - `constraints`: on the coordinates.
     - `contacts`: limits, and contacts of shapes.
     - `features`: for the report, one for each feature of this kind that the file has.
+    - `geoms`: of each contact of shapes, by the names of its rows, that of its first shape first.
     """
 
     loads: tuple[AbstractLoad | AbstractCoordinateLoad, ...] = ()
@@ -23,3 +26,4 @@ class FeatureParts(NamedTuple):
     constraints: tuple[AbstractConstraint | AbstractUnilateral, ...] = ()
     features: tuple[Feature, ...] = ()
     contacts: tuple[AnyContact, ...] = ()
+    geoms: Mapping[str, tuple[int, int]] = MappingProxyType({})

@@ -19,7 +19,7 @@ _ROUNDING = 1e-14
 class Names(NamedTuple):
     """The names of what is in a file, by MuJoCo's numbers; what has no name there gets one.
 
-    - `bodies`, `joints`, `sites`, `tendons`, `actuators`, `equalities`, `keyframes`: of each.
+    - `bodies`, `joints`, `sites`, `tendons`, `actuators`, `equalities`, `keyframes`, `sensors`: of each.
     """
 
     bodies: tuple[str, ...]
@@ -29,6 +29,7 @@ class Names(NamedTuple):
     actuators: tuple[str, ...]
     equalities: tuple[str, ...]
     keyframes: tuple[str, ...]
+    sensors: tuple[str, ...]
 
 
 class Reference(NamedTuple):
@@ -90,6 +91,7 @@ def _names_of(model: Any) -> Names:
         of("ACTUATOR", getattr(model, "nactuator", model.nu), lambda i: f"actuator {i}"),
         of("EQUALITY", model.neq, lambda i: f"equality {i}"),
         of("KEY", model.nkey, lambda i: f"keyframe {i}"),
+        of("SENSOR", model.nsensor, lambda i: f"sensor {i}"),
     )
 
 

@@ -25,6 +25,8 @@ from ._clear import without_contacts
 from ._parameters import Axes, parameters, with_parameters
 from ._reference import Names
 from ._report import RobotReport
+from ._sensor_kinds import SensorTable
+from ._sensors import Sensors
 from ._state import Conversion
 
 
@@ -71,8 +73,9 @@ class Robot(eqx.Module):
     - `problem`: the `Problem`, at the keyframe or the reference posture, with its loops closed.
     - `mechanism`: its system, a tree of `ukjax.mechanisms`: `mechanism.labels` are the file's joint names.
     - `report`: what became of each feature of the file.
-    - `names`: of bodies, joints, sites, tendons, actuators, equalities and keyframes, by MuJoCo's numbers.
+    - `names`: of bodies, joints, sites, tendons, actuators, equalities, keyframes and sensors, by MuJoCo's numbers.
     - `points`: points(t, q), the places of all bodies and sites [m].
+    - `sensors`: sensors(t, q, v), what the sensors of the file read.
     """
 
     problem: Problem
@@ -80,6 +83,7 @@ class Robot(eqx.Module):
     names: Names = eqx.field(static=True)
     conversion: Conversion
     inputs: ActuatorInputs
+    table: SensorTable
 
     def __repr__(self) -> str:
         """One line: what it is, and how large."""
@@ -103,6 +107,11 @@ class Robot(eqx.Module):
         """Places by name."""
         assert isinstance(self.problem.points, Frames)
         return self.problem.points
+
+    @property
+    def sensors(self) -> Sensors:
+        """What the sensors of the file read."""
+        return Sensors(self.mechanism, self.conversion, self.table, tuple(range(len(self.table.sensors))))
 
     def _checked(self, name: str, value: Numbers, size: int) -> Array:
         array = real_values(name, value)

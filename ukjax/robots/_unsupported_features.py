@@ -51,9 +51,6 @@ def _besides(at: Reference) -> list[Feature]:
             for kind, n in pictures.items()
         ),
         *(Feature(kind, _all(at, kind, n), why="in pictures", moves=False) for kind, n in shown.items()),
-        Feature(
-            "sensor", _all(at, "sensor", "nsensor"), "ignored", "use points and trajectories", moves=False
-        ),
         *(
             Feature(kind, _all(at, kind, n), "ignored", "custom data", moves=False)
             for kind, n in given.items()
