@@ -86,6 +86,12 @@ def _of_motion(table: RunTable, name: str, units: Sequence[str]) -> list[Callabl
     return panels
 
 
+def _states(axes: Any, table: RunTable) -> None:
+    n = table.columns["v"].values.shape[1]
+    places = range(n - int(table.attributes["num_states"]), n)
+    _lines(axes, table, "v", "States of first order", "that change most", np.ptp, places)
+
+
 def _inputs(axes: Any, table: RunTable) -> None:
     _lines(axes, table, "inputs", "Inputs", "that are largest", _largest)
 
@@ -191,6 +197,7 @@ def _panels(table: RunTable, units: Sequence[str]) -> list[Callable[[Any, RunTab
         *(_of_motion(table, "constraint_force", units) if kinds else ()),
     ]
     others = {
+        _states: "num_states" in table.attributes,
         _gaps: "gap" in table.columns,
         _contact_forces: _some(table, "contact_force"),
         _impulses: _some(table, "impulse"),

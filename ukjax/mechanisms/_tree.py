@@ -17,7 +17,7 @@ from ._contact_places import TreePlaces
 from ._contact_rows import require_no_contacts, require_positions, unilateral_rows
 from ._contacts import AnyContact
 from ._joints import AbstractJoint
-from ._loads import AbstractCoordinateLoad, AbstractLoad
+from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, TreeMotion
 from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
 from ._placement import Twist
 from ._tree_closures import loop_constraints
@@ -36,12 +36,14 @@ class TreeSystem(AbstractSystem):
 
     - `mechanism`: its bodies, joints (the tree's first, then the loops) and loads.
     - `further`, `on_coordinates`: further constraints and loads, on the coordinates.
+    - `on_tree`: loads that see the whole motion; their states of first order are velocities behind the others.
     - `armature`: what each velocity moves besides the bodies (n,), or None.
     - `order`: what hangs on what."""
 
     mechanism: eqx.AbstractVar[Mechanism]
     further: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
     on_coordinates: eqx.AbstractVar[tuple[AbstractCoordinateLoad, ...]]
+    on_tree: eqx.AbstractVar[tuple[AbstractTreeLoad, ...]]
     armature: eqx.AbstractVar[Float[Array, " n"] | None]
     order: eqx.AbstractVar[Order]
 
@@ -56,9 +58,9 @@ class TreeSystem(AbstractSystem):
         return self.mechanism.joints
 
     @property
-    def loads(self) -> tuple[AbstractLoad | AbstractCoordinateLoad, ...]:
-        """The loads on bodies, then those on coordinates."""
-        return (*self.mechanism.loads, *self.on_coordinates)
+    def loads(self) -> tuple[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad, ...]:
+        """The loads on bodies, then those on coordinates, then those that see the whole motion."""
+        return (*self.mechanism.loads, *self.on_coordinates, *self.on_tree)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -67,8 +69,13 @@ class TreeSystem(AbstractSystem):
 
     @property
     def velocity_labels(self) -> tuple[str, ...]:
-        """The names of the velocities: as the coordinates', but `wx`, `wy`, `wz` of a ball."""
+        """The names of the velocities: as the coordinates', but `wx`, `wy`, `wz` of a ball; then those of the states."""
         return self.order.velocity_labels
+
+    @property
+    def state_labels(self) -> tuple[str, ...]:
+        """The names of the states of first order."""
+        return tuple(name for load in self.on_tree for name in load.states)
 
     @property
     def title(self) -> str:
@@ -127,12 +134,56 @@ class TreeSystem(AbstractSystem):
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
         at = self._at(q)
         rates = at.chains.rates(at.posture, v)
-        loads = self._loads(at, t, at.chains.twists(at.posture, rates))
-        return force(at.chains, at.posture, rates, loads) + self._on_coordinates(t, q, v)
+        twists = at.chains.twists(at.posture, rates)
+        loads, direct = self._all_loads(at, t, q, v, twists)
+        return force(at.chains, at.posture, rates, loads) + direct
+
+    def _all_loads(
+        self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist
+    ) -> tuple[Twist, Forces]:
+        """What all loads come to: wrenches on the bodies, stacked, and forces on the velocities."""
+        wrenches, direct = self._loads(at, t, twists), self._on_coordinates(t, q, v)
+        for load, places, motion in self._motions(at, t, q, v, twists):
+            wrench, own = _pull_back(self.bodies, load.rate, motion, twists, load.effort(motion))
+            wrenches, direct = jax.tree.map(jnp.add, wrenches, wrench), direct + own
+            if load.states:
+                direct = direct.at[places].add(load.state_rate(motion))
+        return wrenches, direct
+
+    def motions(self, t: Time, q: Coordinates, v: Velocities) -> list[tuple[AbstractTreeLoad, TreeMotion]]:
+        """The loads that see the whole motion, and what each sees."""
+        at = self._at(q)
+        twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
+        return [(load, motion) for load, _, motion in self._motions(at, t, q, v, twists)]
+
+    def _own_states(self, dtype: jnp.dtype) -> list[tuple[AbstractTreeLoad, slice]]:
+        """The loads that see the whole motion, and where their states are in v."""
+        found, start = [], self.order.layout.nv - self.order.layout.states
+        for load in cast_arrays(self.on_tree, dtype):
+            found.append((load, slice(start, start + len(load.states))))
+            start += len(load.states)
+        return found
+
+    def _motions(
+        self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist
+    ) -> list[tuple[AbstractTreeLoad, slice, TreeMotion]]:
+        found, by_name, unknown = [], self._by_name(twists), lambda *_: v
+        for load, places in self._own_states(q.dtype):
+            motion = TreeMotion(t, q, v, at.placements, by_name, v[places], unknown)
+
+            def generalized(rate: Any, effort: Any, motion: TreeMotion = motion) -> Forces:
+                wrench, direct = _pull_back(self.bodies, rate, motion, twists, effort)
+                still = at.chains.rates(at.posture, jnp.zeros_like(v))
+                return force(at.chains, at.posture, still, wrench) + direct
+
+            found.append((load, places, motion._replace(generalized=generalized)))
+        return found
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The generalized forces of the loads on coordinates, if there are any."""
-        return self._on_coordinates(t, q, v) if self.on_coordinates else None
+        own = (load.coordinate_force(t, q, v, v[places]) for load, places in self._own_states(q.dtype))
+        found = [x for x in own if x is not None]
+        return sum_of([self._on_coordinates(t, q, v), *found]) if self.on_coordinates or found else None
 
     def _on_coordinates(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """The generalized forces of the loads on coordinates."""
@@ -210,7 +261,7 @@ class TreeSystem(AbstractSystem):
             compute_inertial_wrenches(at.chains, at.posture, rates),
         )
         loops = loop_wrenches(at.mechanism, at.placements, t, twists, multipliers)
-        for given in (self._loads(at, t, twists), *(wrench for wrench, _ in loops.values())):
+        for given in (self._all_loads(at, t, q, v, twists)[0], *(wrench for wrench, _ in loops.values())):
             asked = jax.tree.map(jnp.subtract, asked, given)
         carried = self._by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))
         found = {
@@ -220,20 +271,30 @@ class TreeSystem(AbstractSystem):
         return found | {name: wrench for name, (_, wrench) in loops.items()}
 
 
+def _pull_back(
+    bodies: tuple[AbstractBody, ...], rate: Any, motion: TreeMotion, twists: Twist, effort: Any
+) -> tuple[Twist, Forces]:
+    """The wrenches on all bodies, stacked, and the forces on velocities that efforts come to."""
+    of = lambda twists, v: rate(motion._replace(v=v, twists=moving(bodies, twists)))
+    return jax.vjp(of, twists, motion.v)[1](effort)
+
+
 @final
 class _Tree(TreeSystem):
     mechanism: Mechanism
     further: tuple[AbstractConstraint, ...]
     on_coordinates: tuple[AbstractCoordinateLoad, ...]
+    on_tree: tuple[AbstractTreeLoad, ...]
     armature: Float[Array, " n"] | None
     order: Order = eqx.field(static=True)
 
 
 @final
-class _QuaternionTree(TreeSystem):
+class _QuasiTree(TreeSystem):  # with quaternions, or with states
     mechanism: Mechanism
     further: tuple[AbstractConstraint, ...]
     on_coordinates: tuple[AbstractCoordinateLoad, ...]
+    on_tree: tuple[AbstractTreeLoad, ...]
     armature: Float[Array, " n"] | None
     order: Order = eqx.field(static=True)
 
@@ -244,7 +305,7 @@ class _QuaternionTree(TreeSystem):
 def tree(
     bodies: Iterable[AbstractBody],
     joints: Iterable[AbstractJoint],
-    loads: Iterable[AbstractLoad | AbstractCoordinateLoad] = (),
+    loads: Iterable[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad] = (),
     *,
     loops: Iterable[AbstractJoint] = (),
     constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
@@ -269,7 +330,7 @@ def tree(
     **Arguments:**
 
     - `bodies`, `joints`: all in the plane or all in space; one joint for each body, any of those above.
-    - `loads`: loads on the bodies or the coordinates; there is no gravity unless it is among them.
+    - `loads`: loads on the bodies, the coordinates or all of the tree; there is no gravity unless it is among them.
     - `loops`: joints that close loops, and drives, gears, paths and the like: any joint, as constraint rows.
     - `constraints`: further constraints, on the coordinates.
     - `armature`: of velocities besides the bodies, by label or (n,): a rotor's inertia times gear ratio squared [kg m^2].
@@ -283,12 +344,14 @@ def tree(
     """
     joints, loops, loads = all_joints("joints", joints), all_joints("loops", loops), all_loads(loads)
     on_coordinates = tuple(load for load in loads if isinstance(load, AbstractCoordinateLoad))
-    on_bodies = [load for load in loads if not isinstance(load, AbstractCoordinateLoad)]
-    require_unique("load", [load.name for load in (*on_bodies, *on_coordinates) if hasattr(load, "name")])
+    on_tree = tuple(load for load in loads if isinstance(load, AbstractTreeLoad))
+    on_bodies = [load for load in loads if isinstance(load, AbstractLoad)]
+    require_unique("load", [load.name for load in loads if hasattr(load, "name")])
+    states = [name for load in on_tree for name in load.states]
     mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts)
-    found = order(mechanism.bodies, mechanism.joints[: len(joints)])
-    kind = _Tree if len(found.labels) == found.layout.nv else _QuaternionTree
+    found = order(mechanism.bodies, mechanism.joints[: len(joints)], states)
+    kind = _Tree if not states and len(found.labels) == found.layout.nv else _QuasiTree
     rotors = None if armature is None else armature_of(armature, found.velocity_labels)
-    system = kind(mechanism, as_constraints(constraints), on_coordinates, rotors, found)
+    system = kind(mechanism, as_constraints(constraints), on_coordinates, on_tree, rotors, found)
     require_positions(system.places)
     return system
