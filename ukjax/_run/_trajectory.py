@@ -223,7 +223,7 @@ class Trajectory(eqx.Module):
 
     @property
     def states(self) -> dict[str, Float[Array, " k"]]:
-        """The states of first order at the saved times, by name: activations of actuators, or the `states` of a system."""
+        """The states of first order at the saved times, by name: activations of actuators, or a system's `states`."""
         n = self.v.shape[-1] - self.num_states
         return {name: self.v[..., n + i] for i, name in enumerate(self.names.velocities[n:])}
 

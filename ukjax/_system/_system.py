@@ -384,7 +384,9 @@ class System(AbstractSystem):
             return Q
         rates = real_array("what state_rate returns", self.state_rate_(t, q, *own))
         if rates.shape != own[1].shape:
-            raise InputError(f"state_rate returned shape {rates.shape}; with {len(own[1])} states it must be {own[1].shape}.")
+            raise InputError(
+                f"state_rate returned shape {rates.shape}; with {len(own[1])} states it must be {own[1].shape}."
+            )
         return jnp.concatenate([jnp.asarray(Q), rates])
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:

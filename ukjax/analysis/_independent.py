@@ -62,9 +62,7 @@ def independent_of(
         return Split(own_q if alike and own_q is not None else every[:moving], own)
     known = equations_at(system, NoStabilizer(), *state)
     A, M = np.asarray(known.rows.A), np.asarray(known.M)
-    found = Split(
-        _choose_columns(A[of_q][:, :moving], M[:moving, :moving]), _choose_columns(A[of_v], M)
-    )
+    found = Split(_choose_columns(A[of_q][:, :moving], M[:moving, :moving]), _choose_columns(A[of_v], M))
     if own is None:
         return found
     rest = np.setdiff1d(every, own)

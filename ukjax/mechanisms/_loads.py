@@ -161,8 +161,9 @@ class TreeMotion(NamedTuple):
 class AbstractTreeLoad(eqx.Module):
     """A load that sees the whole motion of a tree, and may have states z of first order: actuators with dynamics.
 
-    As any load it has a rate r, linear in v and the twists, an effort e, and the generalized force (dr / dv)^T e. A subclass
-    has the field `name`, `rate` and `effort`, and with `states` also `state_rate`; give it among the `loads` of `tree`.
+    As any load it has a rate r, linear in v and the twists, an effort e, and the generalized force (dr / dv)^T e. A
+    subclass has the field `name`, `rate` and `effort`, and with `states` also `state_rate`; give it among the `loads` of
+    `tree`.
     """
 
     name: eqx.AbstractVar[str]
@@ -174,19 +175,40 @@ class AbstractTreeLoad(eqx.Module):
 
     @abc.abstractmethod
     def rate(self, motion: TreeMotion) -> Array:
-        """What the effort works on, linear in v and the twists."""
+        """What the effort works on, linear in v and the twists.
+
+        **Arguments:**
+
+        - `motion`: what there is to see.
+        """
 
     @abc.abstractmethod
     def effort(self, motion: TreeMotion) -> Array:
-        """The force or torque that works on `rate`, of the same shape."""
+        """The force or torque that works on `rate`, of the same shape.
+
+        **Arguments:**
+
+        - `motion`: as for `rate`.
+        """
 
     def state_rate(self, motion: TreeMotion) -> Array:
-        """z' (k,)."""
+        """z' (k,).
+
+        **Arguments:**
+
+        - `motion`: as for `rate`.
+        """
         return jnp.zeros_like(motion.z)
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities, z: Array) -> Forces | None:
         """The part of the generalized force, z' included, that is known without the bodies (n,), which time steps take
-        implicitly; None (the default) for none."""
+        implicitly; None (the default) for none.
+
+        **Arguments:**
+
+        - `t`, `q`, `v`: as in `TreeMotion`.
+        - `z`: its states (k,).
+        """
         return None
 
 

@@ -17,7 +17,7 @@ from ._actuators import ActuatorInputs, inputs_of
 from ._bodies import bodies, frames, require_unique_motion
 from ._clear import Start, resolve_start_penetration
 from ._contact_selection import read_contact_selection
-from ._drives import actuators
+from ._drives import actuators, input_names, start_activations
 from ._equalities import equalities, half_turned
 from ._geoms import contacts, geom_names
 from ._joints import joints, kinds
@@ -101,7 +101,7 @@ def load(
         *(part(at, wanted) for part in (limits, frictions, contacts)),
         tendon_stops(at, wanted, lengths),
         tendons(at, lengths, refused),
-        actuators(at, lengths, inputs),
+        actuators(at, lengths, inputs, start_activations(at, key)),
         equalities(at, lengths),
     ]
     rotors, of_rotors = armature(at)
@@ -126,11 +126,8 @@ def load(
 
 def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:
     """The inputs of the actuators; by default those of the keyframe, or zero."""
-    model = at.model
-    given, act = (
-        (np.zeros(model.nu), np.zeros(model.na)) if key is None else (model.key_ctrl[key], model.key_act[key])
-    )
-    return inputs_of(ctrl, np.array(given), np.array(act), at.names.actuators)
+    given = np.zeros(at.model.nu) if key is None else np.array(at.model.key_ctrl[key])
+    return inputs_of(ctrl, given, input_names(at))
 
 
 def _keyframe(model: Any, wanted: str | int | None) -> int | None:
@@ -173,7 +170,9 @@ def _problem(
     carriers = {name: carrier for name, (carrier, _) in points.items()}
     still = np.zeros(model.nv)
     qpos, qvel = (model.qpos0, still) if key is None else (model.key_qpos[key], model.key_qvel[key])
-    q0, v0 = map(as_jax, state_of(converted, qpos, qvel))
+    q0, v0 = state_of(converted, qpos, qvel)
+    z0 = start_activations(at, key) if mechanism.state_labels else np.zeros(0)
+    q0, v0 = as_jax(q0), as_jax(np.concatenate([v0, z0.astype(v0.dtype)]))
     require_unique_motion(mechanism, q0)
     around = half_turned(mechanism, q0)
     if around:  # nothing says which way round: any small turn does
