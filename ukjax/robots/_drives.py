@@ -16,7 +16,13 @@ from ._passive import compensation
 from ._paths import Path
 from ._reference import Reference
 from ._rows import RefusedError, Row, features
-from ._targets import crank, find_joint_terms, make_site_transmission
+from ._targets import (
+    crank,
+    find_joint_terms,
+    make_parent_transmission,
+    make_site_transmission,
+    turns_in_parent,
+)
 from ._transmissions import AbstractTransmission, PathTransmission
 
 
@@ -56,7 +62,7 @@ def _add(
     """Finds what an actuator works on."""
     model, kinds = at.model, mujoco().mjtTrn
     kind, target = int(model.actuator_trntype[i]), int(model.actuator_trnid[i][0])
-    if kind in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT):
+    if kind in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT) and not turns_in_parent(at, i):
         own = find_joint_terms(at, i, gear)
     elif kind == kinds.mjTRN_TENDON and isinstance(lengths.get(target), Lengths):
         length: Any = lengths[target]
@@ -78,6 +84,8 @@ def _make_transmission(
     kinds = mujoco().mjtTrn
     if kind == kinds.mjTRN_TENDON and isinstance(length, Path):
         return PathTransmission(length.bodies, length, jnp.asarray(float(gear[0])))
+    if kind == kinds.mjTRN_JOINTINPARENT:
+        return make_parent_transmission(at, i, gear)
     if kind == kinds.mjTRN_SITE:
         return make_site_transmission(at, i, gear)
     if kind == kinds.mjTRN_SLIDERCRANK:

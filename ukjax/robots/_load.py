@@ -19,6 +19,7 @@ from ._clear import Start, resolve_start_penetration
 from ._contact_selection import read_contact_selection
 from ._drives import actuators, input_names, start_activations
 from ._equalities import equalities, half_turned
+from ._fluid import fluid
 from ._geoms import contacts, geom_names
 from ._joints import joints, kinds
 from ._limits import frictions, limits, tendon_stops
@@ -95,7 +96,7 @@ def load(
     of_geoms = (*geom_names(at), *at.names.bodies)
     wanted.restitution.require_known("restitution", (*of_geoms, *at.names.joints, *at.names.tendons))
     wanted.friction.require_known("friction", of_geoms)
-    passive = (_gravity(at), compensation(at), springs(at), damping(at))
+    passive = (_gravity(at), compensation(at), fluid(at), springs(at), damping(at))
     parts = [
         *passive,
         *(part(at, wanted) for part in (limits, frictions, contacts)),

@@ -217,11 +217,17 @@ def springs(at: Reference) -> FeatureParts:
     return FeatureParts(tuple(loads), features=tuple(features))
 
 
+def is_passive_off(at: Reference) -> bool:
+    """Whether the file turns all passive forces off: with springs and dampers MuJoCo 4 leaves out the others, too."""
+    both = hasattr(at.model, "nactuator") and at.disabled("SPRING") and at.disabled("DAMPER")
+    return at.disabled("PASSIVE") or both
+
+
 def compensation(at: Reference) -> FeatureParts:
     """Gravity compensation of bodies."""
     model = at.model
     has = [i for i in np.flatnonzero(model.body_gravcomp).tolist() if at.carriers[i] != GROUND]
-    if not has or any(map(at.disabled, ("GRAVITY", "PASSIVE"))) or not model.opt.gravity.any():
+    if not has or at.disabled("GRAVITY") or is_passive_off(at) or not model.opt.gravity.any():
         return FeatureParts()
     shares = (model.body_gravcomp * model.body_mass)[has]
     load = GravityCompensation(
