@@ -55,7 +55,9 @@ def test_derivatives_of_the_run() -> None:
 
 def test_constraints_do_not_feel_states_and_events_do() -> None:
     held = uk.Holonomic(lambda t, q: q[0], name="held")
-    run = uk.simulate(driven(0.3, (held,)), jnp.zeros(1), jnp.zeros(2), t0=0.0, t1=1.0, ts=11, rtol=1e-10, atol=1e-10)
+    run = uk.simulate(
+        driven(0.3, (held,)), jnp.zeros(1), jnp.zeros(2), t0=0.0, t1=1.0, ts=11, rtol=1e-10, atol=1e-10
+    )
     assert_allclose(run.q, 0.0, atol=1e-12)
     assert_allclose(run.states["voltage"], 1 - np.exp(-run.t / 0.3), atol=1e-8)
     assert_allclose(run.constraint_force[:, 0], -run.states["voltage"], atol=1e-9)
@@ -99,5 +101,7 @@ def test_what_does_not_belong_together_is_refused() -> None:
     with pytest.raises(uk.InputError, match=r"force must be a function of \(t, q, v, z\)"):
         uk.System(jnp.eye(1), lambda t, q, v: v, states=["x"], state_rate=lambda t, q, v, z: z)
     wrong = uk.System(jnp.eye(1), lambda t, q, v, z: v, states=["x"], state_rate=lambda t, q, v, z: q[:0])
-    with pytest.raises(uk.InputError, match=r"state_rate returned shape \(0,\); with 1 states it must be \(1,\)"):
+    with pytest.raises(
+        uk.InputError, match=r"state_rate returned shape \(0,\); with 1 states it must be \(1,\)"
+    ):
         uk.simulate(wrong, jnp.zeros(1), jnp.zeros(2), t1=1.0)

@@ -10,7 +10,12 @@ from numpy.testing import assert_allclose
 
 import ukjax as uk
 import ukjax.analysis as ua
+import ukjax.mechanisms as um
 from ukjax.robots import Robot
+
+POLYNOMIALS = (
+    int(mujoco.__version__.partition(".")[0]) >= 4
+)  # actuators have damping and armature of their own
 
 ARM = """
 <worldbody>
@@ -22,7 +27,8 @@ ARM = """
       <geom type="capsule" fromto="0 0 0 0 0 -0.4" size="0.02"/>
       <site name="hand" pos="0 0.1 -0.4" euler="5 6 7"/>
       <body name="tool" pos="0 0.2 -0.4" euler="20 0 40"><joint name="wrist" type="ball" damping="0.02"/>
-        <geom type="box" size="0.05 0.08 0.1" pos="0 0.1 0"/><site name="tip" pos="0.1 0.1 0" euler="60 5 4"/></body></body></body>
+        <geom type="box" size="0.05 0.08 0.1" pos="0 0.1 0"/><site name="tip" pos="0.1 0.1 0" euler="60 5 4"/></body>
+    </body></body>
   <body name="drone" pos="1 0 0" euler="10 0 20"><freejoint name="free"/><geom type="box" size="0.1 0.05 0.02"/></body>
 </worldbody>
 <tendon>
@@ -77,10 +83,10 @@ def runs_agree(text: str, t1: float, tolerance: float) -> tuple[Robot, uk.Trajec
 
 
 STATES = {
-    "filters": '<general joint="shoulder" dyntype="filter" dynprm="0.1" gear="3" biastype="affine" biasprm="0.5 -3 -0.2"/>'
+    "filters": '<general joint="shoulder" dyntype="filter" dynprm="0.1" gear="3" biastype="affine" biasprm="0.5 -3 -1"/>'
     '<general site="tip" dyntype="filterexact" dynprm="0.02" gear="1 2 3 1 2 3"/>',
-    "integrators": '<intvelocity joint="elbow" kp="20" kv="1" actrange="-2 2"/><intvelocity tendon="cord" kp="3" kv="0.1" '
-    'ctrllimited="true" ctrlrange="-0.1 0.2" actrange="-5 5"/>',
+    "integrators": '<intvelocity joint="elbow" kp="20" kv="1" actrange="-2 2"/>'
+    '<intvelocity tendon="cord" kp="3" kv="0.1" ctrllimited="true" ctrlrange="-0.1 0.2" actrange="-5 5"/>',
     "muscles": '<muscle joint="shoulder" lengthrange="-1.5 1.5" force="40"/>'
     '<muscle tendon="cord" lengthrange="0.2 0.9" scale="200" timeconst="0.02 0.06" tausmooth="0.3" range="0.6 1.1" '
     'lmin="0.4" lmax="1.7" vmax="1.2" fpmax="1.4" fvmax="1.3"/>'
@@ -134,7 +140,9 @@ def test_runs_with_activations() -> None:
 def test_an_activation_stays_at_the_end_of_its_range() -> None:
     # MuJoCo's stages go on beyond it, so it is no reference.
     integrator = '<intvelocity name="turn" joint="shoulder" kp="20" kv="1" actrange="-0.4 0.3"/>'
-    robot = uk.load(text_of(integrator, MOVED + ' act="0.1" ctrl="1.5"'), ctrl=lambda t: 1.5 * jnp.cos(4 * t)[None])
+    robot = uk.load(
+        text_of(integrator, MOVED + ' act="0.1" ctrl="1.5"'), ctrl=lambda t: 1.5 * jnp.cos(4 * t)[None]
+    )
     run = uk.simulate(robot.problem, t1=1.0, ts=41, rtol=1e-9, atol=1e-9)
     z, h = [0.1], 1e-4
     for i in range(10000):
@@ -144,7 +152,10 @@ def test_an_activation_stays_at_the_end_of_its_range() -> None:
 
 
 def test_derivatives_of_runs_with_activations() -> None:
-    actuators = '<intvelocity joint="shoulder" kp="20" kv="1" actrange="-9 9"/><muscle tendon="cord" force="30" lengthrange="0.5 1.1"/>'
+    actuators = (
+        '<intvelocity joint="shoulder" kp="20" kv="1" actrange="-9 9"/>'
+        '<muscle tendon="cord" force="30" lengthrange="0.5 1.1"/>'
+    )
     robot = uk.load(text_of(actuators, MOVED + ' act="0.1 0.3"'))
 
     def end(ctrl: jax.Array, z: jax.Array) -> jax.Array:
@@ -189,3 +200,71 @@ def test_linearization_check_and_environment_know_activations() -> None:
     assert_allclose(state.v[-1], 1 - np.exp(-1), rtol=1e-4)
     assert seen.shape == (13 + 12,)
     assert_allclose(got, -state.v[-1])
+
+
+def test_postures_and_equilibria_leave_activations_as_they_are() -> None:
+    text = text_of('<general name="lag" joint="elbow" dyntype="filter" dynprm="0.08" gainprm="0.5"/>', MOVED)
+    text = text.replace(
+        '<body name="drone" pos="1 0 0" euler="10 0 20"><freejoint name="free"/>', '<body name="drone">'
+    )
+    text = text.replace("1 0 0 0 1 0 0 1 0 0 0", "1 0 0 0")
+    problem = uk.load(text).problem
+    lifted = um.problem(problem, at={"shoulder": 0.4}, rates={"lag activation": 0.7})
+    assert_allclose(lifted.v0[-1], 0.7)
+    assert_allclose(um.problem(lifted, at={"shoulder": 0.5}).v0[-1], 0.7)
+    rest = ua.equilibrium(um.problem(problem, at={"shoulder": 0.1}, rates={"lag activation": 0.7}))
+    force = problem.system.force(jnp.asarray(0.0), rest.q, jnp.zeros(6).at[-1].set(0.7))
+    assert_allclose(force[:-1], 0.0, atol=1e-6)
+    assert rest.multipliers.shape == (0,)
+
+
+FLUIDS = {
+    "boxes": ("", 'density="1000" viscosity="0.3" wind="1 -2 3"'),
+    "ellipsoids": ('fluidshape="ellipsoid"', 'density="1000" viscosity="0.3" wind="1 -2 3"'),
+    "air": ('fluidshape="ellipsoid" fluidcoef="0.3 0.2 1.2 0.7 1.1"', 'density="1.2"'),
+    "oil": ('fluidshape="ellipsoid"', 'viscosity="5"'),
+}
+SHAPES = """
+<worldbody>
+  <body pos="0 0 1" euler="10 20 30"><joint type="ball"/><geom type="box" size="0.1 0.2 0.3" pos="0 0.1 0.2"/>
+    <body pos="0.3 0 0" euler="0 40 0"><joint/><geom type="capsule" size="0.1 0.2" pos="0.1 0 0" euler="20 0 4" {fluid}/>
+      <geom type="sphere" size="0.1" pos="0.1 0 0" {fluid}/>
+      <geom type="cylinder" size="0.1 0.05" pos="0.1 0 0.4" euler="20 0 4" {fluid}/>
+      <body pos="0.1 0 0.1" euler="10 20 0"><geom type="ellipsoid" size="0.1 0.05 0.2" euler="10 20 30"/></body>
+    </body></body>
+  <body><freejoint/><geom size="0.1 0.15 0.2" type="box" {fluid}/></body>
+</worldbody>"""
+
+
+@pytest.mark.parametrize("kind", FLUIDS)
+def test_fluids_and_wind(kind: str) -> None:
+    fluid, option = FLUIDS[kind]
+    flags = '<flag contact="disable"/>'
+    text = f"<mujoco><option {option}>{flags}</option>{SHAPES.format(fluid=fluid)}</mujoco>"
+    robot = agree(text)
+    assert "fluid" in [x.feature for x in robot.report.features if x.status == "used"]
+
+
+def test_a_run_in_water() -> None:
+    flags = '<flag contact="disable"/>'
+    option = 'density="1000" viscosity="0.3" wind="1 -2 3" timestep="1e-3" integrator="RK4"'
+    text = f"<mujoco><option {option}>{flags}</option>{SHAPES.format(fluid=FLUIDS['ellipsoids'][0])}"
+    runs_agree(text + "<keyframe><key/></keyframe></mujoco>", 0.1, 1e-7)
+
+
+def test_what_tendons_move() -> None:
+    motors = (
+        '<motor tendon="cord" gear="3" armature="0.1" damping="0.2"/><motor tendon="split" armature="0.3"/>'
+        '<motor joint="elbow" gear="2" armature="0.05" damping="0.3"/><motor joint="elbow" gear="2" armature="0.1"/>'
+    )
+    motors = motors if POLYNOMIALS else '<motor tendon="cord" gear="3"/>'
+    text = text_of(motors, MOVED, cord='armature="0.7" damping="0.3"', split='armature="0.4"')
+    robot = agree(text)
+    model = mujoco.MjModel.from_xml_string(text)
+    model.opt.enableflags |= int(mujoco.mjtEnableBit.mjENBL_ENERGY)
+    qvel = np.linspace(-1, 2, model.nv)
+    at = reference.data(model, model.key_qpos[0], qvel)
+    q, v = robot.state_from_mujoco(model.key_qpos[0], qvel)
+    kinetic = [x for name, x in robot.mechanism.energies(q[0], q, v).items() if name.startswith("kinetic")]
+    assert_allclose(sum(map(float, kinetic)), at.energy[1], rtol=1e-12)
+    runs_agree(text, 0.1, 1e-8)

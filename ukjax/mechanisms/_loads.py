@@ -191,6 +191,12 @@ class AbstractTreeLoad(eqx.Module):
         - `motion`: as for `rate`.
         """
 
+    @property
+    def inertia(self) -> Array | None:
+        """What its rates move besides the bodies, as a rotor that a tendon turns [kg], [kg m^2]; None (the default) for
+        nothing. It couples velocities, so that the mass matrix is factored as any other one."""
+        return None
+
     def state_rate(self, motion: TreeMotion) -> Array:
         """z' (k,).
 

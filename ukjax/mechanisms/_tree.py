@@ -123,12 +123,37 @@ class TreeSystem(AbstractSystem):
         return at.mechanism.drawing(at.placements)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), and the armature on its diagonal."""
-        return self.tree_inertia(t, q).dense()
+        """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), the armature on its diagonal, and what loads move."""
+        M, moved = self._links(q).dense(), self._moved(q.dtype)
+        if moved is None:
+            return M
+        still = jnp.zeros(M.shape[0], q.dtype)
+        J = jax.jacfwd(lambda v: self._moved_rates(t, q, v))(still)
+        return M + J.T @ (moved[:, None] * J)
 
-    def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia:
+    def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
+        return None if self._moved(q.dtype) is not None else self._links(q)
+
+    def _links(self, q: Coordinates) -> TreeInertia:
         at = self._at(q)
         return tree_inertia(at.chains, at.posture, cast_arrays(self.armature, q.dtype))
+
+    def _moved(self, dtype: jnp.dtype) -> Float[Array, " k"] | None:
+        """What the rates of loads move besides the bodies."""
+        found = [load.inertia for load in cast_arrays(self.on_tree, dtype) if load.inertia is not None]
+        return jnp.concatenate(found) if found else None
+
+    def _moved_rates(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
+        """Those rates."""
+        own = self.motions(t, q, v)
+        return jnp.concatenate([load.rate(motion) for load, motion in own if load.inertia is not None])
+
+    def _moved_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """Their forces of inertia at v' = 0."""
+        of_q = lambda q: self._moved_rates(t, q, v)
+        change = jax.jvp(of_q, (q,), (self.kinematics(t, q, v),))[1]
+        transposed = jax.vjp(lambda v: self._moved_rates(t, q, v), v)[1]
+        return -transposed(self._moved(q.dtype) * change)[0]  # pyright: ignore[reportOperatorIssue]
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
@@ -136,6 +161,8 @@ class TreeSystem(AbstractSystem):
         rates = at.chains.rates(at.posture, v)
         twists = at.chains.twists(at.posture, rates)
         loads, direct = self._all_loads(at, t, q, v, twists)
+        if self._moved(q.dtype) is not None:
+            direct = direct + self._moved_force(t, q, v)
         return force(at.chains, at.posture, rates, loads) + direct
 
     def _all_loads(
@@ -195,6 +222,10 @@ class TreeSystem(AbstractSystem):
         """The kinetic energy of the armature [J]."""
         return 0.5 * jnp.sum(cast_arrays(self.armature, v.dtype) * v**2)
 
+    def _moved_energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        """The kinetic energy of what the rates of loads move [J]."""
+        return 0.5 * jnp.sum(self._moved(v.dtype) * self._moved_rates(t, q, v) ** 2)  # pyright: ignore[reportOperatorIssue]
+
     def _potentials(self, q: Coordinates) -> dict[str, Array]:
         """The potential energies of the loads on coordinates that have one [J], by name."""
         found = {load.name: load.potential(q) for load in cast_arrays(self.on_coordinates, q.dtype)}
@@ -211,12 +242,15 @@ class TreeSystem(AbstractSystem):
         kinetic = at.mechanism.kinetic_energy(at.placements, self._twists(at, v))
         bodies = kinetic + at.mechanism.potential_energy(at.placements)
         rotors = [] if self.armature is None else [self._rotors(v)]
+        rotors += [self._moved_energy(t, q, v)] if self._moved(q.dtype) is not None else []
         return sum_of([bodies, *rotors, *self._potentials(q).values()])
 
     def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
-        """The parts of the energy [J]: `kinetic_<body>`, `kinetic_armature` and `potential_<load>`."""
+        """The parts of the energy [J]: `kinetic_<body>`, `kinetic_armature`, `kinetic_loads` and `potential_<load>`."""
         at = self._at(q)
         rotors = {} if self.armature is None else {"kinetic_armature": self._rotors(v)}
+        if self._moved(q.dtype) is not None:
+            rotors["kinetic_loads"] = self._moved_energy(t, q, v)
         on_coordinates = {f"potential_{name}": x for name, x in self._potentials(q).items()}
         return at.mechanism.energies(at.placements, self._twists(at, v)) | rotors | on_coordinates
 

@@ -259,9 +259,12 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
         rows.append(("actuator actearly", name, "off", "it is about time steps, and runs have none"))
     if is_given(model, "actuator_delay", i):
         rows.append(("actuator delay", name, "approximated", "its input is not delayed"))
+    on_tendon = model.actuator_trntype[i] == mujoco().mjtTrn.mjTRN_TENDON
     for field in ("actuator_damping", "actuator_dampingpoly", "actuator_armature"):
         if is_given(model, field, i):
-            rows.append((field.replace("_", " "), name, "ignored", "not supported"))
+            partly = on_tendon and field == "actuator_dampingpoly"
+            how = ("ignored", "of tendons the linear part is used") if partly else ("used", "")
+            rows.append((field.replace("_", " "), name, *how))
     if model.actuator_forcelimited[i]:
         rows.append(("actuator forcerange", name, "used", ""))
     return rows

@@ -1,8 +1,8 @@
-"""The fluid around a robot, by MuJoCo's two models: drag of the box with a body's inertia, or of ellipsoids for its geoms.
+"""The fluid around a robot, by MuJoCo's two models: drag of the box with a body's inertia, or of ellipsoids as geoms.
 
-Both act on bodies as forces and torques at a point, in axes of the box or the ellipsoid, that follow its velocity u against
-the wind and its angular velocity w there (MuJoCo's documentation, Computation, Fluid forces; Andersen, Pesavento and Wang
-2005, J. Fluid Mech. 541, 91-104). Virtual mass adds forces of velocities, but no inertia.
+Both act on bodies as forces and torques at a point, in axes of the box or the ellipsoid, that follow its velocity u
+against the wind and its angular velocity w there (MuJoCo's documentation, Computation, Fluid forces; Andersen, Pesavento
+and Wang 2005, J. Fluid Mech. 541, 91-104). Virtual mass adds forces of velocities, but no inertia.
 """
 
 import abc
@@ -71,7 +71,7 @@ class AbstractFluidLoad(AbstractLoad):
         omega, velocity = self.rate(bodies, placements, twists)
         inwards, outwards = (lambda x, how=how: jnp.einsum(how, R, x) for how in ("kab,ka->kb", "kab,kb->ka"))
         return jnp.stack(
-            [outwards(x) for x in self.drag(inwards(omega), inwards(velocity - self.medium.wind))]
+            [outwards(x) for x in self.drag(inwards(omega), inwards(velocity - self.medium.wind[None]))]
         )
 
 
@@ -140,7 +140,7 @@ def _ellipsoid_drag(
     inertia: Array,
 ) -> tuple[Array, Array]:
     blunt, slender, angular, kutta, magnus = coefficients
-    density, (least, middle, most) = fluid.density, jnp.sort(size)
+    density, (_, middle, most) = fluid.density, jnp.sort(size)
     momentum, spin = density * mass * u, density * inertia * w
     torque, force = jnp.cross(momentum, u) + jnp.cross(spin, w), jnp.cross(momentum, w)
     # The area that faces the flow, and the angle between the flow and the normal there.

@@ -1,7 +1,7 @@
 """The laws of a file's actuators: what each exerts along its length, and how its activations change (MuJoCo's).
 
-Each exerts f = (g0 + g1 l + g2 l') u + b0 + b1 l + b2 l' along its length l, or what the curves of a muscle say; u and f are
-clipped to their ranges. u is an input or an activation z, of which
+Each exerts f = (g0 + g1 l + g2 l') u + b0 + b1 l + b2 l' along its length l, or what the curves of a muscle say; u and f
+are clipped to their ranges. u is an input or an activation z, of which
 
     z' = u            of an integrator,
     z' = (u - z) / T  of a filter; of a muscle T depends on u and z (Millard et al. 2013, J. Biomech. Eng. 135, 021005).
