@@ -26,7 +26,7 @@ ARM = """
     <body name="lower" pos="0 0 -0.5" gravcomp="0.7"><joint name="elbow" axis="0 1 0" damping="0.05" {elbow}/>
       <geom type="capsule" fromto="0 0 0 0 0 -0.4" size="0.02"/>
       <site name="hand" pos="0 0.1 -0.4" euler="5 6 7"/>
-      <body name="tool" pos="0 0.2 -0.4" euler="20 0 40"><joint name="wrist" type="ball" damping="0.02"/>
+      <body name="tool" pos="0 0.2 -0.4" euler="20 0 40"><joint name="wrist" type="ball" damping="0.02" armature="0.01"/>
         <geom type="box" size="0.05 0.08 0.1" pos="0 0.1 0"/><site name="tip" pos="0.1 0.1 0" euler="60 5 4"/></body>
     </body></body>
   <body name="drone" pos="1 0 0" euler="10 0 20"><freejoint name="free"/><geom type="box" size="0.1 0.05 0.02"/></body>

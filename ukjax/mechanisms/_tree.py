@@ -385,7 +385,7 @@ def tree(
     mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts)
     found = order(mechanism.bodies, mechanism.joints[: len(joints)], states)
     kind = _Tree if not states and len(found.labels) == found.layout.nv else _QuasiTree
-    rotors = None if armature is None else armature_of(armature, found.velocity_labels)
+    rotors = None if armature is None else armature_of(armature, found.velocity_labels, len(states))
     system = kind(mechanism, as_constraints(constraints), on_coordinates, on_tree, rotors, found)
     require_positions(system.places)
     return system

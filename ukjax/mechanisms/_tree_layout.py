@@ -137,16 +137,19 @@ def order(
     return Order(layout, labels, (*velocity_labels, *states), slides, carrying, parents)
 
 
-def armature_of(given: Any, labels: tuple[str, ...]) -> Float[Array, " n"]:
-    """One entry for each velocity.
+def armature_of(given: Any, labels: tuple[str, ...], states: int) -> Float[Array, " n"]:
+    """One entry for each velocity, zero for the states, which are the last ones.
 
     **Raises:** `InputError` for unknown names, wrong shapes and negative values.
     """
-    if not isinstance(given, Mapping):
-        return check_nonnegative("armature", given, (len(labels),))
-    for name in given:
-        if name not in labels:
-            raise unknown_name("velocity in armature:", name, labels)
-    known = {name: check_nonnegative(f"the armature of '{name}'", x) for name, x in given.items()}
-    xp = module_for(*known.values())
-    return as_jax(xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels]))
+    labels = labels[: len(labels) - states]
+    if isinstance(given, Mapping):
+        for name in given:
+            if name not in labels:
+                raise unknown_name("velocity in armature:", name, labels)
+        known = {name: check_nonnegative(f"the armature of '{name}'", x) for name, x in given.items()}
+        xp = module_for(*known.values())
+        found = xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels])
+    else:
+        found = check_nonnegative("armature", given, (len(labels),))
+    return as_jax(module_for(found).pad(found, (0, states)) if states else found)
