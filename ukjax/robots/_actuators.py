@@ -148,7 +148,8 @@ class Actuators(AbstractTreeLoad):
         return Q if not z.size else jnp.concatenate([Q[: -z.size], self.laws.state_rate(u, z, length, rate)])
 
     def _forces(self, *given: Array) -> Float[Array, " k"]:
-        return self.laws.clip(self.limits.on_tendons(self.laws.force(*given)))
+        within = self.laws.clip(self.limits.on_tendons(self.laws.force(*given)))
+        return within + self.laws.free(*given) if self.laws.controllers else within
 
     def _beyond(self, motion: TreeMotion, force: Float[Array, " k"]) -> Float[Array, " j"]:
         """What the limits of joints take away."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._system._labels import unique_names
 from ._actuators import ActuatorInputs, Actuators, TotalLimits
+from ._controllers import SLOTS, read_controller
 from ._laws import Laws, Muscles
 from ._lengths import Lengths, Term
 from ._mujoco import is_given, mujoco
@@ -46,9 +47,9 @@ def _check_supported(at: Reference, i: int) -> None:
     bias = _kind(mujoco().mjtBias, model.actuator_biastype[i], "mjBIAS_")
     dynamics = _kind(mujoco().mjtDyn, model.actuator_dyntype[i], "mjDYN_")
     for what, kind, known in (
-        ("gain", gain, ("fixed", "affine", "muscle")),
-        ("bias", bias, ("none", "affine", "muscle")),
-        ("dynamics", dynamics, ("none", "filter", "filterexact", "integrator", "muscle")),
+        ("gain", gain, ("fixed", "affine", "muscle", "pid", "dcmotor")),
+        ("bias", bias, ("none", "affine", "muscle", "dcmotor")),
+        ("dynamics", dynamics, ("none", "filter", "filterexact", "integrator", "muscle", "pid", "dcmotor")),
     ):
         if kind not in known:
             raise RefusedError(f"its {what} is '{kind}', which is not supported, so here it exerts no force")
@@ -111,6 +112,9 @@ def _laws(at: Reference, which: Sequence[int]) -> Laws:
     linear[model.actuator_gaintype[which] == mujoco().mjtGain.mjGAIN_FIXED, 1:] = 0.0
     shift[model.actuator_biastype[which] == mujoco().mjtBias.mjBIAS_NONE] = 0.0
     linear[pulls], shift[resists] = 0.0, 0.0
+    controlled = {k: kind for k, i in enumerate(which) if (kind := _controller(model, i))}
+    linear[list(controlled)] = 0.0
+    shift[[k for k, kind in controlled.items() if kind == "dcmotor"]] = 0.0
     first, count = model.actuator_actadr[which], model.actuator_actnum[which]
     period = np.array([_period(model, i) for i in which])
     return Laws(
@@ -122,15 +126,26 @@ def _laws(at: Reference, which: Sequence[int]) -> Laws:
         period=jnp.asarray(period),
         muscles=muscles(gain, pulls),
         passive=muscles(bias, resists),
+        controllers=tuple(
+            read_controller(model, which[k], k, kind, float(period[k])) for k, kind in controlled.items()
+        ),
         limited=tuple(map(bool, model.actuator_forcelimited[which])),
-        inputs=tuple(_first(model, "ctrl", i) for i in which),
-        states=tuple(int(x) for x in np.where(first >= 0, first + count - 1, -1)),
+        inputs=tuple(0 if k in controlled else _first(model, "ctrl", i) for k, i in enumerate(which)),
+        states=tuple(
+            -1 if k in controlled or first[k] < 0 else int(first[k] + count[k] - 1) for k in range(len(which))
+        ),
         dynamics=tuple(_dynamics(model, i) for i in which),
         kept=tuple(map(bool, model.actuator_actlimited[which])),
         turns=tuple(map(bool, period > 0)),
         pulls=tuple(pulls),
         resists=tuple(resists),
     )
+
+
+def _controller(model: Any, i: int) -> str:
+    """Its kind, where an actuator is one."""
+    kind = _kind(mujoco().mjtGain, model.actuator_gaintype[i], "mjGAIN_")
+    return kind if kind in SLOTS else ""
 
 
 def _dynamics(model: Any, i: int) -> str:
@@ -140,7 +155,7 @@ def _dynamics(model: Any, i: int) -> str:
 def _period(model: Any, i: int) -> float:
     """After which a servo's length, an angle of a ball, means the same; 0 of others, and before MuJoCo 4."""
     kinds, dynamics = mujoco().mjtTrn, _dynamics(model, i)
-    servo = (
+    servo = _controller(model, i) == "pid" or (
         model.actuator_gaintype[i] == mujoco().mjtGain.mjGAIN_FIXED
         and model.actuator_biastype[i] == mujoco().mjtBias.mjBIAS_AFFINE
         and model.actuator_gainprm[i][0] == -model.actuator_biasprm[i][1]
@@ -173,6 +188,10 @@ def activation_names(at: Reference) -> tuple[str, ...]:
     model, found = at.model, [""] * at.model.na
     for i, name in enumerate(at.names.actuators):
         first, count = int(model.actuator_actadr[i]), int(model.actuator_actnum[i])
+        if (kind := _controller(at.model, i)) and count:
+            own = read_controller(model, i, 0, kind, 0.0)
+            found[first : first + count] = [f"{name} {slot}" for slot, _ in own.states]
+            continue
         for k in range(count):
             found[first + k] = f"{name} activation" + (f" {k}" if count > 1 else "")
     return unique_names(found)
@@ -251,11 +270,14 @@ def _why_off(at: Reference, i: int) -> str:
 def _notes(at: Reference, i: int, name: str) -> list[Row]:
     """What of an actuator that is used is not as it stands."""
     model, rows = at.model, list[Row]()
-    if (dynamics := _dynamics(model, i)) != "none":
+    if controller := _controller(model, i):
+        why = "its activations are states" if model.actuator_actnum[i] else ""
+        rows.append((f"actuator {controller}", name, "used", why))
+    elif (dynamics := _dynamics(model, i)) != "none":
         rows.append((f"actuator {dynamics}", name, "used", "its activation is a state"))
     if model.actuator_actlimited[i]:
         rows.append(("actuator actrange", name, "used", ""))
-    if model.actuator_actearly[i]:
+    if model.actuator_actearly[i] and model.actuator_actnum[i]:
         rows.append(("actuator actearly", name, "off", "it is about time steps, and runs have none"))
     if is_given(model, "actuator_delay", i):
         rows.append(("actuator delay", name, "approximated", "its input is not delayed"))

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._controllers import AbstractController
+
 _LEAST = 1e-15  # MuJoCo's mjMINVAL: what it divides by at least
 
 
@@ -99,6 +101,7 @@ class Laws(eqx.Module):
     - `times`: of filters T, and those of muscles (k, 3).
     - `activation_range`: of z (k, 2); `kept`: whether it has one.
     - `period`: of lengths that are angles of servos (k,), whose input means the nearest turn; 0 of others.
+    - `controllers`: PID controllers and DC motors, whose gain is zero here.
     - `muscles`, `passive`: those whose gain, and whose bias, are the curves of muscles; `pulls`, `resists` say which.
     """
 
@@ -110,6 +113,7 @@ class Laws(eqx.Module):
     period: Float[Array, " k"]
     muscles: Muscles
     passive: Muscles
+    controllers: tuple[AbstractController, ...]
     limited: tuple[bool, ...] = eqx.field(static=True)
     inputs: tuple[int, ...] = eqx.field(static=True)
     states: tuple[int, ...] = eqx.field(static=True)
@@ -147,7 +151,23 @@ class Laws(eqx.Module):
         if self.resists:
             at = np.array(self.resists)
             bias = bias.at[at].set(self.passive.bias(length[at]))
-        return gain * x + bias
+        found = gain * x + bias
+        for controller in self.controllers:
+            found = found.at[controller.place].add(controller.at(u, z, length, rate).force)
+        return found
+
+    def free(
+        self,
+        u: Float[Array, " nu"],
+        z: Float[Array, " na"],
+        length: Float[Array, " k"],
+        rate: Float[Array, " k"],
+    ) -> Float[Array, " k"]:
+        """What has no range (k,): friction and cogging of motors."""
+        found = jnp.zeros_like(length)
+        for controller in self.controllers:
+            found = found.at[controller.place].add(controller.at(u, z, length, rate).free)
+        return found
 
     def clip(self, force: Float[Array, " k"]) -> Float[Array, " k"]:
         """f within its ranges."""
@@ -161,19 +181,24 @@ class Laws(eqx.Module):
         rate: Float[Array, " k"],
     ) -> Float[Array, " na"]:
         """z' (na,)."""
+        rates = jnp.zeros_like(z)
+        for controller in self.controllers:
+            found = controller.at(u, z, length, rate).rates
+            for name, place in controller.states:
+                rates = rates.at[place].set(found[name])
         has, own = self._activations(z)
         if not np.any(has):
-            return jnp.zeros_like(z)
-        u, kinds = u[np.array(self.inputs, int)], np.array(self.dynamics)
-        found = jnp.where(kinds == "filter", (u - own) / jnp.maximum(_LEAST, self.times[:, 0]), u)
+            return rates
+        x, kinds = u[np.array(self.inputs, int)], np.array(self.dynamics)
+        found = jnp.where(kinds == "filter", (x - own) / jnp.maximum(_LEAST, self.times[:, 0]), x)
         if np.any(kinds == "muscle"):
-            found = jnp.where(kinds == "muscle", _muscle_rate(u, own, self.times), found)
+            found = jnp.where(kinds == "muscle", _muscle_rate(x, own, self.times), found)
         if any(self.kept):
             low, high = self.activation_range.T
             beyond = ((own >= high) & (found > 0)) | ((own <= low) & (found < 0))
             found = jnp.where(np.array(self.kept) & beyond, 0.0, found)
         places = np.array(self.states, int)
-        return jnp.zeros_like(z).at[places[has]].set(found[np.flatnonzero(has)])
+        return rates.at[places[has]].set(found[np.flatnonzero(has)])
 
 
 def clip_some(
