@@ -23,6 +23,8 @@ from ._fluid import fluid
 from ._geoms import contacts, geom_names
 from ._joints import joints, kinds
 from ._limits import frictions, limits, tendon_stops
+from ._mocap import Motion, check_motions
+from ._mocap import mocap as mocap_motions
 from ._parts import FeatureParts
 from ._passive import armature, compensation, damping, springs
 from ._reference import Reference, reference
@@ -48,6 +50,7 @@ def load(
     friction: float | Mapping[str | tuple[str, str], float] | None = None,
     start: Start = "nearest",
     ctrl: Any = None,
+    mocap: Mapping[str, Motion] | None = None,
     t1: float = 10.0,
 ) -> Robot:
     """A robot from an MJCF or URDF file, read by MuJoCo, as a tree of `ukjax.mechanisms`.
@@ -75,6 +78,9 @@ def load(
       for `simulate(..., contact="steps", start_tolerance=inf)`, whose first steps push it out.
     - `ctrl`: inputs of the actuators (nu,), a function of (t) or of (t, q, v) that returns them, or a `Tabulated`; by
       default those of the keyframe, or else zeros.
+    - `mocap`: motions of mocap bodies, by name: where the body is [m] (3,), or that and its quaternion, scalar first
+      (7,), constant or as a function of t. Such a body has a free joint, whose coordinates are among `qpos`, and 6 rows
+      hold it there. Others stay where they start.
     - `t1`: end of the problem [s].
 
     **Returns:** the `Robot`.
@@ -86,7 +92,8 @@ def load(
     one_of("start", start, get_args(Start))
     for option, value in (("strict", strict), ("merge_fixed", merge_fixed), ("free_base", free_base)):
         flag(option, value)
-    read_in = read(source, free_base, wanted)
+    motions = check_motions(mocap)
+    read_in = read(source, free_base, wanted, tuple(motions))
     if not read_in.model.nv:
         raise InputError(f"{read_in.title} has no joint, so nothing can move.")
     key = _keyframe(read_in.model, keyframe)
@@ -104,6 +111,7 @@ def load(
         tendons(at, lengths, refused),
         actuators(at, lengths, inputs, start_activations(at, key)),
         equalities(at, lengths),
+        mocap_motions(at, motions),
     ]
     rotors, of_rotors = armature(at)
     of_parts = (x for part in parts for x in part.features)

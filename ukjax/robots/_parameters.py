@@ -320,11 +320,13 @@ def _drives(tree: TreeSystem, axes: Axes) -> dict[str, int]:
 
 
 def _make_drive_kind(field: str, curves: str) -> _Kind:
-    """Three numbers of each actuator, but of those that have the curves of muscles instead."""
+    """Three numbers of each actuator, but of those that have curves of muscles or controllers instead."""
 
     def known(tree: TreeSystem, axes: Axes) -> Values:
         drives: Any = actuators_of(tree)
-        affine = lambda n: n not in getattr(drives.laws, curves)
+        own = () if drives is None else (x.place for x in drives.laws.controllers)
+        others = {*own, *(() if drives is None else getattr(drives.laws, curves))}
+        affine = lambda n: n not in others
         return {x: getattr(drives.laws, field)[n] for x, n in _drives(tree, axes).items() if affine(n)}
 
     def put(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:

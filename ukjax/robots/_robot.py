@@ -22,6 +22,7 @@ from ..mechanisms import GROUND, TreeSystem
 from ..mechanisms._postures import with_unit_quaternions
 from ._actuators import ActuatorInputs, Control, inputs_of, with_inputs
 from ._clear import without_contacts
+from ._mocap import Motion, check_motions, with_motions
 from ._parameters import Axes, parameters, with_parameters
 from ._reference import Names
 from ._report import RobotReport
@@ -161,6 +162,24 @@ class Robot(eqx.Module):
         inputs = inputs_of(ctrl, np.zeros(len(self.inputs.names)), self.inputs.names)
         problem = dataclasses.replace(self.problem, system=with_inputs(self.mechanism, inputs))
         return dataclasses.replace(self, problem=problem, inputs=inputs)
+
+    def with_mocap(self, motions: Mapping[str, Motion]) -> "Robot":
+        """The same robot with other motions of mocap bodies; nothing is read again. The start is brought onto them.
+
+        **Arguments:**
+
+        - `motions`: by names of bodies that `load` was given motions of; as for `load`.
+
+        **Raises:** `InputError` for other names, and as `load` does.
+        """
+        tree = with_motions(self.mechanism, check_motions(motions))
+        q0, v0 = nearest_start(
+            without_contacts(tree), jnp.asarray(self.problem.t0), self.problem.q0, self.problem.v0
+        )
+        points = dataclasses.replace(self.points, mechanism=tree)
+        q0 = with_unit_quaternions(tree, q0)
+        problem = dataclasses.replace(self.problem, system=tree, q0=q0, v0=v0, points=points)
+        return dataclasses.replace(self, problem=problem)
 
     @property
     def parameters(self) -> dict[str, dict[str, Array]]:
