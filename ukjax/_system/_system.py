@@ -303,11 +303,11 @@ class System(AbstractSystem):
     """
 
     mass_matrix_: Callable[[Time, Coordinates], Array] | Array
-    force_: Callable[[Time, Coordinates, Velocities], Array] | Array
+    force_: Callable[..., Array] | Array
     constraints: tuple[AbstractConstraint, ...]
-    energy_: Callable[[Time, Coordinates, Velocities], Array] | None
-    nonideal_force_: Callable[[Time, Coordinates, Velocities], Array] | None
-    friction_force_: Callable[[Time, Coordinates, Velocities, Multipliers], Array] | None
+    energy_: Callable[..., Array] | None
+    nonideal_force_: Callable[..., Array] | None
+    friction_force_: Callable[..., Array] | None
     kinematics_: Callable[[Time, Coordinates, Velocities], Array] | None
     state_rate_: Callable[[Time, Coordinates, Velocities, Array], Array] | None
     labels: tuple[str, ...] = eqx.field(static=True)
@@ -316,12 +316,12 @@ class System(AbstractSystem):
     def __init__(
         self,
         mass_matrix: Callable[[Time, Coordinates], Array] | Array,
-        force: Callable[[Time, Coordinates, Velocities], Array] | Array,
+        force: Callable[..., Array] | Array,
         constraints: Sequence[AbstractConstraint | AbstractUnilateral] = (),
         *,
-        energy: Callable[[Time, Coordinates, Velocities], Array] | None = None,
-        nonideal_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
-        friction_force: Callable[[Time, Coordinates, Velocities, Multipliers], Array] | None = None,
+        energy: Callable[..., Array] | None = None,
+        nonideal_force: Callable[..., Array] | None = None,
+        friction_force: Callable[..., Array] | None = None,
         kinematics: Callable[[Time, Coordinates, Velocities], Array] | None = None,
         labels: tuple[str, ...] | list[str] = (),
         states: tuple[str, ...] | list[str] = (),
@@ -403,5 +403,6 @@ class System(AbstractSystem):
     def friction_force(
         self, t: Time, q: Coordinates, v: Velocities, multipliers: Multipliers
     ) -> Forces | None:
-        c = None if self.friction_force_ is None else self.friction_force_(t, q, *self._split(v), multipliers)
-        return self._pad(c)
+        if self.friction_force_ is None:
+            return None
+        return self._pad(self.friction_force_(t, q, *self._split(v), multipliers))

@@ -243,9 +243,10 @@ def problem(
     if at:
         q0 = posture(system, at, start, given.q0)
     if v0 is None:
-        own = states_of(system)  # which stay as they are
-        states = dict(zip(own, given.v0[given.v0.size - len(own) :], strict=True))
-        v0 = given.v0 if kept else velocity(system, states | dict({} if rates is None else rates), start, q0)
+        rates = {} if rates is None else rates
+        if (states := states_of(system)) and isinstance(rates, Mapping):  # which stay as they are
+            rates = dict(zip(states, given.v0[-len(states) :], strict=True)) | dict(rates)
+        v0 = given.v0 if kept else velocity(system, rates, start, q0)
     return dataclasses.replace(
         given,
         q0=q0,

@@ -153,7 +153,8 @@ class TreeSystem(AbstractSystem):
         of_q = lambda q: self._moved_rates(t, q, v)
         change = jax.jvp(of_q, (q,), (self.kinematics(t, q, v),))[1]
         transposed = jax.vjp(lambda v: self._moved_rates(t, q, v), v)[1]
-        return -transposed(self._moved(q.dtype) * change)[0]  # pyright: ignore[reportOperatorIssue]
+        moved: Any = self._moved(q.dtype)
+        return -transposed(moved * change)[0]
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
@@ -224,7 +225,8 @@ class TreeSystem(AbstractSystem):
 
     def _moved_energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         """The kinetic energy of what the rates of loads move [J]."""
-        return 0.5 * jnp.sum(self._moved(v.dtype) * self._moved_rates(t, q, v) ** 2)  # pyright: ignore[reportOperatorIssue]
+        moved: Any = self._moved(v.dtype)
+        return 0.5 * jnp.sum(moved * self._moved_rates(t, q, v) ** 2)
 
     def _potentials(self, q: Coordinates) -> dict[str, Array]:
         """The potential energies of the loads on coordinates that have one [J], by name."""

@@ -146,11 +146,12 @@ class DCMotor(AbstractController):
             wanted, rates["setpoint"] = _limit_slew(wanted, z["setpoint"], fastest, self.step)
         if "integral" in z:
             rates["integral"] = _wind_up(wanted - length, z["integral"], most)
-        V = self._voltage(u, wanted, z.get("integral", jnp.zeros_like(length)), length, rate)
+        integral = z["integral"] if "integral" in z else jnp.zeros_like(length)
+        V = self._voltage(u, wanted, integral, length, rate)
         if "temperature" in z:
             R = R * (1.0 + per_degree * (z["temperature"] + ambient - reference))
         direct = (V - K * rate) / jnp.maximum(_LEAST, R)
-        current = z.get("current", direct)
+        current: Any = z.get("current", direct)
         if "temperature" in z:
             rates["temperature"] = (R * current**2 - z["temperature"] / thermal) / capacity
         if "current" in z:
@@ -181,7 +182,9 @@ def read_controller(model: Any, i: int, place: int, kind: str, period: float) ->
         has = {name: x > 0 for name, x in zip(SLOTS["dcmotor"], sizes, strict=True)}
     states = tuple((name, start + k) for k, name in enumerate(name for name, x in has.items() if x))
     step = jnp.asarray(float(model.opt.timestep))
+    shared: Any = {"place": place, "inputs": inputs, "states": states, "step": step}
+    as_arrays: Any = lambda **numbers: {name: jnp.asarray(x) for name, x in numbers.items()}
     if kind == "pid":
-        gains = jnp.asarray(np.array([-bias[1], -bias[2], gain[0]]))
-        return PID(place, inputs, states, period, gains, *map(jnp.asarray, dynamics[:2]), step)
-    return DCMotor(place, inputs, states, *map(jnp.asarray, (gain, bias, dynamics)), step)
+        gains, (most, fastest) = np.array([-bias[1], -bias[2], gain[0]]), dynamics[:2]
+        return PID(period=period, **shared, **as_arrays(gains=gains, most=most, fastest=fastest))
+    return DCMotor(**shared, **as_arrays(gain=gain, bias=bias, dynamics=dynamics))

@@ -165,10 +165,11 @@ def _period(model: Any, i: int) -> float:
         return 0.0
     target, gear = model.actuator_trnid[i], np.array(model.actuator_gear[_first(model, "out", i)])
     if model.actuator_trntype[i] == kinds.mjTRN_SITE:
-        return 2 * np.pi * np.linalg.norm(gear[3:]) * (target[1] >= 0 and not gear[:3].any())
+        turns = target[1] >= 0 and not gear[:3].any()
+        return float(2 * np.pi * np.linalg.norm(gear[3:]) * turns)
     of_joint = model.actuator_trntype[i] in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT)
     ball = of_joint and model.jnt_type[target[0]] == mujoco().mjtJoint.mjJNT_BALL
-    return 2 * np.pi * np.linalg.norm(gear[:3]) * ball
+    return float(2 * np.pi * np.linalg.norm(gear[:3]) * ball)
 
 
 def input_names(at: Reference) -> tuple[str, ...]:
@@ -285,8 +286,8 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
     for field in ("actuator_damping", "actuator_dampingpoly", "actuator_armature"):
         if is_given(model, field, i):
             partly = on_tendon and field == "actuator_dampingpoly"
-            how = ("ignored", "of tendons the linear part is used") if partly else ("used", "")
-            rows.append((field.replace("_", " "), name, *how))
+            why = "of tendons the linear part is used" if partly else ""
+            rows.append((field.replace("_", " "), name, "ignored" if partly else "used", why))
     if model.actuator_forcelimited[i]:
         rows.append(("actuator forcerange", name, "used", ""))
     return rows

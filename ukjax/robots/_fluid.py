@@ -171,11 +171,11 @@ def _boxes(at: Reference, medium: Medium, which: list[int]) -> BoxDrag:
     inertia, mass = np.array(model.body_inertia[which]), np.array(model.body_mass[which])
     edges = np.maximum(_LEAST, inertia.sum(axis=1, keepdims=True) - 2 * inertia) / mass[:, None] * 6.0
     return BoxDrag(
-        medium,
-        tuple(at.carriers[i] for i in which),
-        as_jax(remove_rounding(data.xipos[which])),
-        as_jax(remove_rounding(data.ximat[which].reshape(-1, 3, 3))),
-        as_jax(np.sqrt(edges)),
+        medium=medium,
+        carriers=tuple(at.carriers[i] for i in which),
+        centres=as_jax(remove_rounding(data.xipos[which])),
+        axes=as_jax(remove_rounding(data.ximat[which].reshape(-1, 3, 3))),
+        sizes=as_jax(np.sqrt(edges)),
     )
 
 
@@ -193,16 +193,17 @@ def _half_axes(model: Any, geom: int) -> np.ndarray:
 def _ellipsoids(at: Reference, medium: Medium, which: list[int]) -> EllipsoidDrag:
     model, data = at.model, at.data
     given = np.array(model.geom_fluid[which]).reshape(len(which), -1)
-    blunt, slender, angular, kutta, magnus = (as_jax(given[:, 0] * x) for x in given[:, 1:6].T)
+    names = "blunt", "slender", "angular", "kutta", "magnus"
+    coefficients: Any = {x: as_jax(np.array(y)) for x, y in zip(names, given[:, 1:6].T, strict=True)}
     return EllipsoidDrag(
-        medium,
-        tuple(at.carriers[model.geom_bodyid[i]] for i in which),
-        as_jax(remove_rounding(data.geom_xpos[which])),
-        as_jax(remove_rounding(data.geom_xmat[which].reshape(-1, 3, 3))),
-        as_jax(np.stack([_half_axes(model, i) for i in which])),
-        *(blunt, slender, angular, kutta, magnus),
-        as_jax(given[:, 6:9]),
-        as_jax(given[:, 9:12]),
+        medium=medium,
+        carriers=tuple(at.carriers[model.geom_bodyid[i]] for i in which),
+        centres=as_jax(remove_rounding(data.geom_xpos[which])),
+        axes=as_jax(remove_rounding(data.geom_xmat[which].reshape(-1, 3, 3))),
+        sizes=as_jax(np.stack([_half_axes(model, i) for i in which])),
+        mass=as_jax(given[:, 6:9]),
+        inertia=as_jax(given[:, 9:12]),
+        **coefficients,
     )
 
 

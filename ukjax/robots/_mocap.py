@@ -71,7 +71,10 @@ def check_motions(given: Any) -> dict[str, Motion]:
     for name, motion in given.items():
         if callable(motion):
             require_function(f"the motion of mocap body '{name}'", motion, "t")
-    return {name: x if callable(x) else real_array(f"the pose of '{name}'", x) for name, x in given.items()}
+    found: Any = {
+        name: x if callable(x) else real_array(f"the pose of '{name}'", x) for name, x in given.items()
+    }
+    return found
 
 
 def set_mocap_free(spec: Any, names: tuple[str, ...]) -> None:
@@ -132,7 +135,8 @@ def mocap(at: Reference, motions: Mapping[str, Motion]) -> FeatureParts:
         carrier, point = at.point(i)
         zero, unit = np.zeros(3), np.eye(3)
         weld = Weld(f"motion of {name}", GROUND, carrier, zero, point, unit, at.rotation(i))
-        found.append(GivenPose(weld.name, carrier, motion, weld))
+        fields: Any = {"name": weld.name, "child": carrier, "motion": motion, "weld": weld}
+        found.append(GivenPose(**fields))
     return FeatureParts(
         loops=tuple(found), features=(Feature("mocap body", tuple(motions), why="moves as given"),)
     )

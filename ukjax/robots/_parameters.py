@@ -105,7 +105,8 @@ def _update_compensation(
         other = dataclasses.replace(load, forces=jnp.stack(forces), centres=jnp.stack(centres))
         tree = eqx.tree_at(lambda x, i=i: x.mechanism.loads[i], tree, other)
         if (drives := actuators_of(tree)) is not None and drives.compensation is not None:
-            tree = eqx.tree_at(lambda x: actuators_of(x).compensation, tree, other)  # pyright: ignore[reportOptionalMemberAccess]
+            at: Any = lambda x: actuators_of(x).compensation  # pyright: ignore[reportOptionalMemberAccess]
+            tree = eqx.tree_at(at, tree, other)
     return tree
 
 
@@ -323,14 +324,15 @@ def _make_drive_kind(field: str, curves: str) -> _Kind:
     """Three numbers of each actuator, but of those that have curves of muscles or controllers instead."""
 
     def known(tree: TreeSystem, axes: Axes) -> Values:
-        drives: Any = actuators_of(tree)
-        own = () if drives is None else (x.place for x in drives.laws.controllers)
-        others = {*own, *(() if drives is None else getattr(drives.laws, curves))}
-        affine = lambda n: n not in others
-        return {x: getattr(drives.laws, field)[n] for x, n in _drives(tree, axes).items() if affine(n)}
+        if (drives := actuators_of(tree)) is None:
+            return {}
+        others = {*(x.place for x in drives.laws.controllers), *getattr(drives.laws, curves)}
+        found = getattr(drives.laws, field)
+        return {name: found[n] for name, n in _drives(tree, axes).items() if n not in others}
 
     def put(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
-        of: Any = lambda tree: getattr(actuators_of(tree).laws, field)  # pyright: ignore[reportOptionalMemberAccess]
+        own: Any = actuators_of
+        of = lambda tree: getattr(own(tree).laws, field)
         found = of(tree)
         for name, x in values.items():
             found = found.at[_drives(tree, axes)[name]].set(x)
@@ -340,12 +342,12 @@ def _make_drive_kind(field: str, curves: str) -> _Kind:
 
 
 def _gears(tree: TreeSystem, axes: Axes) -> Values:
-    load, found = actuators_of(tree), {}
+    load: Any = actuators_of(tree)
+    found = {}
     for name, n in _drives(tree, axes).items():
-        k = n - len(load.lengths)  # pyright: ignore[reportOptionalMemberAccess]
-        if k < 0:
-            found |= {name: load.gear[n]} if n in load.geared else {}  # pyright: ignore[reportOptionalMemberAccess]
-        elif isinstance(own := load.transmissions[k], PathTransmission | Crank):  # pyright: ignore[reportOptionalMemberAccess]
+        if n < len(load.lengths):
+            found |= {name: load.gear[n]} if n in load.geared else {}
+        elif isinstance(own := load.transmissions[n - len(load.lengths)], PathTransmission | Crank):
             found[name] = own.gear
     return found
 

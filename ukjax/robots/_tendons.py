@@ -128,8 +128,8 @@ def _armature(at: Reference, lengths: Mapping[int, Lengths | Path]) -> TendonArm
         return None
     order = sorted(has, key=lambda i: isinstance(lengths[i], Path))
     fixed = stack_lengths([x for i in order if isinstance(x := lengths[i], Lengths)])
-    paths = tuple(x for i in order if isinstance(x := lengths[i], Path))
-    return TendonArmature(fixed, paths, jnp.asarray(values[order]))
+    paths: Any = tuple(lengths[i] for i in order if isinstance(lengths[i], Path))
+    return TendonArmature(fixed=fixed, paths=paths, moved=jnp.asarray(values[order]))
 
 
 def _read_fixed_tendon(at: Reference, places: range) -> Lengths:
