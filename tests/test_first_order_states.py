@@ -1,6 +1,7 @@
 """States of first order beside coordinates: closed forms, derivatives, and what runs tell of them."""
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.testing import assert_allclose
 
 import ukjax as uk
 import ukjax.analysis as ua
+import ukjax.mechanisms as um
 
 M = 2.0
 
@@ -93,6 +95,47 @@ def test_linearization_and_solvers_know_states() -> None:
     stiff = run_of(1e-4, solver=dfx.Kvaerno5(), rtol=1e-8, atol=1e-8)
     assert int(stiff.stats["num_steps"]) < 200
     assert_allclose(stiff.q_end[0], (1.5**2 / 2 - 1e-4 * 1.5 + 1e-8) / M, atol=1e-7)
+
+
+class FilteredPush(um.AbstractTreeLoad):
+    """A filtered voltage pushes a body along x."""
+
+    body: str = eqx.field(static=True)
+    tau: jax.Array
+    name: str = eqx.field(static=True, default="push")
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return ("voltage",)
+
+    def rate(self, motion: um.TreeMotion) -> jax.Array:
+        return motion.twists[self.body].velocity[0]
+
+    def effort(self, motion: um.TreeMotion) -> jax.Array:
+        return motion.z[0]
+
+    def state_rate(self, motion: um.TreeMotion) -> jax.Array:
+        return (1.0 - motion.z) / self.tau
+
+
+def test_a_load_with_a_state_on_a_tree() -> None:
+    cart = um.box("cart", (0.0, 0.0), (0.2, 0.1), mass=M)
+    rail = um.Prismatic("rail", "ground", "cart", (0.0, 0.0), (1.0, 0.0))
+    tau, tree = 0.3, um.tree([cart], [rail], [FilteredPush(body="cart", tau=jnp.asarray(0.3)), um.Gravity()])
+    assert tree.velocity_labels == ("rail", "voltage")
+    assert tree.state_labels == ("voltage",)
+    run = uk.simulate(um.problem(tree, t1=1.5), ts=16, rtol=1e-10, atol=1e-10)
+    decay = np.exp(-run.t / tau)
+    assert_allclose(run.q[:, 0], (run.t**2 / 2 - tau * run.t + tau**2 * (1 - decay)) / M, atol=1e-8)
+    assert_allclose(run.states["voltage"], 1 - decay, atol=1e-8)
+    push = run.loads()["push"]
+    assert_allclose(push.effort, run.states["voltage"])
+    assert_allclose(push.power, run.states["voltage"] * run.v[:, 0])
+    assert_allclose(run.energy, 0.5 * M * run.v[:, 0] ** 2)
+    force = run.reactions()["rail"].force  # the rail carries the weight, and the push does not pass it
+    assert_allclose(force, np.tile([0.0, 9.81 * M], (16, 1)), atol=1e-9)
+    table = uk.sweep(um.problem(tree, t1=0.5), {"voltage": [0.0, 1.0]}, outputs="v", ts=2, progress=False)
+    assert_allclose(table["v"].values[:, -1, 1], [1 - np.exp(-5 / 3), 1.0], atol=1e-7)
 
 
 def test_what_does_not_belong_together_is_refused() -> None:

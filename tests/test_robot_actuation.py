@@ -124,6 +124,9 @@ MOTORS = {
     '<dcmotor name="rough" joint="elbow" motorconst="0.5" resistance="2" lugre="100 1 0.5 0.8 0.1" '
     'input="pos vel ff voltage" controller="10 2 0.5 3 0.4 5" thermal="3 20 0 0.004 25 20"/>'
     '<dcmotor joint="elbow" motorconst="0.5" resistance="2" input="none"/>',
+    "orientations": '<orientation joint="wrist" kp="3" kv="0.5"/><orientation site="tip" refsite="hook" kp="3"/>'
+    '<orientation joint="wrist" kp="3" forcelimited="true" forcerange="0 0.4" input="quat"/>'
+    '<general joint="wrist" gaintype="so3" biastype="so3" gainprm="2" biasprm="0 -2 -0.1" dyntype="integrator"/>',
     "controllers": '<pid joint="shoulder" kp="10" kv="2" ki="3" imax="0.4" slewmax="5" input="pos vel ff"/>'
     '<pid joint="wrist" gear="0 1 2" kp="10" kv="2" ki="1" slewmax="5" input="pos"/>'
     '<pid tendon="cord" kp="5" input="vel"/>',
@@ -134,7 +137,11 @@ MOTORS = {
 @pytest.mark.parametrize("kind", MOTORS)
 def test_motors_and_controllers_with_states(kind: str) -> None:
     robot = agree(text_of(MOTORS[kind]))
-    assert len(robot.mechanism.state_labels) == {"motors": 0, "motors with states": 6, "controllers": 4}[kind]
+    assert len(robot.mechanism.state_labels) == {
+        "motors with states": 6,
+        "controllers": 4,
+        "orientations": 3,
+    }.get(kind, 0)
 
 
 @pytest.mark.skipif(not POLYNOMIALS, reason="MuJoCo has them since 4.0")
@@ -238,6 +245,15 @@ def test_linearization_check_and_environment_know_activations() -> None:
     assert len(linear.states) == 2 * 11 + 1
     assert_allclose(linear.A[-1], [0.0] * 22 + [-1 / 0.08])
     assert_allclose(linear.B[:, 0], [0.0] * 22 + [1 / 0.08])
+    # Of a muscle the rates of activation depend on the activation.
+    muscle = uk.load(
+        text_of('<muscle joint="elbow" lengthrange="-1 1"/>', MOVED + ' act="0.3" ctrl="0.8"')
+    ).problem
+    slope = ua.linearize(muscle, 0.0, muscle.q0, muscle.v0.at[-1].set(0.6)).B[-1, 0]
+    wanted = [
+        mujoco.mju_muscleDynamics(u, 0.6, np.array([0.01, 0.04, 0.0])) for u in (0.8 - 1e-6, 0.8 + 1e-6)
+    ]
+    assert_allclose(slope, (wanted[1] - wanted[0]) / 2e-6, rtol=1e-6)
     said = str(uk.check(robot.problem))
     assert "11 velocities" in said
     assert "States of first order: lag activation" in said

@@ -202,11 +202,16 @@ class ControlMatrix(eqx.Module):
         """The names of the actuators."""
         return self.actuators.inputs.names
 
+    def force(self, t: Time, q: Coordinates, v: Velocities, u: Array) -> Forces:
+        """What small changes u of the inputs add to the generalized force."""
+        own = self.actuators.inputs
+        changed = ActuatorInputs(own(t, q, v).astype(q.dtype) + u, 0, own.names)
+        return with_inputs(self.system, changed).force(t, q, v) - self.system.force(t, q, v)
+
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, "n nu"]:
-        own, z = self.actuators.inputs, self.actuators.start.astype(q.dtype)
+        z = self.actuators.start.astype(q.dtype)
         v = jnp.concatenate([jnp.zeros(len(self.system.velocity_labels) - z.size, q.dtype), z])
-        force = lambda u: with_inputs(self.system, ActuatorInputs(u, 0, own.names)).force(t, q, v)
-        return jax.jacfwd(force)(own(t, q, v).astype(q.dtype))
+        return jax.jacfwd(lambda u: self.force(t, q, v, u))(jnp.zeros(len(self.labels), q.dtype))
 
 
 def control_matrix(system: TreeSystem) -> ControlMatrix | None:

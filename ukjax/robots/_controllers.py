@@ -1,16 +1,20 @@
-"""DC motors and PID controllers of a file: laws with several inputs and activations (MuJoCo 4).
+"""DC motors, PID controllers and servos of orientations: laws with several inputs and activations (MuJoCo 4).
 
 A setpoint that changes by a limited rate is an activation that comes to its input within a time step of the file, as
 MuJoCo's does.
 """
 
 import abc
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from .._misc._lie import quaternion_product, rotation_matrix
+from ..mechanisms._placement import norm
+from ._state import conjugate, rotation_vector
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL
 
@@ -19,6 +23,7 @@ INPUTS = ("pos", "vel", "ff", "voltage")
 SLOTS = {
     "pid": ("setpoint", "integral"),
     "dcmotor": ("setpoint", "integral", "temperature", "bristle", "current"),
+    "so3": (),
 }
 """What activations of controllers are, in their order."""
 
@@ -36,9 +41,9 @@ class Controlled(NamedTuple):
 
 
 class AbstractController(eqx.Module):
-    """A controller of one length.
+    """A controller of one length, or of the three of an orientation.
 
-    - `place`: which of the actuators it is.
+    - `place`: which of the actuators' lengths is its first.
     - `inputs`: where its inputs are, by what they mean.
     - `states`: where its activations are, by what they are.
     """
@@ -46,6 +51,7 @@ class AbstractController(eqx.Module):
     place: eqx.AbstractVar[int]
     inputs: eqx.AbstractVar[Places]
     states: eqx.AbstractVar[Places]
+    width: ClassVar[int] = 1
 
     @abc.abstractmethod
     def __call__(self, u: dict[str, Array], z: dict[str, Array], length: Array, rate: Array) -> Controlled:
@@ -55,7 +61,12 @@ class AbstractController(eqx.Module):
         """The same, from all inputs and activations, and all lengths."""
         inputs = dict.fromkeys(INPUTS, jnp.zeros((), length.dtype)) | {name: u[i] for name, i in self.inputs}
         states = {name: z[i] for name, i in self.states}
-        return self(inputs, states, length[self.place], rate[self.place])
+        own = self.place if self.width == 1 else slice(self.place, self.place + self.width)
+        return self(inputs, states, length[own], rate[own])
+
+    def on_lengths(self, x: Array, of: Array) -> Array:
+        """Numbers of all lengths, with those of a controller added."""
+        return x.at[self.place : self.place + self.width].add(of.reshape(self.width))
 
 
 def _limit_slew(u: Array, before: Array, fastest: Array, step: Array) -> tuple[Array, Array]:
@@ -167,12 +178,55 @@ class DCMotor(AbstractController):
         return Controlled(K * current, free, rates)
 
 
+@final
+class OrientationServo(AbstractController):
+    """kp log(p* o p_u) + c - kv omega in axes of the body that turns, with its quaternion p, and p_u that of the input.
+
+    - `gains`: kp, c, kv.
+    - `most`: of the torque, infinite for any [N m].
+    """
+
+    place: int = eqx.field(static=True)
+    inputs: Places = eqx.field(static=True)
+    states: Places = eqx.field(static=True)
+    gains: Float[Array, "3"]
+    most: Float[Array, ""]
+    width: ClassVar[int] = 3
+
+    def __call__(self, u: dict[str, Array], z: dict[str, Array], length: Array, rate: Array) -> Controlled:
+        kp, shift, kv = self.gains
+        inputs = jnp.stack([u[name] for name, _ in self.inputs])
+        if inputs.size == 4:
+            size = norm(inputs)
+            unit = jnp.asarray([1.0, 0.0, 0.0, 0.0], inputs.dtype)
+            wanted = jnp.where(size > 0, inputs / jnp.where(size > 0, size, 1.0), unit)
+        else:
+            wanted = _quaternion(jnp.stack([z[name] for name, _ in self.states]) if z else inputs)
+        now = _quaternion(length)
+        R = rotation_matrix(now)  # lengths and rates are in axes of the other body
+        error = rotation_vector(quaternion_product(conjugate(now), wanted))
+        torque = kp * error + shift - kv * (R.T @ rate)
+        size = norm(torque)
+        torque = torque * jnp.where(size > self.most, self.most / jnp.where(size > 0, size, 1.0), 1.0)
+        rates = {name: x for (name, _), x in zip(self.states, inputs, strict=False)}
+        return Controlled(R @ torque, jnp.zeros_like(torque), rates)
+
+
+def _quaternion(x: Float[Array, "3"]) -> Float[Array, "4"]:
+    """The unit quaternion of a rotation by a vector."""
+    angle = norm(x)
+    share = jnp.where(angle > 0, jnp.sin(angle / 2) / jnp.where(angle > 0, angle, 1.0), 0.5)
+    return jnp.concatenate([jnp.cos(angle / 2)[None], share * x])
+
+
 def read_controller(model: Any, i: int, place: int, kind: str, period: float) -> AbstractController:
-    """The controller of an actuator, `"pid"` or `"dcmotor"`."""
+    """The controller of an actuator, `"pid"`, `"dcmotor"` or `"so3"`."""
     gain, bias, dynamics = (
         np.array(getattr(model, f"actuator_{x}prm")[i], float) for x in ("gain", "bias", "dyn")
     )
     spec, first, start = (int(getattr(model, f"actuator_{x}")[i]) for x in ("ctrlspec", "ctrladr", "actadr"))
+    if kind == "so3":
+        return _read_orientation(model, i, place, (first, start))
     meant = [name for bit, name in enumerate(INPUTS) if spec >> bit & 1]
     inputs = tuple((name, first + k) for k, name in enumerate(meant))
     if kind == "pid":
@@ -188,3 +242,14 @@ def read_controller(model: Any, i: int, place: int, kind: str, period: float) ->
         gains, (most, fastest) = np.array([-bias[1], -bias[2], gain[0]]), dynamics[:2]
         return PID(period=period, **shared, **as_arrays(gains=gains, most=most, fastest=fastest))
     return DCMotor(**shared, **as_arrays(gain=gain, bias=bias, dynamics=dynamics))
+
+
+def _read_orientation(model: Any, i: int, place: int, starts: tuple[int, int]) -> OrientationServo:
+    count, activations = int(model.actuator_ctrlnum[i]), int(model.actuator_actnum[i])
+    sizes = zip(("input", "activation"), starts, (count, activations), strict=True)
+    inputs, states = (tuple((f"{name} {k}", start + k) for k in range(n)) for name, start, n in sizes)
+    bias = np.array(model.actuator_biasprm[i], float)
+    most = float(model.actuator_forcerange[i][1]) if model.actuator_forcelimited[i] else np.inf
+    gains = np.array([float(model.actuator_gainprm[i][0]), bias[0], -bias[2]])
+    own: Any = {"place": place, "inputs": inputs, "states": states}
+    return OrientationServo(gains=jnp.asarray(gains), most=jnp.asarray(most), **own)

@@ -20,6 +20,7 @@ from ._rows import RefusedError, Row, features
 from ._targets import (
     crank,
     find_joint_terms,
+    make_orientation,
     make_parent_transmission,
     make_site_transmission,
     turns_in_parent,
@@ -47,8 +48,8 @@ def _check_supported(at: Reference, i: int) -> None:
     bias = _kind(mujoco().mjtBias, model.actuator_biastype[i], "mjBIAS_")
     dynamics = _kind(mujoco().mjtDyn, model.actuator_dyntype[i], "mjDYN_")
     for what, kind, known in (
-        ("gain", gain, ("fixed", "affine", "muscle", "pid", "dcmotor")),
-        ("bias", bias, ("none", "affine", "muscle", "dcmotor")),
+        ("gain", gain, ("fixed", "affine", "muscle", "pid", "dcmotor", "so3")),
+        ("bias", bias, ("none", "affine", "muscle", "dcmotor", "so3")),
         ("dynamics", dynamics, ("none", "filter", "filterexact", "integrator", "muscle", "pid", "dcmotor")),
     ):
         if kind not in known:
@@ -72,8 +73,12 @@ def _add(
         )
         own = [(q, v, float(gear[0] * c)) for q, v, c in terms], float(gear[0] * length.reference[0]), -1
     else:
-        found.transmissions.append(_make_transmission(at, i, kind, gear, lengths.get(target)))
-        found.on_bodies.append(i)
+        if _kind(kinds, kind, "mjTRN_") == "so3":
+            made = make_orientation(at, i)
+        else:
+            made = [_make_transmission(at, i, kind, gear, lengths.get(target))]
+        found.transmissions.extend(made)
+        found.on_bodies.extend([i] * len(made))
         return
     found.on_coordinates.append(i)
     found.lengths.append(own)
@@ -114,7 +119,8 @@ def _laws(at: Reference, which: Sequence[int]) -> Laws:
     linear[pulls], shift[resists] = 0.0, 0.0
     controlled = {k: kind for k, i in enumerate(which) if (kind := _controller(model, i))}
     linear[list(controlled)] = 0.0
-    shift[[k for k, kind in controlled.items() if kind == "dcmotor"]] = 0.0
+    shift[[k for k, kind in controlled.items() if kind != "pid"]] = 0.0
+    heads = [k for k in controlled if not k or which[k] != which[k - 1]]
     first, count = model.actuator_actadr[which], model.actuator_actnum[which]
     period = np.array([_period(model, i) for i in which])
     return Laws(
@@ -127,9 +133,11 @@ def _laws(at: Reference, which: Sequence[int]) -> Laws:
         muscles=muscles(gain, pulls),
         passive=muscles(bias, resists),
         controllers=tuple(
-            read_controller(model, which[k], k, kind, float(period[k])) for k, kind in controlled.items()
+            read_controller(model, which[k], k, controlled[k], float(period[k])) for k in heads
         ),
-        limited=tuple(map(bool, model.actuator_forcelimited[which])),
+        limited=tuple(
+            bool(model.actuator_forcelimited[i]) and controlled.get(k) != "so3" for k, i in enumerate(which)
+        ),
         inputs=tuple(0 if k in controlled else _first(model, "ctrl", i) for k, i in enumerate(which)),
         states=tuple(
             -1 if k in controlled or first[k] < 0 else int(first[k] + count[k] - 1) for k in range(len(which))

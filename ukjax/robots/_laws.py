@@ -101,7 +101,7 @@ class Laws(eqx.Module):
     - `times`: of filters T, and those of muscles (k, 3).
     - `activation_range`: of z (k, 2); `kept`: whether it has one.
     - `period`: of lengths that are angles of servos (k,), whose input means the nearest turn; 0 of others.
-    - `controllers`: PID controllers and DC motors, whose gain is zero here.
+    - `controllers`: PID controllers, DC motors and servos of orientations, whose gain is zero here.
     - `muscles`, `passive`: those whose gain, and whose bias, are the curves of muscles; `pulls`, `resists` say which.
     """
 
@@ -153,7 +153,7 @@ class Laws(eqx.Module):
             bias = bias.at[at].set(self.passive.bias(length[at]))
         found = gain * x + bias
         for controller in self.controllers:
-            found = found.at[controller.place].add(controller.at(u, z, length, rate).force)
+            found = controller.on_lengths(found, controller.at(u, z, length, rate).force)
         return found
 
     def free(
@@ -166,7 +166,7 @@ class Laws(eqx.Module):
         """What has no range (k,): friction and cogging of motors."""
         found = jnp.zeros_like(length)
         for controller in self.controllers:
-            found = found.at[controller.place].add(controller.at(u, z, length, rate).free)
+            found = controller.on_lengths(found, controller.at(u, z, length, rate).free)
         return found
 
     def clip(self, force: Float[Array, " k"]) -> Float[Array, " k"]:

@@ -326,7 +326,8 @@ def _make_drive_kind(field: str, curves: str) -> _Kind:
     def known(tree: TreeSystem, axes: Axes) -> Values:
         if (drives := actuators_of(tree)) is None:
             return {}
-        others = {*(x.place for x in drives.laws.controllers), *getattr(drives.laws, curves)}
+        controlled = (x.place + k for x in drives.laws.controllers for k in range(x.width))
+        others = {*controlled, *getattr(drives.laws, curves)}
         found = getattr(drives.laws, field)
         return {name: found[n] for name, n in _drives(tree, axes).items() if n not in others}
 

@@ -89,6 +89,21 @@ def make_parent_transmission(at: Reference, i: int, gear: np.ndarray) -> Abstrac
     return SiteAgainst((GROUND, carrier), jnp.asarray(point), jnp.asarray(point), force, torque)
 
 
+def make_orientation(at: Reference, i: int) -> list[AbstractTransmission]:
+    """The turns about three axes of a ball, in axes of the parent, or of a site, in those of another."""
+    model, (target, other) = at.model, map(int, at.model.actuator_trnid[i])
+    if other < 0:
+        body = int(model.jnt_bodyid[target])
+        carrier, _, frame = frame_of(at, "body", body)
+        origin, axes = at.carriers[model.body_parentid[body]], frame
+    else:
+        if not _is_carried_by(model, int(model.site_bodyid[target]), int(model.site_bodyid[other])):
+            raise RefusedError("its reference site is on another branch, so here it exerts no force")
+        (carrier, _, frame), (origin, _, axes) = (frame_of(at, "site", x) for x in (target, other))
+    zero, turns = jnp.zeros(3), jnp.asarray(np.stack([axes, frame]))
+    return [SiteAgainst((origin, carrier), zero, zero, zero, jnp.asarray(x), turns) for x in axes.T]
+
+
 def crank(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
     model = at.model
     pin, slider = (frame_of(at, "site", int(x)) for x in model.actuator_trnid[i])
