@@ -331,3 +331,9 @@ def test_what_tendons_move() -> None:
     kinetic = [x for name, x in robot.mechanism.energies(q[0], q, v).items() if name.startswith("kinetic")]
     assert_allclose(sum(map(float, kinetic)), at.energy[1], rtol=1e-12)
     runs_agree(text, 0.1, 1e-8)
+    # Forces of inertia that a path passes on to bodies leave no torque along a hinge.
+    free = text_of('<motor joint="elbow"/>', MOVED, cord='armature="0.7"').replace(' damping="0.05"', "")
+    run = uk.simulate(uk.load(free).problem, t1=0.1, ts=3)
+    torque = run.reactions()["shoulder"].torque
+    assert np.abs(torque[:, 0]).max() > 0.5
+    assert_allclose(torque[:, 1], 0.0, atol=1e-12)

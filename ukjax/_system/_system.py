@@ -297,8 +297,8 @@ class System(AbstractSystem):
     - `labels`: names of the coordinates; by default `q[0]`, ...
     - `states`: names of states z of first order besides, such as the voltages of a circuit. `force`, `energy`,
       `nonideal_force` and `friction_force` are then functions of (t, q, v, z) (and the multipliers). In runs z is the
-      end of v: `v0` is (v, z), `Trajectory.states` has them by name, and what else takes v, as constraints and events
-      do, finds z behind the n velocities.
+      end of v: `v0` is (v, z), and `Trajectory.states` has them by name. What else takes v, as constraints and events do,
+      finds z behind the n velocities; constraints must not depend on it.
     - `state_rate`: z' = g(t, q, v, z), a function that returns one rate for each state.
     """
 

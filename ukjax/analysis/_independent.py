@@ -46,12 +46,15 @@ def independent_of(
     **Raises:** `InputError` for names that are not known, that are too many or too few, or that do not determine the
     rest; and where they are needed since values are traced.
     """
+    moving = len(names) - len(
+        states_of(system)
+    )  # states of first order, behind the others, are always independent
     own = None if given is None else tuple(names.index(x) for x in select_names("velocity", given, names))
+    own_q = None if own is None else tuple(i for i in own if i < moving)
+    own = None if own_q is None else (*own_q, *range(moving, len(names)))
     shape: Rows = eqx.filter_eval_shape(constraint_rows, system, *state)
     of_q, of_v = shape.of_positions, shape.of_velocities
     every, alike = tuple(range(len(names))), not (of_v & ~of_q).any()
-    moving = len(names) - len(states_of(system))  # states of first order, behind the others, move no position
-    own_q = None if own is None else tuple(i for i in own if i < moving)
     if is_traced((system, state)):
         if (of_v.any() and own is None) or (of_q.any() and not alike):
             raise InputError(

@@ -148,31 +148,29 @@ class TreeSystem(AbstractSystem):
         own = self.motions(t, q, v)
         return jnp.concatenate([load.rate(motion) for load, motion in own if load.inertia is not None])
 
-    def _moved_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        """Their forces of inertia at v' = 0."""
-        of_q = lambda q: self._moved_rates(t, q, v)
-        change = jax.jvp(of_q, (q,), (self.kinematics(t, q, v),))[1]
-        transposed = jax.vjp(lambda v: self._moved_rates(t, q, v), v)[1]
-        moved: Any = self._moved(q.dtype)
-        return -transposed(moved * change)[0]
-
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
         at = self._at(q)
         rates = at.chains.rates(at.posture, v)
         twists = at.chains.twists(at.posture, rates)
         loads, direct = self._all_loads(at, t, q, v, twists)
-        if self._moved(q.dtype) is not None:
-            direct = direct + self._moved_force(t, q, v)
         return force(at.chains, at.posture, rates, loads) + direct
 
     def _all_loads(
-        self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist
+        self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist, a: Velocities | None = None
     ) -> tuple[Twist, Forces]:
-        """What all loads come to: wrenches on the bodies, stacked, and forces on the velocities."""
+        """What all loads come to: wrenches on the bodies, stacked, and forces on the velocities.
+
+        Forces of inertia of what loads move are among them, at v' = a, by default zero.
+        """
         wrenches, direct = self._loads(at, t, twists), self._on_coordinates(t, q, v)
-        for load, places, motion in self._motions(at, t, q, v, twists):
-            wrench, own = _pull_back(self.bodies, load.rate, motion, twists, load.effort(motion))
+        for i, (load, places, motion) in enumerate(self._motions(at, t, q, v, twists)):
+            effort = load.effort(motion)
+            if load.inertia is not None:
+                rate = lambda q, v, i=i, load=load: load.rate(self.motions(t, q, v)[i][1])
+                along = self.kinematics(t, q, v), jnp.zeros_like(v) if a is None else a
+                effort = effort - load.inertia * jax.jvp(rate, (q, v), along)[1]
+            wrench, own = _pull_back(self.bodies, load.rate, motion, twists, effort)
             wrenches, direct = jax.tree.map(jnp.add, wrenches, wrench), direct + own
             if load.states:
                 direct = direct.at[places].add(load.state_rate(motion))
@@ -297,7 +295,7 @@ class TreeSystem(AbstractSystem):
             compute_inertial_wrenches(at.chains, at.posture, rates),
         )
         loops = loop_wrenches(at.mechanism, at.placements, t, twists, multipliers)
-        for given in (self._all_loads(at, t, q, v, twists)[0], *(wrench for wrench, _ in loops.values())):
+        for given in (self._all_loads(at, t, q, v, twists, a)[0], *(wrench for wrench, _ in loops.values())):
             asked = jax.tree.map(jnp.subtract, asked, given)
         carried = self._by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))
         found = {
