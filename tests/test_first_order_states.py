@@ -44,8 +44,9 @@ def test_a_filtered_input_drives_a_mass_as_in_closed_form(tmp_path) -> None:
     for suffix in ("npz", "nc"):
         again = uk.Trajectory.load(run.save(tmp_path / f"run.{suffix}"))
         assert_allclose(again.states["voltage"], run.states["voltage"])
-    titles = [axes.get_title(loc="left") for axes in run.plot().axes]
-    assert "States of first order" in titles
+    panels = {axes.get_title(loc="left"): [x.get_label() for x in axes.lines] for axes in run.plot().axes}
+    assert panels["States of first order"] == ["voltage"]
+    assert panels["Velocities"] == ["cart"]
 
 
 def test_derivatives_of_the_run() -> None:

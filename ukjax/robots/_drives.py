@@ -219,7 +219,8 @@ def actuators(
     terms, reference, balls = zip(*found.lengths, strict=True) if found.lengths else ((), (), (-1,))
     several = np.array([all(place is None for place, *_ in x) for x in terms], bool)
     gear = np.asarray(model.actuator_gear)[[_first(model, "out", i) for i in found.on_coordinates], 0]
-    limits, (weights,) = _limits(model, found), compensation(at).loads or (None,)
+    (weights,) = compensation(at).loads or (None,)
+    limits = _limits(model, found, weights is not None)
     clamp = not model.opt.disableflags & int(mujoco().mjtDisableBit.mjDSBL_CLAMPCTRL)
     load = Actuators(
         name="actuators",
@@ -301,7 +302,7 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
     return rows
 
 
-def _limits(model: Any, found: _Drives) -> TotalLimits:
+def _limits(model: Any, found: _Drives, compensated: bool) -> TotalLimits:
     """Of joints on which something acts, and of tendons."""
     limited = np.asarray(model.jnt_actfrclimited, bool)
     acted = {v for terms, *_ in found.lengths for _, v, _ in terms}
@@ -320,7 +321,7 @@ def _limits(model: Any, found: _Drives) -> TotalLimits:
             np.array([model.tendon_actfrcrange[i] for i in tendons], float).reshape(-1, 2)
         ),
         joints=tuple(int(model.jnt_dofadr[j]) for j in joints),
-        compensated=tuple(bool(model.jnt_actgravcomp[j]) for j in joints),
+        compensated=tuple(compensated and bool(model.jnt_actgravcomp[j]) for j in joints),
         tendons=tuple(tuple(np.flatnonzero(target == i).tolist()) for i in tendons),
     )
 

@@ -132,7 +132,8 @@ class Robot(eqx.Module):
         """
         n_q, n, n_z = self._sizes
         qpos, qvel = self._checked("qpos", qpos, n_q), self._checked("qvel", qvel, n)
-        z = self.problem.v0[n:] if act is None else self._checked("act", act, n_z)
+        # Without an actuator that is used there are no activations, whatever the file has.
+        z = self._checked("act", act, n_z) if act is not None and n_z else self.problem.v0[n:]
         v = jnp.concatenate([self.conversion.velocities(qvel), z.astype(qvel.dtype)])
         return self.conversion.coordinates(qpos), v
 
