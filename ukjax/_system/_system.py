@@ -374,8 +374,8 @@ class System(AbstractSystem):
         M = self.mass_matrix_(t, q) if callable(self.mass_matrix_) else self.mass_matrix_
         if not self.state_labels:
             return M
-        M, unit = jnp.asarray(M), jnp.eye(len(self.state_labels), dtype=q.dtype)
-        return jnp.pad(M, (0, len(unit))) + jnp.pad(unit, (len(M), 0))
+        M, k = jnp.asarray(M), len(self.state_labels)
+        return jnp.pad(M, (0, k)) + jnp.pad(jnp.eye(k, dtype=M.dtype), (len(M), 0))
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         own = self._split(v)
@@ -387,7 +387,7 @@ class System(AbstractSystem):
             raise InputError(
                 f"state_rate returned shape {rates.shape}; with {len(own[1])} states it must be {own[1].shape}."
             )
-        return jnp.concatenate([jnp.asarray(Q), rates])
+        return jnp.concatenate([jnp.asarray(Q).astype(rates.dtype), rates])
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
         v = self._split(v)[0]
