@@ -103,28 +103,20 @@ def _complete_keyframes(spec: Any, before: Any, names: tuple[str, ...]) -> None:
         return
     for key in spec.keys:
         key.qpos, key.qvel, key.mpos, key.mquat = [], [], [], []
-    after = spec.copy().compile()
-    mine = {after.joint(f"{name} mocap").id: before.body(name).mocapid[0] for name in names}
-    others = [j for j in range(after.njnt) if j not in mine]
-    ends = lambda model, field, size: [*getattr(model, field), size][1:]
+    after, body = spec.copy().compile(), before.body
+    mine = {after.joint(f"{name} mocap").id: int(body(name).mocapid[0]) for name in names}
+    own_q, own_v = np.zeros(after.nq, bool), np.zeros(after.nv, bool)  # all others keep their order
+    for j in mine:
+        own_q[after.jnt_qposadr[j] :][:7], own_v[after.jnt_dofadr[j] :][:6] = True, True
+    left = np.setdiff1d(np.arange(before.nmocap), list(mine.values()))
     for i, key in enumerate(spec.keys):
-        qpos, qvel = np.array(after.qpos0), np.zeros(after.nv)
-        for old, new in enumerate(others):
-            for found, given, field, sizes in (
-                (qpos, before.key_qpos[i], "jnt_qposadr", (before.nq, after.nq)),
-                (qvel, before.key_qvel[i], "jnt_dofadr", (before.nv, after.nv)),
-            ):
-                a, b = (int(getattr(m, field)[j]) for m, j in ((before, old), (after, new)))
-                n = int(ends(before, field, sizes[0])[old]) - a
-                found[b : b + n] = given[a : a + n]
-        for new, mocap in mine.items():
-            at = int(after.jnt_qposadr[new])
-            pose = before.key_mpos[i].reshape(-1, 3)[mocap], before.key_mquat[i].reshape(-1, 4)[mocap]
-            qpos[at : at + 7] = np.concatenate(pose)
+        qpos, qvel = np.zeros(after.nq), np.zeros(after.nv)
+        qpos[~own_q], qvel[~own_v] = before.key_qpos[i], before.key_qvel[i]
+        poses = before.key_mpos[i].reshape(-1, 3), before.key_mquat[i].reshape(-1, 4)
+        for j, k in mine.items():
+            qpos[after.jnt_qposadr[j] :][:7] = np.concatenate([x[k] for x in poses])
         key.qpos, key.qvel = qpos, qvel
-        left = [k for k in range(before.nmocap) if k not in mine.values()]
-        key.mpos = before.key_mpos[i].reshape(-1, 3)[left].ravel()
-        key.mquat = before.key_mquat[i].reshape(-1, 4)[left].ravel()
+        key.mpos, key.mquat = (x[left].ravel() for x in poses)
 
 
 def mocap(at: Reference, motions: Mapping[str, Motion]) -> FeatureParts:
