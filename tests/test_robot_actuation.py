@@ -245,6 +245,10 @@ def test_linearization_check_and_environment_know_activations() -> None:
     assert len(linear.states) == 2 * 11 + 1
     assert_allclose(linear.A[-1], [0.0] * 22 + [-1 / 0.08])
     assert_allclose(linear.B[:, 0], [0.0] * 22 + [1 / 0.08])
+    asked = ua.inverse_dynamics(
+        robot.problem, {"elbow": 2.0}, inputs=list(robot.mechanism.labels[:2]), throw=False
+    )
+    assert_allclose(asked.residual[-1], 0.0, atol=1e-12)
     # Of a muscle the rates of activation depend on the activation.
     muscle = uk.load(
         text_of('<muscle joint="elbow" lengthrange="-1 1"/>', MOVED + ' act="0.3" ctrl="0.8"')
