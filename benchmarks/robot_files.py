@@ -137,10 +137,9 @@ def _read_by_us(path: str) -> Any:
 
 
 def _turn_off(model: Any, robot: Any) -> None:
-    """Takes the fluid and the actuators without a force out of MuJoCo's model."""
+    """Takes the actuators without a force out of MuJoCo's model."""
     import mujoco
 
-    model.opt.density = model.opt.viscosity = 0.0
     model.actuator_actearly[:] = 0
     idle = {name for x in robot.report.features if "exerts no force" in x.why for name in x.names}
     for i, name in enumerate(robot.names.actuators):

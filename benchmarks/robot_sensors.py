@@ -50,10 +50,10 @@ def compare(path: str, states: int) -> tuple[list[tuple[str, float]], dict[str, 
         data.qpos[:], _ = robot.state_to_mujoco(robot.problem.q0, robot.problem.v0)
         mujoco.mj_integratePos(model, data.qpos, rng.normal(size=model.nv), 0.3)
         data.qvel[:], data.ctrl[:] = rng.normal(size=model.nv), 0.3 * rng.normal(size=model.nu)
-        data.act[:] = robot.inputs.activations
+        data.act[:] = robot.problem.v0[model.nv :]
         mujoco.mj_forward(model, data)
-        q, v = robot.state_from_mujoco(data.qpos, data.qvel)
-        a = robot.conversion.velocities(np.array(data.qacc))
+        q, v = robot.state_from_mujoco(data.qpos, data.qvel, data.act)
+        a = np.concatenate([robot.conversion.velocities(np.array(data.qacc)), np.zeros(model.na)])
         still = np.zeros(6 * len(robot.mechanism.loops))
         own = robot.with_inputs(data.ctrl).sensors(data.time, q, v, a, multipliers=still)
         starts = zip(robot.names.sensors, model.sensor_adr, model.sensor_dim, strict=True)

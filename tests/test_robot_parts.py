@@ -247,13 +247,11 @@ def test_inputs_are_constant_or_functions_or_tables():
         load(f"<mujoco>{CHAIN}<actuator>{ACTUATORS['motor']}</actuator></mujoco>", ctrl=np.zeros(3))
     with pytest.raises(uk.InputError, match="ctrl must be a function of"):
         load(f"<mujoco>{CHAIN}<actuator>{ACTUATORS['motor']}</actuator></mujoco>", ctrl=lambda t, q: t)
-    with pytest.raises(uk.InputError, match="ctrl must not look at q and v"):
-        load(f"<mujoco>{CHAIN}<actuator>{ACTUATORS['site']}</actuator></mujoco>", ctrl=lambda t, q, v: q[:1])
 
 
-MUSCLE = '<muscle joint="first" lengthrange="0.1 1"/><motor joint="second"/>'
+ADHESION = '<adhesion body="a" ctrlrange="0 1"/><motor joint="second"/>'
 REFUSED = {
-    "a muscle": ({"actuator": MUSCLE}, "actuator on joint", "its gain is 'muscle'"),
+    "adhesion": ({"actuator": ADHESION}, "actuator on body", "it works on 'body'"),
     "a limit of a tendon": (
         {"tendon": FIXED.replace("name=", 'limited="true" range="-1 1" name=')},
         "tendon limits",

@@ -73,7 +73,8 @@ def _places(system: Any) -> dict[str, tuple[bool, str]]:
     """By a parameter's name: whether it is a coordinate, or else a velocity, and its label."""
     both = set(system.labels) & set(system.velocity_labels)  # not the quaternions
     of_q = {_word(x): (True, x) for x in system.labels if x in both}
-    return of_q | {f"{_word(x)}_rate": (False, x) for x in system.velocity_labels}
+    of_v = {x: _word(x) if x in system.state_labels else f"{_word(x)}_rate" for x in system.velocity_labels}
+    return of_q | {name: (False, x) for x, name in of_v.items()}
 
 
 def load(

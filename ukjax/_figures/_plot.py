@@ -76,14 +76,25 @@ _OF_MOTION = {
 def _of_motion(table: RunTable, name: str, units: Sequence[str]) -> list[Callable[[Any, RunTable], None]]:
     """A panel for each unit; one for all where units are not known."""
     title, said, size, named = _OF_MOTION[name]
-    if len(units) != table.columns[name].values.shape[1]:
-        units = ("",) * table.columns[name].values.shape[1]
+    count = table.columns[name].values.shape[1] - (0 if name == "q" else _count_states(table))
+    if len(units) != count:
+        units = ("",) * count
     panels = []
     for unit in dict.fromkeys(units):
         words = f"{title} [{named[unit]}]" if unit else title
         places = [i for i, x in enumerate(units) if x == unit]
         panels.append(partial(_lines, name=name, title=words, said=said, size=size, places=places))
     return panels
+
+
+def _count_states(table: RunTable) -> int:
+    return int(table.attributes.get("num_states", 0))
+
+
+def _states(axes: Any, table: RunTable) -> None:
+    n = table.columns["v"].values.shape[1]
+    places = range(n - _count_states(table), n)
+    _lines(axes, table, "v", "States of first order", "that change most", np.ptp, places)
 
 
 def _inputs(axes: Any, table: RunTable) -> None:
@@ -191,6 +202,7 @@ def _panels(table: RunTable, units: Sequence[str]) -> list[Callable[[Any, RunTab
         *(_of_motion(table, "constraint_force", units) if kinds else ()),
     ]
     others = {
+        _states: _count_states(table) > 0,
         _gaps: "gap" in table.columns,
         _contact_forces: _some(table, "contact_force"),
         _impulses: _some(table, "impulse"),

@@ -24,7 +24,7 @@ from .._misc._types import in_full_precision, is_traced
 from .._motion._model import Model
 from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
-from .._system._system import AbstractSystem, names_of
+from .._system._system import AbstractSystem, names_of, states_of
 from ._doctor import rounding_of_gaps
 from ._observe import observe_by_equations, split_and_judged, states_first
 from ._results import end_of
@@ -113,6 +113,7 @@ class Prepared:
             "row_kinds": rows.kinds,
             "coordinate_names": names.coordinates,
             "velocity_names": names.velocities,
+            "num_states": len(states_of(system)),
         }
 
     @functools.cached_property

@@ -26,7 +26,7 @@ from .._system._labels import Labels, make_indexed_names
 from .._system._problem import Problem, resolve_state
 from .._system._rows import Level, collect_levels, constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
-from .._system._system import AbstractSystem, names_of
+from .._system._system import AbstractSystem, names_of, states_of
 from ._results import append_end
 
 if TYPE_CHECKING:
@@ -254,7 +254,8 @@ class Report(eqx.Module):
     - `unique_acceleration`: whether [M; A] has rank n, so that the acceleration is unique.
     - `position_error`, `velocity_error`: the violation, row by row.
     - `consistent_state`: the nearest (q, v) on the constraints, or None where none was found.
-    - `n`: the number of velocities.
+    - `n`: the number of velocities, states of first order included.
+    - `states`: the names of the latter.
     - `labels`: the names of coordinates and velocities.
     - `closed_contacts`: the contacts whose gap is zero, and all dry friction.
     - `redundant_contacts`: sets of their rows of which, with the constraints, only resultants of forces are unique.
@@ -290,6 +291,7 @@ class Report(eqx.Module):
     nearly_dependent: tuple[str, ...] = ()
     rank_nearby: int | None = None
     problem: Problem | None = None
+    states: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -302,8 +304,8 @@ class Report(eqx.Module):
 
     @property
     def degrees_of_freedom(self) -> int:
-        """n - rank."""
-        return self.n - self.rank
+        """n - rank, states of first order not counted."""
+        return self.n - len(self.states) - self.rank
 
     def __repr__(self) -> str:
         return str(self)
@@ -314,9 +316,11 @@ class Report(eqx.Module):
     def __str__(self) -> str:
         m = len(self.rows)
         lines = [
-            f"{self.n} velocities, {m} constraint rows of rank {self.rank}: "
+            f"{self.n - len(self.states)} velocities, {m} constraint rows of rank {self.rank}: "
             f"{self.degrees_of_freedom} degree{'' if self.degrees_of_freedom == 1 else 's'} of freedom."
         ]
+        if self.states:
+            lines.append(f"States of first order: {', '.join(self.states)}.")
         if self.rank:
             smallest = self.singular_values[self.rank - 1] / self.singular_values[0]
             lines.append(f"Conditioning of the independent rows: {1 / smallest:.1e}.")
@@ -524,6 +528,7 @@ def _examine_state(
         velocity_error=np.asarray(equations.rows.velocity_error),
         consistent_state=consistent,
         n=v.size,
+        states=states_of(system),
         labels=names_of(system, q, v),
         closed_contacts=closed,
         redundant_contacts=redundant,

@@ -15,7 +15,7 @@ from .._misc._types import is_traced, is_tracing
 from .._motion._model import Model, translate_model
 from .._motion._states import loses_rows
 from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem, names_of
+from .._system._system import AbstractSystem, names_of, states_of
 from . import _options
 from ._events import as_diffrax, event_names
 from ._integrated import Integrated, Span, State, integrate_from_start
@@ -120,6 +120,7 @@ class RunPlan:
         names = names_of(system, q, v)
         self.told = {"computed_by": computed_by, "event_names": event_names(event)}
         self.told |= {"coordinate_names": names.coordinates, "velocity_names": names.velocities}
+        self.told |= {"num_states": len(states_of(system))}
         self.points = getattr(system, "points", None)
         self.traced = is_traced(system, tuple(options), self.model)
         self.model = self.model if self.traced else self.model.ready()

@@ -126,6 +126,7 @@ COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
 _EVENTS = "num_contact_events"
 _MOVED = ("start_moved_q", "start_moved_v")
 _ASKED, _REACHED = "saved_times", "saved_times_reached"
+_STATES = "num_states"
 
 SERVO_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
     "inputs": (("time", "input"), "unit of the input"),
@@ -226,7 +227,7 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
     attributes |= {"event": run.event_name or ""} | dict(
         zip(_MOVED, map(float, run.start_moved), strict=True)
     )
-    attributes |= {_ASKED: asked, _REACHED: reached}
+    attributes |= {_ASKED: asked, _REACHED: reached} | ({_STATES: run.num_states} if run.num_states else {})
     attributes |= {name: int(value) for name, value in run.stats.items()}
     attributes |= {} if run.contacts is None else {_EVENTS: int(run.contacts.num_events)}
     return RunTable(columns, {name: list(x) for name, x in labels.items()}, attributes)
@@ -266,7 +267,7 @@ def fields_from(table: RunTable) -> dict[str, Any]:
     name, result, message = (str(attributes.pop(key)) for key in ("model", "result", "message"))
     event, computed_by = (str(attributes.pop(key, "")) for key in ("event", "computed_by"))
     moved = jnp.asarray([float(attributes.pop(key, 0.0)) for key in _MOVED])
-    events = int(attributes.pop(_EVENTS, 0))
+    events, states = (int(attributes.pop(key, 0)) for key in (_EVENTS, _STATES))
     rows = len(table.columns["t"].values)
     asked, reached = (int(attributes.pop(key, rows)) for key in (_ASKED, _REACHED))
     of_contacts = {k: k if k in AT_TIMES else _field(ContactHistory, k) for k in CONTACT_COLUMNS}
@@ -293,6 +294,7 @@ def fields_from(table: RunTable) -> dict[str, Any]:
         "event_names": (event,) if event else (),
         "coordinate_names": tuple(table.labels.get("coordinate", ())),
         "velocity_names": tuple(table.labels.get("velocity", ())),
+        "num_states": states,
         "tracking": _servo_from(table, chosen(saved, of_servo)),
         "contacts": _contacts_from(table, chosen(saved, of_contacts), events),
     }

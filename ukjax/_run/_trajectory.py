@@ -67,6 +67,7 @@ class Trajectory(eqx.Module):
     - `computed_by`: whether scalar code computed the accelerations, and if not, why; and why the steps of a run with
       events or contacts are left to XLA, if they are.
     - `coordinate_names`, `velocity_names`: as the system's `labels` say; empty where there are none (see `names`).
+    - `num_states`: how many of the velocities, the last ones, are states of first order (see `states`).
     - `tracking`: of a run read from a file, how the servo rows were followed (see `servo`).
     - `contacts`: gaps, forces and events of unilateral constraints; None of systems without such.
     - `made`: from which start and by which options, for `certify`; None where `problem` is.
@@ -97,6 +98,7 @@ class Trajectory(eqx.Module):
     computed_by: str = eqx.field(static=True, default="")
     coordinate_names: tuple[str, ...] = eqx.field(static=True, default=())
     velocity_names: tuple[str, ...] = eqx.field(static=True, default=())
+    num_states: int = eqx.field(static=True, default=0)
     tracking: ServoRun | None = None
     contacts: ContactHistory | None = None
     made: RunRecord | None = None
@@ -218,6 +220,12 @@ class Trajectory(eqx.Module):
             self.coordinate_names or make_indexed_names("q", q),
             self.velocity_names or make_indexed_names("v", v),
         )
+
+    @property
+    def states(self) -> dict[str, Float[Array, " k"]]:
+        """The states of first order at the saved times, by name: activations of actuators, or a system's `states`."""
+        n = self.v.shape[-1] - self.num_states
+        return {name: self.v[..., n + i] for i, name in enumerate(self.names.velocities[n:])}
 
     def with_problem(self, problem: Problem | AbstractSystem) -> "Trajectory":
         """This trajectory, told the `problem` (or system), which a run within `jit` or from a file does not know."""

@@ -15,7 +15,7 @@ from .._misc._arguments import call_user_function, kind_of
 from .._misc._errors import InputError, format_value, unknown_name
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, Baumgarte
-from .._system._system import AbstractForwardingSystem, AbstractSystem, names_of
+from .._system._system import AbstractForwardingSystem, AbstractSystem, names_of, states_of
 
 _COMPONENT = re.compile(r"(.+)\[(\d+)\]$")
 _LONGEST_NAME = 100  # of a file most systems allow 255 bytes
@@ -64,7 +64,8 @@ def _map_labels(spec: RunSpec) -> dict[str, str]:
     names = names_of(spec.system, spec.q0, spec.v0)
     own = lambda labels: [(i, x) for i, x in enumerate(labels) if not _COMPONENT.match(x)]
     of_q = {label: f"q0[{i}]" for i, label in own(names.coordinates)}
-    return of_q | {f"{label}'": f"v0[{i}]" for i, label in own(names.velocities)}
+    mark = lambda label: label if label in states_of(spec.system) else f"{label}'"
+    return of_q | {mark(label): f"v0[{i}]" for i, label in own(names.velocities)}
 
 
 def _place(known: list[str], name: str, others: Iterable[str]) -> int:

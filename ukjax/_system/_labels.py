@@ -49,9 +49,10 @@ def own_labels(owner: Any, what: str, count: int) -> tuple[str, ...]:
 
 def labels_of(system: Any, coordinates: int, velocities: int, *, quasi: bool) -> Labels:
     """The names of a system's coordinates and velocities, from its `labels` and `velocity_labels` where it has them."""
-    of_q = own_labels(system, "labels", coordinates)
+    of_q, states = own_labels(system, "labels", coordinates), tuple(getattr(system, "state_labels", ()))
     of_v = own_labels(system, "velocity_labels", velocities) or (() if quasi else of_q)
-    return Labels(of_q or make_indexed_names("q", coordinates), of_v or make_indexed_names("v", velocities))
+    of_v = of_v or (*make_indexed_names("v", velocities - len(states)), *states)
+    return Labels(of_q or make_indexed_names("q", coordinates), of_v)
 
 
 def title_of(system: Any) -> str:

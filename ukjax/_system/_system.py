@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._misc._arguments import real_array, require_function
+from .._misc._arguments import all_of, real_array, require_function
 from .._misc._display import html_of
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Multipliers, Time, Velocities, module_for
@@ -91,6 +92,9 @@ class AbstractSystem(_Constrained, eqx.Module):
     ...), and `velocity_labels`, of the velocities (by default the same); `units`, of the coordinates, each `"m"`, `"rad"`
     or `""`, by which plots make panels; `points(t, q)`, named places; `energies(t, q, v)`, the energy by parts. Plots,
     tables, files and reports use them.
+
+    A system may have states z of first order besides, such as voltages: `state_labels` names them. They are the last
+    entries of v, and their rates z' are the last of the force: M is 1 there, and `kinematics` leaves them out.
     """
 
     if not TYPE_CHECKING:
@@ -179,6 +183,11 @@ class AbstractForwardingSystem(AbstractSystem):
         return getattr(self.system, "velocity_labels", ())
 
     @property
+    def state_labels(self) -> tuple[str, ...]:
+        """The names of the states of first order, where the system has such."""
+        return states_of(self.system)
+
+    @property
     def title(self) -> str:
         """What runs are called."""
         return title_of(self.system)
@@ -229,8 +238,13 @@ def has_quasi_velocities(system: AbstractSystem) -> bool:
     """Whether `kinematics` is the system's own, so that v need not be q'."""
     system = innermost(system)
     if isinstance(system, System):
-        return system.kinematics_ is not None
+        return system.kinematics_ is not None or bool(system.state_labels)
     return type(system).kinematics is not AbstractSystem.kinematics
+
+
+def states_of(system: Any) -> tuple[str, ...]:
+    """The names of a system's states of first order, which are the last entries of v; none of most systems."""
+    return tuple(getattr(system, "state_labels", ()))
 
 
 def require_sizes(system: AbstractSystem, n_q: int, n: int) -> None:
@@ -281,36 +295,49 @@ class System(AbstractSystem):
       `AbstractSystem.friction_force`.
     - `kinematics`: q' = N(t, q) v for quasi-velocities; by default q' = v.
     - `labels`: names of the coordinates; by default `q[0]`, ...
+    - `states`: names of states z of first order besides, such as the voltages of a circuit. `force`, `energy`,
+      `nonideal_force` and `friction_force` are then functions of (t, q, v, z) (and the multipliers). In runs z is the
+      end of v: `v0` is (v, z), and `Trajectory.states` has them by name. What else takes v, as constraints and events do,
+      finds z behind the n velocities; constraints must not depend on it.
+    - `state_rate`: z' = g(t, q, v, z), a function that returns one rate for each state.
     """
 
     mass_matrix_: Callable[[Time, Coordinates], Array] | Array
-    force_: Callable[[Time, Coordinates, Velocities], Array] | Array
+    force_: Callable[..., Array] | Array
     constraints: tuple[AbstractConstraint, ...]
-    energy_: Callable[[Time, Coordinates, Velocities], Array] | None
-    nonideal_force_: Callable[[Time, Coordinates, Velocities], Array] | None
-    friction_force_: Callable[[Time, Coordinates, Velocities, Multipliers], Array] | None
+    energy_: Callable[..., Array] | None
+    nonideal_force_: Callable[..., Array] | None
+    friction_force_: Callable[..., Array] | None
     kinematics_: Callable[[Time, Coordinates, Velocities], Array] | None
+    state_rate_: Callable[[Time, Coordinates, Velocities, Array], Array] | None
     labels: tuple[str, ...] = eqx.field(static=True)
+    state_labels: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(
         self,
         mass_matrix: Callable[[Time, Coordinates], Array] | Array,
-        force: Callable[[Time, Coordinates, Velocities], Array] | Array,
+        force: Callable[..., Array] | Array,
         constraints: Sequence[AbstractConstraint | AbstractUnilateral] = (),
         *,
-        energy: Callable[[Time, Coordinates, Velocities], Array] | None = None,
-        nonideal_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
-        friction_force: Callable[[Time, Coordinates, Velocities, Multipliers], Array] | None = None,
+        energy: Callable[..., Array] | None = None,
+        nonideal_force: Callable[..., Array] | None = None,
+        friction_force: Callable[..., Array] | None = None,
         kinematics: Callable[[Time, Coordinates, Velocities], Array] | None = None,
         labels: tuple[str, ...] | list[str] = (),
+        states: tuple[str, ...] | list[str] = (),
+        state_rate: Callable[[Time, Coordinates, Velocities, Array], Array] | None = None,
     ):
+        if bool(states) != (state_rate is not None):
+            raise InputError("states and state_rate belong together: names of states z, and their rates z'.")
+        of_state = "t, q, v, z" if states else "t, q, v"
         for what, fn, takes in (
             ("the mass matrix", mass_matrix if callable(mass_matrix) else None, "t, q"),
-            ("the force", force if callable(force) else None, "t, q, v"),
-            ("energy", energy, "t, q, v"),
-            ("nonideal_force", nonideal_force, "t, q, v"),
-            ("friction_force", friction_force, "t, q, v, multipliers"),
+            ("the force", force if callable(force) else None, of_state),
+            ("energy", energy, of_state),
+            ("nonideal_force", nonideal_force, of_state),
+            ("friction_force", friction_force, f"{of_state}, multipliers"),
             ("kinematics", kinematics, "t, q, v"),
+            ("state_rate", state_rate, of_state),
         ):
             if fn is not None:
                 require_function(what, fn, takes)
@@ -323,24 +350,59 @@ class System(AbstractSystem):
         self.nonideal_force_ = nonideal_force
         self.friction_force_ = friction_force
         self.kinematics_ = kinematics
+        self.state_rate_ = state_rate
         self.labels = tuple(labels)
+        self.state_labels = all_of("states", states, str, "'voltage'")
+
+    @property
+    def velocity_labels(self) -> tuple[str, ...]:
+        """The names of the velocities, where they are those of the coordinates, and of the states behind them."""
+        known = self.labels and self.kinematics_ is None
+        return (*self.labels, *self.state_labels) if known and self.state_labels else ()
+
+    def _split(self, v: Velocities) -> tuple[Array, ...]:
+        """v; and z, if there are states."""
+        n = v.size - len(self.state_labels)
+        return (v[:n], v[n:]) if self.state_labels else (v,)
+
+    def _pad(self, force: Array | None) -> Array | None:
+        """A force with zeros for the states."""
+        k = len(self.state_labels)
+        return force if force is None or not k else jnp.concatenate([force, jnp.zeros(k, force.dtype)])
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return self.mass_matrix_(t, q) if callable(self.mass_matrix_) else self.mass_matrix_
+        M = self.mass_matrix_(t, q) if callable(self.mass_matrix_) else self.mass_matrix_
+        if not self.state_labels:
+            return M
+        M, k = jnp.asarray(M), len(self.state_labels)
+        return jnp.pad(M, (0, k)) + jnp.pad(jnp.eye(k, dtype=M.dtype), (len(M), 0))
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        return self.force_(t, q, v) if callable(self.force_) else self.force_
+        own = self._split(v)
+        Q = self.force_(t, q, *own) if callable(self.force_) else self.force_
+        if self.state_rate_ is None:
+            return Q
+        rates = real_array("what state_rate returns", self.state_rate_(t, q, *own))
+        if rates.shape != own[1].shape:
+            raise InputError(
+                f"state_rate returned shape {rates.shape}; with {len(own[1])} states it must be {own[1].shape}."
+            )
+        return jnp.concatenate([jnp.asarray(Q).astype(rates.dtype), rates])
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        v = self._split(v)[0]
         return v if self.kinematics_ is None else self.kinematics_(t, q, v)
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
-        return None if self.energy_ is None else self.energy_(t, q, v)
+        return None if self.energy_ is None else self.energy_(t, q, *self._split(v))
 
     def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
-        return None if self.nonideal_force_ is None else self.nonideal_force_(t, q, v)
+        c = None if self.nonideal_force_ is None else self.nonideal_force_(t, q, *self._split(v))
+        return self._pad(c)
 
     def friction_force(
         self, t: Time, q: Coordinates, v: Velocities, multipliers: Multipliers
     ) -> Forces | None:
-        return None if self.friction_force_ is None else self.friction_force_(t, q, v, multipliers)
+        if self.friction_force_ is None:
+            return None
+        return self._pad(self.friction_force_(t, q, *self._split(v), multipliers))

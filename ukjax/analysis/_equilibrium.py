@@ -1,6 +1,6 @@
 """Static equilibrium of a system: posture, constraint forces, stability."""
 
-from typing import final
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Forces, Numbers, Time, in_full_precision, is_traced
-from .._system._constraint import require_bilateral
+from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, in_full_precision, is_traced
+from .._system._constraint import AccelerationConstraint, require_bilateral
 from .._system._problem import Problem
 from .._system._rows import Rows
-from .._system._system import AbstractSystem, names_of
+from .._system._system import AbstractForwardingSystem, AbstractSystem, names_of, states_of
 from ..mechanisms._reactions import Reaction, reactions_along
 from ._settle import Stiffness, compute_remaining_step, is_definite, settle_posture
 from ._states import make_zero_velocities, mechanism_of, state_of
@@ -43,6 +43,26 @@ class Equilibrium(eqx.Module):
     stable: Bool[Array, ""]
     found: Bool[Array, ""]
     reactions: dict[str, Reaction]
+
+
+@final
+class _HeldStates(AbstractForwardingSystem):
+    """A system whose states of first order stay as they are."""
+
+    system: AbstractSystem
+    z: Float[Array, " k"]
+
+    @property
+    def constraints(self) -> tuple[Any, ...]:
+        return (*self.system.constraints, AccelerationConstraint(self._rows, name="held states"))
+
+    def _rows(self, t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
+        return jnp.eye(v.size, dtype=v.dtype)[v.size - self.z.size :], jnp.zeros_like(self.z)
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        moving = v.size - self.z.size
+        held = jnp.concatenate([v[:moving], self.z.astype(v.dtype)])
+        return self.system.force(t, q, held).at[moving:].set(0)
 
 
 def _open(rows: Rows) -> Float[Array, " m"]:
@@ -105,7 +125,8 @@ def equilibrium(
 
     It is where the system settles from the start if it moves in thick oil, so that a start on a slope leads down to a
     stable equilibrium; a start that is an unstable one stays. Closed loops and dependent rows are no trouble. The
-    derivative in parameters is that of the implicit function; freedoms without stiffness stay as they are.
+    derivative in parameters is that of the implicit function; freedoms without stiffness stay as they are, and so do
+    states of first order, such as activations, as a problem has them.
 
     **Arguments:**
 
@@ -118,9 +139,14 @@ def equilibrium(
     **Raises:** `InputError` where there is none to be found, with the names of what is out of balance, and for
     constraints that do not let the system rest (a drive).
     """
-    system, t, q, _ = state_of(system, t, q, None)
+    given, (system, t, q, _) = system, state_of(system, t, q, None)
     require_bilateral("equilibrium", system.constraints)
-    found, here = _equilibrium(system, t, q)
+    if states := len(states_of(system)):
+        z = given.v0[-states:] if isinstance(given, Problem) else jnp.zeros(states, q.dtype)
+        found, here = _equilibrium(_HeldStates(system, z), t, q)
+        found = eqx.tree_at(lambda x: x.multipliers, found, found.multipliers[:-states])
+    else:
+        found, here = _equilibrium(system, t, q)
     _require_found(system, found, here)
     mechanism = mechanism_of(system)
     if mechanism is None:

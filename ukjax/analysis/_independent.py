@@ -11,7 +11,7 @@ from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, rank_on_host
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import NoStabilizer
-from .._system._system import AbstractSystem
+from .._system._system import AbstractSystem, states_of
 from ._states import select_names
 
 
@@ -46,7 +46,12 @@ def independent_of(
     **Raises:** `InputError` for names that are not known, that are too many or too few, or that do not determine the
     rest; and where they are needed since values are traced.
     """
+    moving = len(names) - len(
+        states_of(system)
+    )  # states of first order, behind the others, are always independent
     own = None if given is None else tuple(names.index(x) for x in select_names("velocity", given, names))
+    own_q = None if own is None else tuple(i for i in own if i < moving)
+    own = None if own_q is None else (*own_q, *range(moving, len(names)))
     shape: Rows = eqx.filter_eval_shape(constraint_rows, system, *state)
     of_q, of_v = shape.of_positions, shape.of_velocities
     every, alike = tuple(range(len(names))), not (of_v & ~of_q).any()
@@ -57,10 +62,10 @@ def independent_of(
                 "not stand beside rows on positions: which are independent would depend on values."
             )
         own = every if own is None else own
-        return Split(own if alike else every, own)
+        return Split(own_q if alike and own_q is not None else every[:moving], own)
     known = equations_at(system, NoStabilizer(), *state)
     A, M = np.asarray(known.rows.A), np.asarray(known.M)
-    found = Split(_choose_columns(A[of_q], M), _choose_columns(A[of_v], M))
+    found = Split(_choose_columns(A[of_q][:, :moving], M[:moving, :moving]), _choose_columns(A[of_v], M))
     if own is None:
         return found
     rest = np.setdiff1d(every, own)
@@ -69,4 +74,4 @@ def independent_of(
             f"independent must name {len(found.velocities)} velocities that determine all others here, such as "
             f"{', '.join(names[i] for i in found.velocities)}; got {', '.join(names[i] for i in own)}."
         )
-    return Split(own if alike else found.positions, own)
+    return Split(own_q if alike and own_q is not None else found.positions, own)

@@ -16,7 +16,7 @@ from ..mechanisms._abstract_joint import AbstractAxisJoint
 from ..mechanisms._springs import Actuator
 from ..mechanisms._start import InputMatrix
 from ..mechanisms._tree import TreeSystem
-from ..robots._actuators import control_matrix
+from ..robots._actuators import ControlMatrix, control_matrix
 from ._states import MechanismSystem, mechanism_of, select_names
 
 Inputs = Iterable[str] | Array | Callable[[Time, Coordinates], Array] | None
@@ -52,6 +52,8 @@ class MatrixForce(eqx.Module):
     matrix: Callable[[Time, Coordinates], Array]
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities, u: Array) -> Forces:
+        if isinstance(self.matrix, ControlMatrix):  # which may depend on v, too, as of muscles
+            return self.matrix.force(t, q, v, u)
         return self.matrix(t, q) @ u
 
 

@@ -27,7 +27,7 @@ from .._system._constraint import require_bilateral
 from .._system._problem import Problem
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import NoStabilizer
-from .._system._system import AbstractSystem, names_of, require_no_friction
+from .._system._system import AbstractSystem, names_of, require_no_friction, states_of
 from ..mechanisms._bodies import check_array
 from ..mechanisms._reactions import Reaction, reactions_along
 from ..mechanisms._start import compute_named_rates
@@ -70,7 +70,10 @@ def _inverse_dynamics(
 ) -> tuple[Array, Array, Array, Array, Rows]:
     """u, lambda, what is left of the forces, how large these are, and the rows."""
     at, B = evaluate_by_code(_evaluate_equations, (system, matrix), t, q, v)
-    own, needed, given = at.rows, at.M @ a, at.Q + at.c
+    own, given = at.rows, at.Q + at.c
+    if states := len(states_of(system)):  # which change by themselves
+        a = jnp.concatenate([a[:-states], given[-states:]])
+    needed = at.M @ a
     u = least_inputs(at, at.M, needed, B, GramSchmidt())
     driven = B @ u
     multipliers = pinv(own.A, GramSchmidt()).matrix.T @ (needed - given - driven)
@@ -96,6 +99,7 @@ def inverse_dynamics(
     - `system`: the system, or a `Problem`, which brings its state.
     - `a`: the acceleration v' (n,), which meets the constraint rows; or of a mechanism accelerations by name, as rates
       for `ukjax.mechanisms.velocity`, of which the rows make the others; where these leave any open, it is the least v'.
+      States of first order change by themselves: what `a` has for them does not count.
     - `t`: time [s].
     - `q`: generalized coordinates (n_q,).
     - `v`: generalized velocities (n,); by default zero.

@@ -36,7 +36,7 @@ from .._system._constraint import require_bilateral
 from .._system._driven import DrivenSystem
 from .._system._problem import Problem
 from .._system._stabilize import NoStabilizer
-from .._system._system import AbstractSystem, has_quasi_velocities, names_of
+from .._system._system import AbstractSystem, has_quasi_velocities, names_of, states_of
 from ..mechanisms._bodies import check_array
 from ._independent import Split, independent_of
 from ._inputs import Inputs, MatrixForce, input_matrix_of
@@ -238,7 +238,8 @@ def linearize(
         raise InputError(f"the derivatives are not finite at t = {t}, q = {q}, v = {v}.")
     # Quasi-velocities go where no coordinate alone does: a position is then named as its velocity is.
     of_q = names.velocities if has_quasi_velocities(system) else names.coordinates
-    of_v = [f"{v}'" if v == q else v for q, v in zip(of_q, names.velocities, strict=True)]
+    own = states_of(system)
+    of_v = [f"{v}'" if v == q and v not in own else v for q, v in zip(of_q, names.velocities, strict=True)]
     states = [of_q[i] for i in split.positions] + [of_v[i] for i in split.velocities]
     return dataclasses.replace(
         result, states=tuple(states), inputs=input_names, outputs=output_names, labels=names.coordinates

@@ -42,9 +42,11 @@ from ._joints import Spherical as Spherical
 from ._joints import Universal as Universal
 from ._loads import AbstractCoordinateLoad as AbstractCoordinateLoad
 from ._loads import AbstractLoad as AbstractLoad
+from ._loads import AbstractTreeLoad as AbstractTreeLoad
 from ._loads import Force as Force
 from ._loads import Gravity as Gravity
 from ._loads import Torque as Torque
+from ._loads import TreeMotion as TreeMotion
 from ._mechanism import Mechanism as Mechanism
 from ._placement import Placement as Placement
 from ._placement import PlanarPlacement as PlanarPlacement

@@ -48,6 +48,9 @@ def efforts_along(
         if isinstance(system, TreeSystem):
             efforts += [load.effort(t, q, v) for load in system.on_coordinates]
             rates += [load.rate(q, v) for load in system.on_coordinates]
+            motions = system.motions(t, q, v)
+            efforts += [load.effort(motion) for load, motion in motions]
+            rates += [load.rate(motion) for load, motion in motions]
         names = [load.name for load in system.loads]
         return {name: Effort(e, r, jnp.sum(e * r)) for name, e, r in zip(names, efforts, rates, strict=True)}
 

@@ -11,14 +11,14 @@ is reported.
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._arguments import one_of
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Forces, Time, Velocities
 from ._bodies import AbstractBody, check_array, check_name
 from ._laws import check_law, value_of
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
@@ -134,6 +134,86 @@ class AbstractCoordinateLoad(eqx.Module):
         **Arguments:**
 
         - `q`: as for `rate`.
+        """
+        return None
+
+
+class TreeMotion(NamedTuple):
+    """A tree in motion, for a load that sees all of it.
+
+    - `t`: time [s].
+    - `q`, `v`: coordinates (n_q,) and velocities (n,), states of first order behind them.
+    - `placements`, `twists`: of all bodies and the ground, by name.
+    - `z`: the load's own states (k,).
+    - `generalized`: the generalized force (n,) of efforts, given a function of a `TreeMotion` that returns the rates they
+      work on, linear in v and the twists, and the efforts.
+    """
+
+    t: Time
+    q: Coordinates
+    v: Velocities
+    placements: Placements
+    twists: Twists
+    z: Array
+    generalized: Callable[[Callable[["TreeMotion"], Any], Any], Forces]
+
+
+class AbstractTreeLoad(eqx.Module):
+    """A load that sees the whole motion of a tree, and may have states z of first order: actuators with dynamics.
+
+    As any load it has a rate r, linear in v and the twists, an effort e, and the generalized force (dr / dv)^T e. A
+    subclass has the field `name`, `rate` and `effort`, and with `states` also `state_rate`; give it among the `loads` of
+    `tree`.
+    """
+
+    name: eqx.AbstractVar[str]
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The names of its states (k,); none by default. In runs they are velocities of the tree behind all others."""
+        return ()
+
+    @abc.abstractmethod
+    def rate(self, motion: TreeMotion) -> Array:
+        """What the effort works on, linear in v and the twists.
+
+        **Arguments:**
+
+        - `motion`: what there is to see.
+        """
+
+    @abc.abstractmethod
+    def effort(self, motion: TreeMotion) -> Array:
+        """The force or torque that works on `rate`, of the same shape.
+
+        **Arguments:**
+
+        - `motion`: as for `rate`.
+        """
+
+    @property
+    def inertia(self) -> Array | None:
+        """What its rates move besides the bodies, as a rotor that a tendon turns [kg], [kg m^2]; None (the default) for
+        nothing. It couples velocities, so that the mass matrix is factored as any other one."""
+        return None
+
+    def state_rate(self, motion: TreeMotion) -> Array:
+        """z' (k,).
+
+        **Arguments:**
+
+        - `motion`: as for `rate`.
+        """
+        return jnp.zeros_like(motion.z)
+
+    def coordinate_force(self, t: Time, q: Coordinates, v: Velocities, z: Array) -> Forces | None:
+        """The part of the generalized force, z' included, that is known without the bodies (n,), which time steps take
+        implicitly; None (the default) for none.
+
+        **Arguments:**
+
+        - `t`, `q`, `v`: as in `TreeMotion`.
+        - `z`: its states (k,).
         """
         return None
 

@@ -16,7 +16,15 @@ from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, AbstractBody, PointMass, check_name
 from ._contacts import AnyContact, Contact, JointFriction, Limit, require_fits
-from ._loads import AbstractCoordinateLoad, AbstractLoad, Gravity, Placements, Torque, Twists
+from ._loads import (
+    AbstractCoordinateLoad,
+    AbstractLoad,
+    AbstractTreeLoad,
+    Gravity,
+    Placements,
+    Torque,
+    Twists,
+)
 from ._visual import Visual
 from ._vmap_by_structure import vmap_by_structure
 
@@ -34,7 +42,7 @@ def all_loads(values: Any) -> tuple[Any, ...]:
 
     **Raises:** `InputError` for anything but a list of loads.
     """
-    return all_of("loads", values, (AbstractLoad, AbstractCoordinateLoad), "Gravity()")
+    return all_of("loads", values, (AbstractLoad, AbstractCoordinateLoad, AbstractTreeLoad), "Gravity()")
 
 
 @final

@@ -18,6 +18,7 @@ from .._pseudoinverse import GramSchmidt, pinv, solve_on_host
 from .._system._problem import Problem, resolve_state
 from .._system._rows import velocity_rows
 from .._system._stabilize import NoStabilizer
+from .._system._system import states_of
 from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, check_array
 from ._current_values import require_mechanism
@@ -218,7 +219,8 @@ def problem(
       displacement [m] and orientation, (7,) or (3,); of a body in the plane, the angle it has turned, in space its unit
       quaternion; of a point mass or a point `body.point`, its place [m]. Of an angle beyond a turn there is a warning,
       since it may be in degrees.
-    - `rates`: velocities by name, as for `velocity`; by default at rest, as far as the joints allow.
+    - `rates`: velocities by name, as for `velocity`; by default at rest, as far as the joints allow. States of first
+      order have names, too; by default they stay as they are in the problem.
     - `t0`, `t1`: start and end [s]; by default the problem's, or 0 and 10.
     - `name`: what plots, summaries and files of its runs are titled; by default the problem's or the mechanism's name.
     - `citation`: where it comes from; by default as of the problem.
@@ -241,7 +243,10 @@ def problem(
     if at:
         q0 = posture(system, at, start, given.q0)
     if v0 is None:
-        v0 = given.v0 if kept else velocity(system, {} if rates is None else rates, start, q0)
+        rates = {} if rates is None else rates
+        if (states := states_of(system)) and isinstance(rates, Mapping):  # which stay as they are
+            rates = dict(zip(states, given.v0[-len(states) :], strict=True)) | dict(rates)
+        v0 = given.v0 if kept else velocity(system, rates, start, q0)
     return dataclasses.replace(
         given,
         q0=q0,

@@ -17,7 +17,7 @@ from ._contact_places import TreePlaces
 from ._contact_rows import require_no_contacts, require_positions, unilateral_rows
 from ._contacts import AnyContact
 from ._joints import AbstractJoint
-from ._loads import AbstractCoordinateLoad, AbstractLoad
+from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, TreeMotion
 from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
 from ._placement import Twist
 from ._tree_closures import loop_constraints
@@ -36,12 +36,14 @@ class TreeSystem(AbstractSystem):
 
     - `mechanism`: its bodies, joints (the tree's first, then the loops) and loads.
     - `further`, `on_coordinates`: further constraints and loads, on the coordinates.
+    - `on_tree`: loads that see the whole motion; their states of first order are velocities behind the others.
     - `armature`: what each velocity moves besides the bodies (n,), or None.
     - `order`: what hangs on what."""
 
     mechanism: eqx.AbstractVar[Mechanism]
     further: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
     on_coordinates: eqx.AbstractVar[tuple[AbstractCoordinateLoad, ...]]
+    on_tree: eqx.AbstractVar[tuple[AbstractTreeLoad, ...]]
     armature: eqx.AbstractVar[Float[Array, " n"] | None]
     order: eqx.AbstractVar[Order]
 
@@ -56,9 +58,9 @@ class TreeSystem(AbstractSystem):
         return self.mechanism.joints
 
     @property
-    def loads(self) -> tuple[AbstractLoad | AbstractCoordinateLoad, ...]:
-        """The loads on bodies, then those on coordinates."""
-        return (*self.mechanism.loads, *self.on_coordinates)
+    def loads(self) -> tuple[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad, ...]:
+        """The loads on bodies, then those on coordinates, then those that see the whole motion."""
+        return (*self.mechanism.loads, *self.on_coordinates, *self.on_tree)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -67,8 +69,13 @@ class TreeSystem(AbstractSystem):
 
     @property
     def velocity_labels(self) -> tuple[str, ...]:
-        """The names of the velocities: as the coordinates', but `wx`, `wy`, `wz` of a ball."""
+        """The names of the velocities: as the coordinates', but `wx`, `wy`, `wz` of a ball; then those of the states."""
         return self.order.velocity_labels
+
+    @property
+    def state_labels(self) -> tuple[str, ...]:
+        """The names of the states of first order."""
+        return tuple(name for load in self.on_tree for name in load.states)
 
     @property
     def title(self) -> str:
@@ -116,23 +123,93 @@ class TreeSystem(AbstractSystem):
         return at.mechanism.drawing(at.placements)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), and the armature on its diagonal."""
-        return self.tree_inertia(t, q).dense()
+        """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), the armature on its diagonal, and what loads move."""
+        M, moved = self._links(q).dense(), self._moved(q.dtype)
+        if moved is None:
+            return M
+        still = jnp.zeros(M.shape[0], q.dtype)
+        J = jax.jacfwd(lambda v: self._moved_rates(t, q, v))(still)
+        return M + J.T @ (moved[:, None] * J)
 
-    def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia:
+    def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
+        return None if self._moved(q.dtype) is not None else self._links(q)
+
+    def _links(self, q: Coordinates) -> TreeInertia:
         at = self._at(q)
         return tree_inertia(at.chains, at.posture, cast_arrays(self.armature, q.dtype))
+
+    def _moved(self, dtype: jnp.dtype) -> Float[Array, " k"] | None:
+        """What the rates of loads move besides the bodies."""
+        found = [load.inertia for load in cast_arrays(self.on_tree, dtype) if load.inertia is not None]
+        return jnp.concatenate(found) if found else None
+
+    def _moved_rates(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
+        """Those rates."""
+        own = self.motions(t, q, v)
+        return jnp.concatenate([load.rate(motion) for load, motion in own if load.inertia is not None])
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
         at = self._at(q)
         rates = at.chains.rates(at.posture, v)
-        loads = self._loads(at, t, at.chains.twists(at.posture, rates))
-        return force(at.chains, at.posture, rates, loads) + self._on_coordinates(t, q, v)
+        twists = at.chains.twists(at.posture, rates)
+        loads, direct = self._all_loads(at, t, q, v, twists)
+        return force(at.chains, at.posture, rates, loads) + direct
+
+    def _all_loads(
+        self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist, a: Velocities | None = None
+    ) -> tuple[Twist, Forces]:
+        """What all loads come to: wrenches on the bodies, stacked, and forces on the velocities.
+
+        Forces of inertia of what loads move are among them, at v' = a, by default zero.
+        """
+        wrenches, direct = self._loads(at, t, twists), self._on_coordinates(t, q, v)
+        for i, (load, places, motion) in enumerate(self._motions(at, t, q, v, twists)):
+            effort = load.effort(motion)
+            if load.inertia is not None:
+                rate = lambda q, v, i=i, load=load: load.rate(self.motions(t, q, v)[i][1])
+                along = self.kinematics(t, q, v), jnp.zeros_like(v) if a is None else a
+                effort = effort - load.inertia * jax.jvp(rate, (q, v), along)[1]
+            wrench, own = _pull_back(self.bodies, load.rate, motion, twists, effort)
+            wrenches, direct = jax.tree.map(jnp.add, wrenches, wrench), direct + own
+            if load.states:
+                direct = direct.at[places].add(load.state_rate(motion))
+        return wrenches, direct
+
+    def motions(self, t: Time, q: Coordinates, v: Velocities) -> list[tuple[AbstractTreeLoad, TreeMotion]]:
+        """The loads that see the whole motion, and what each sees."""
+        at = self._at(q)
+        twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
+        return [(load, motion) for load, _, motion in self._motions(at, t, q, v, twists)]
+
+    def _own_states(self, dtype: jnp.dtype) -> list[tuple[AbstractTreeLoad, slice]]:
+        """The loads that see the whole motion, and where their states are in v."""
+        found, start = [], self.order.layout.nv - self.order.layout.states
+        for load in cast_arrays(self.on_tree, dtype):
+            found.append((load, slice(start, start + len(load.states))))
+            start += len(load.states)
+        return found
+
+    def _motions(
+        self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist
+    ) -> list[tuple[AbstractTreeLoad, slice, TreeMotion]]:
+        found, by_name, unknown = [], self._by_name(twists), lambda *_: v
+        for load, places in self._own_states(q.dtype):
+            motion = TreeMotion(t, q, v, at.placements, by_name, v[places], unknown)
+
+            def generalized(rate: Any, effort: Any, motion: TreeMotion = motion) -> Forces:
+                wrench, direct = _pull_back(self.bodies, rate, motion, twists, effort)
+                still = at.chains.rates(at.posture, jnp.zeros_like(v))
+                return force(at.chains, at.posture, still, wrench) + direct
+
+            found.append((load, places, motion._replace(generalized=generalized)))
+        return found
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The generalized forces of the loads on coordinates, if there are any."""
-        return self._on_coordinates(t, q, v) if self.on_coordinates else None
+        own = (load.coordinate_force(t, q, v, v[places]) for load, places in self._own_states(q.dtype))
+        found = [x for x in own if x is not None]
+        return sum_of([self._on_coordinates(t, q, v), *found]) if self.on_coordinates or found else None
 
     def _on_coordinates(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """The generalized forces of the loads on coordinates."""
@@ -143,6 +220,11 @@ class TreeSystem(AbstractSystem):
     def _rotors(self, v: Velocities) -> Float[Array, ""]:
         """The kinetic energy of the armature [J]."""
         return 0.5 * jnp.sum(cast_arrays(self.armature, v.dtype) * v**2)
+
+    def _moved_energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        """The kinetic energy of what the rates of loads move [J]."""
+        moved: Any = self._moved(v.dtype)
+        return 0.5 * jnp.sum(moved * self._moved_rates(t, q, v) ** 2)
 
     def _potentials(self, q: Coordinates) -> dict[str, Array]:
         """The potential energies of the loads on coordinates that have one [J], by name."""
@@ -160,12 +242,15 @@ class TreeSystem(AbstractSystem):
         kinetic = at.mechanism.kinetic_energy(at.placements, self._twists(at, v))
         bodies = kinetic + at.mechanism.potential_energy(at.placements)
         rotors = [] if self.armature is None else [self._rotors(v)]
+        rotors += [self._moved_energy(t, q, v)] if self._moved(q.dtype) is not None else []
         return sum_of([bodies, *rotors, *self._potentials(q).values()])
 
     def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
-        """The parts of the energy [J]: `kinetic_<body>`, `kinetic_armature` and `potential_<load>`."""
+        """The parts of the energy [J]: `kinetic_<body>`, `kinetic_armature`, `kinetic_loads` and `potential_<load>`."""
         at = self._at(q)
         rotors = {} if self.armature is None else {"kinetic_armature": self._rotors(v)}
+        if self._moved(q.dtype) is not None:
+            rotors["kinetic_loads"] = self._moved_energy(t, q, v)
         on_coordinates = {f"potential_{name}": x for name, x in self._potentials(q).items()}
         return at.mechanism.energies(at.placements, self._twists(at, v)) | rotors | on_coordinates
 
@@ -210,7 +295,7 @@ class TreeSystem(AbstractSystem):
             compute_inertial_wrenches(at.chains, at.posture, rates),
         )
         loops = loop_wrenches(at.mechanism, at.placements, t, twists, multipliers)
-        for given in (self._loads(at, t, twists), *(wrench for wrench, _ in loops.values())):
+        for given in (self._all_loads(at, t, q, v, twists, a)[0], *(wrench for wrench, _ in loops.values())):
             asked = jax.tree.map(jnp.subtract, asked, given)
         carried = self._by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))
         found = {
@@ -220,20 +305,30 @@ class TreeSystem(AbstractSystem):
         return found | {name: wrench for name, (_, wrench) in loops.items()}
 
 
+def _pull_back(
+    bodies: tuple[AbstractBody, ...], rate: Any, motion: TreeMotion, twists: Twist, effort: Any
+) -> tuple[Twist, Forces]:
+    """The wrenches on all bodies, stacked, and the forces on velocities that efforts come to."""
+    of = lambda twists, v: rate(motion._replace(v=v, twists=moving(bodies, twists)))
+    return jax.vjp(of, twists, motion.v)[1](effort)
+
+
 @final
 class _Tree(TreeSystem):
     mechanism: Mechanism
     further: tuple[AbstractConstraint, ...]
     on_coordinates: tuple[AbstractCoordinateLoad, ...]
+    on_tree: tuple[AbstractTreeLoad, ...]
     armature: Float[Array, " n"] | None
     order: Order = eqx.field(static=True)
 
 
 @final
-class _QuaternionTree(TreeSystem):
+class _QuasiTree(TreeSystem):  # with quaternions, or with states
     mechanism: Mechanism
     further: tuple[AbstractConstraint, ...]
     on_coordinates: tuple[AbstractCoordinateLoad, ...]
+    on_tree: tuple[AbstractTreeLoad, ...]
     armature: Float[Array, " n"] | None
     order: Order = eqx.field(static=True)
 
@@ -244,7 +339,7 @@ class _QuaternionTree(TreeSystem):
 def tree(
     bodies: Iterable[AbstractBody],
     joints: Iterable[AbstractJoint],
-    loads: Iterable[AbstractLoad | AbstractCoordinateLoad] = (),
+    loads: Iterable[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad] = (),
     *,
     loops: Iterable[AbstractJoint] = (),
     constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
@@ -269,7 +364,7 @@ def tree(
     **Arguments:**
 
     - `bodies`, `joints`: all in the plane or all in space; one joint for each body, any of those above.
-    - `loads`: loads on the bodies or the coordinates; there is no gravity unless it is among them.
+    - `loads`: loads on the bodies, the coordinates or all of the tree; there is no gravity unless it is among them.
     - `loops`: joints that close loops, and drives, gears, paths and the like: any joint, as constraint rows.
     - `constraints`: further constraints, on the coordinates.
     - `armature`: of velocities besides the bodies, by label or (n,): a rotor's inertia times gear ratio squared [kg m^2].
@@ -283,12 +378,14 @@ def tree(
     """
     joints, loops, loads = all_joints("joints", joints), all_joints("loops", loops), all_loads(loads)
     on_coordinates = tuple(load for load in loads if isinstance(load, AbstractCoordinateLoad))
-    on_bodies = [load for load in loads if not isinstance(load, AbstractCoordinateLoad)]
-    require_unique("load", [load.name for load in (*on_bodies, *on_coordinates) if hasattr(load, "name")])
+    on_tree = tuple(load for load in loads if isinstance(load, AbstractTreeLoad))
+    on_bodies = [load for load in loads if isinstance(load, AbstractLoad)]
+    require_unique("load", [load.name for load in loads if hasattr(load, "name")])
+    states = [name for load in on_tree for name in load.states]
     mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts)
-    found = order(mechanism.bodies, mechanism.joints[: len(joints)])
-    kind = _Tree if len(found.labels) == found.layout.nv else _QuaternionTree
-    rotors = None if armature is None else armature_of(armature, found.velocity_labels)
-    system = kind(mechanism, as_constraints(constraints), on_coordinates, rotors, found)
+    found = order(mechanism.bodies, mechanism.joints[: len(joints)], states)
+    kind = _Tree if not states and len(found.labels) == found.layout.nv else _QuasiTree
+    rotors = None if armature is None else armature_of(armature, found.velocity_labels, len(states))
+    system = kind(mechanism, as_constraints(constraints), on_coordinates, on_tree, rotors, found)
     require_positions(system.places)
     return system

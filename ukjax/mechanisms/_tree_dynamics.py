@@ -61,7 +61,12 @@ def tree_inertia(chains: Chains, posture: Posture, armature: Float[Array, " n"] 
     owner = np.array(layout.of_velocity, int)
     first, last = ({e.velocities[place]: i for i, e in enumerate(layout.elements)} for place in (0, -1))
     behind = [-1, *(e.velocities[-1] for e in layout.elements)]
+    move = layout.nv - layout.states
     parents = tuple(behind[layout.elements[i].before] if k in first else k - 1 for k, i in enumerate(owner))
+    if layout.states:
+        parents = (*parents[:move], *(-1,) * layout.states)
+        unit = jnp.asarray(np.arange(layout.nv) >= move, dtype)
+        armature = unit if armature is None else armature + unit
     of_first, of_last = (jnp.asarray([k in x for k in range(layout.nv)], dtype) for x in (first, last))
     return TreeInertia(
         jnp.concatenate([posture.angular, posture.linear], axis=1),

@@ -19,7 +19,7 @@ class Order(NamedTuple):
 
     - `layout`: elements and the frames of the bodies.
     - `labels`: a name for each coordinate.
-    - `velocity_labels`: a name for each velocity.
+    - `velocity_labels`: a name for each velocity, states of first order included.
     - `slides`: the labels of coordinates that are displacements.
     - `carrying`: the number of the joint that carries each body.
     - `parents`: the number of the body that carries each body; -1 for the ground.
@@ -88,8 +88,10 @@ def _name_freedoms(joint: AbstractJoint, parts: Sequence[Freedom], of_ball: Sequ
     return found
 
 
-def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Order:
-    """The tree that joints make of bodies; coordinates are in the order of the joints.
+def order(
+    bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint], states: Sequence[str] = ()
+) -> Order:
+    """The tree that joints make of bodies; coordinates are in the order of the joints, states behind their velocities.
 
     **Raises:** `InputError` in one line that names the joints or the body where they are no tree.
     """
@@ -131,20 +133,23 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
     by_child = {joint.child: i for i, joint in enumerate(joints)}
     carrying = tuple(by_child[body.name] for body in bodies)
     parents = tuple(number.get(joints[i].parent, -1) for i in carrying)
-    layout = TreeLayout(tuple(elements), tuple(frames[body.name] for body in bodies))
-    return Order(layout, labels, velocity_labels, slides, carrying, parents)
+    layout = TreeLayout(tuple(elements), tuple(frames[body.name] for body in bodies), len(states))
+    return Order(layout, labels, (*velocity_labels, *states), slides, carrying, parents)
 
 
-def armature_of(given: Any, labels: tuple[str, ...]) -> Float[Array, " n"]:
-    """One entry for each velocity.
+def armature_of(given: Any, labels: tuple[str, ...], states: int) -> Float[Array, " n"]:
+    """One entry for each velocity, zero for the states, which are the last ones.
 
     **Raises:** `InputError` for unknown names, wrong shapes and negative values.
     """
-    if not isinstance(given, Mapping):
-        return check_nonnegative("armature", given, (len(labels),))
-    for name in given:
-        if name not in labels:
-            raise unknown_name("velocity in armature:", name, labels)
-    known = {name: check_nonnegative(f"the armature of '{name}'", x) for name, x in given.items()}
-    xp = module_for(*known.values())
-    return as_jax(xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels]))
+    labels = labels[: len(labels) - states]
+    if isinstance(given, Mapping):
+        for name in given:
+            if name not in labels:
+                raise unknown_name("velocity in armature:", name, labels)
+        known = {name: check_nonnegative(f"the armature of '{name}'", x) for name, x in given.items()}
+        xp = module_for(*known.values())
+        found = xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels])
+    else:
+        found = check_nonnegative("armature", given, (len(labels),))
+    return as_jax(module_for(found).pad(found, (0, states)) if states else found)

@@ -59,10 +59,12 @@ class Element(NamedTuple):
 
 
 class TreeLayout(NamedTuple):
-    """What hangs on what: elements from the ground outwards, and the frame of each body."""
+    """What hangs on what: elements from the ground outwards, the frame of each body, and the number of states of first
+    order, which are velocities behind the others that move nothing."""
 
     elements: tuple[Element, ...]
     frames: tuple[int, ...]
+    states: int = 0
 
     @property
     def before(self) -> list[int]:
@@ -71,14 +73,14 @@ class TreeLayout(NamedTuple):
 
     @property
     def nv(self) -> int:
-        """The number of velocities."""
-        return sum(len(element.velocities) for element in self.elements)
+        """The number of velocities, states included."""
+        return sum(len(element.velocities) for element in self.elements) + self.states
 
     @property
     def of_velocity(self) -> list[int]:
-        """The number of the element each velocity is of."""
+        """The number of the element each velocity is of; of states any, since along their axes nothing moves."""
         found = {k: i for i, element in enumerate(self.elements) for k in element.velocities}
-        return [found[k] for k in range(len(found))]
+        return [found.get(k, 0) for k in range(self.nv)]
 
     def owned(self) -> Bool[np.ndarray, "elements n"]:
         """Whether a velocity is of an element."""
@@ -258,4 +260,4 @@ class Chains(eqx.Module):
             return 2.0 * quaternion_product(conjugate, rate[e.q : e.q + 4])[1:] / jnp.dot(p, p)
 
         parts = sorted(((e.v, part(e)) for e in self.layout.elements), key=lambda x: x[0])
-        return jnp.concatenate([part for _, part in parts])
+        return jnp.concatenate([*(part for _, part in parts), jnp.zeros(self.layout.states, rate.dtype)])

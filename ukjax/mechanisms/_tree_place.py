@@ -50,7 +50,10 @@ def chains_of(mechanism: Mechanism, layout: TreeLayout) -> Chains:
     carrying = mechanism.joints[: len(bodies)]
     of_joints = [joint.freedoms(by_name[joint.child]) for joint in carrying]
     free = [part for parts in of_joints for part in parts]
-    angular, linear = (jnp.concatenate([getattr(part, x) for part in free]) for x in ("angular", "linear"))
+    still = jnp.zeros((layout.states, 3), mechanism.bodies[0].mass.dtype)
+    angular, linear = (
+        jnp.concatenate([*(getattr(part, x) for part in free), still]) for x in ("angular", "linear")
+    )
     starts = np.cumsum([0, *(part.nv for part in free)]).tolist()
     by_start = dict(zip(starts, free, strict=False))
     return Chains(

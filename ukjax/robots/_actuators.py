@@ -1,11 +1,8 @@
-"""Actuators of a file: forces on joints, tendons and sites that follow inputs u.
+"""Actuators of a file: forces on joints, tendons and sites that follow inputs, and activations, which are states."""
 
-Each exerts f = (g0 + g1 l + g2 l') u + b0 + b1 l + b2 l' along its length l, with u and f clipped to their ranges. u
-is an input or an activation, l the length of a joint or a tendon times a gear ratio.
-"""
-
+import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, final
 
 import equinox as eqx
@@ -16,65 +13,12 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import real_array
 from .._misc._errors import InputError, format_value
-from .._misc._types import Coordinates, Time, Velocities, as_jax
-from ..mechanisms._bodies import AbstractBody
-from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements, Twists, parts_of
-from ..mechanisms._tree import TreeSystem
+from .._misc._types import Coordinates, Forces, Time, Velocities, as_jax
+from ..mechanisms import AbstractTreeLoad, TreeMotion, TreeSystem
+from ._laws import Laws, clip_some
 from ._lengths import Lengths
+from ._passive import GravityCompensation
 from ._transmissions import AbstractTransmission
-
-
-@final
-class Forces(eqx.Module):
-    """What k actuators exert.
-
-    - `gain`: g (k, 3).
-    - `bias`: b (k, 3).
-    - `input_range`, `range`: of u and f (k, 2), infinite where there is none.
-    - `inputs`: which input each follows.
-    - `states`: the activation of each; -1 for none.
-    - `integrates`: whether that is an integral of the input, and not the input filtered.
-    - `clamped`, `limited`: whether u and f have a range.
-    """
-
-    gain: Float[Array, "k 3"]
-    bias: Float[Array, "k 3"]
-    input_range: Float[Array, "k 2"]
-    range: Float[Array, "k 2"]
-    inputs: tuple[int, ...] = eqx.field(static=True)
-    states: tuple[int, ...] = eqx.field(static=True)
-    integrates: tuple[bool, ...] = eqx.field(static=True)
-    clamped: tuple[bool, ...] = eqx.field(static=True)
-    limited: tuple[bool, ...] = eqx.field(static=True)
-
-    def __call__(
-        self,
-        inputs: "ActuatorInputs",
-        u: Float[Array, " nu"],
-        length: Float[Array, " k"],
-        rate: Float[Array, " k"],
-    ) -> Float[Array, " k"]:
-        """f (k,)."""
-        dtype = length.dtype
-        gain, bias = self.gain.astype(dtype), self.bias.astype(dtype)
-        u = _clip_to_ranges(u.astype(dtype)[np.array(self.inputs, int)], self.input_range, self.clamped)
-        own = np.where(np.array(self.integrates) | inputs.held, np.array(self.states, int), -1)
-        if np.any(own >= 0):
-            u = jnp.where(own >= 0, inputs.activations.astype(dtype)[np.maximum(own, 0)], u)
-        force = (gain[:, 0] + gain[:, 1] * length + gain[:, 2] * rate) * u
-        force = force + bias[:, 0] + bias[:, 1] * length + bias[:, 2] * rate
-        return _clip_to_ranges(force, self.range, self.limited)
-
-
-def _clip_to_ranges(
-    x: Float[Array, " k"], ranges: Float[Array, "k 2"], which: Sequence[bool]
-) -> Float[Array, " k"]:
-    if not any(which):
-        return x
-    ranges = ranges.astype(x.dtype)
-    inside = jnp.minimum(jnp.maximum(x, ranges[:, 0]), ranges[:, 1])
-    return inside if all(which) else jnp.where(np.array(which), inside, x)
-
 
 Control = Array | Callable[..., Array]
 """Inputs: an array (nu,), or a function of (t) or (t, q, v) that returns one."""
@@ -85,26 +29,20 @@ class ActuatorInputs(eqx.Module):
     """The inputs of all actuators.
 
     - `law`: constant, or a function.
-    - `activations`: of those that have a state, constant (na,).
     - `takes`: how many arguments the function takes.
-    - `held`: whether actuators with a filter follow their activation too; else they follow the input at once.
     - `names`: of the actuators.
     """
 
     law: Control
-    activations: Float[Array, " na"]
     takes: int = eqx.field(static=True)
-    held: bool = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def replaced(self, ctrl: Any, act: Any) -> "ActuatorInputs":
-        """With other inputs or activations, that all actuators which have one follow.
+    def replaced(self, ctrl: Any) -> "ActuatorInputs":
+        """With other inputs.
 
         **Raises:** `InputError` for other shapes.
         """
-        law = self.law if ctrl is None else _check_input("ctrl", ctrl, self.law)
-        activations = self.activations if act is None else _check_input("act", act, self.activations)
-        return ActuatorInputs(law, activations, self.takes if ctrl is None else 0, True, self.names)
+        return self if ctrl is None else ActuatorInputs(_check_input("ctrl", ctrl, self.law), 0, self.names)
 
     def __call__(self, t: Time, *state: Array) -> Float[Array, " nu"]:
         if not callable(self.law):
@@ -113,89 +51,132 @@ class ActuatorInputs(eqx.Module):
 
 
 @final
-class Actuators(AbstractCoordinateLoad):
-    """The actuators on joints and on fixed tendons.
+class TotalLimits(eqx.Module):
+    """Ranges of what all actuators together come to, on joints and on tendons.
+
+    - `joints`: of each joint that has one, its velocity's number; with `joint_ranges` (j, 2).
+    - `compensated`: whether the compensation of gravity counts among what acts there.
+    - `tendons`: which actuators pull on each tendon that has one; with `tendon_ranges` (t, 2).
+    """
+
+    joint_ranges: Float[Array, "j 2"]
+    tendon_ranges: Float[Array, "t 2"]
+    joints: tuple[int, ...] = eqx.field(static=True)
+    compensated: tuple[bool, ...] = eqx.field(static=True)
+    tendons: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    def on_tendons(self, force: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The forces of actuators, made smaller by one share where those on a tendon exceed its range."""
+        for own, (low, high) in zip(self.tendons, self.tendon_ranges, strict=True):
+            at = np.array(own)
+            total = jnp.sum(force[at])
+            within = jnp.clip(total, low, high)
+            share = jnp.where(within == total, 1.0, within / jnp.where(total == 0, 1.0, total))
+            force = force.at[at].multiply(share)
+        return force
+
+
+@final
+class Actuators(AbstractTreeLoad):
+    """The actuators of a file.
 
     `effort` has their forces, and behind them what the limits of the joints take away from what they come to there;
     `rate` the rates of their lengths, and of those joints.
 
-    - `lengths`: theirs.
-    - `limits`: of each joint that has one, its velocity's number; with `joint_ranges` (j, 2).
+    - `lengths`: of those on joints and on fixed tendons, which come first.
+    - `transmissions`: of those on sites and on spatial tendons.
+    - `laws`: of all.
+    - `inputs`: theirs; `input_range` (nu, 2), and `clamped`, whether an input is clipped to it.
+    - `start`: the activations to start with (na,).
+    - `limits`: of total forces.
+    - `compensation`: of gravity, which may count among what is limited.
     - `gear`: the ratio that is in the lengths (k,); `geared` says which have one, unlike those on balls and free joints.
     - `which`: the numbers of the actuators.
+    - `states`: names of the activations.
     """
 
     name: str = eqx.field(static=True)
     lengths: Lengths
-    forces: Forces
+    transmissions: tuple[AbstractTransmission, ...]
+    laws: Laws
     inputs: ActuatorInputs
-    joint_ranges: Float[Array, "j 2"]
-    limits: tuple[int, ...] = eqx.field(static=True)
+    input_range: Float[Array, "nu 2"]
+    start: Float[Array, " na"]
+    limits: TotalLimits
+    compensation: GravityCompensation | None
     gear: Float[Array, " k"]
+    clamped: tuple[bool, ...] = eqx.field(static=True)
     geared: tuple[int, ...] = eqx.field(static=True)
     which: tuple[int, ...] = eqx.field(static=True)
-
-    def rate(self, q: Coordinates, v: Velocities) -> Float[Array, " k+j"]:
-        return jnp.concatenate([self.lengths.rate(v), v[np.array(self.limits, int)]])
-
-    def effort(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k+j"]:
-        u = self.inputs(t, q, v)
-        force = self.forces(self.inputs, u, self.lengths(q), self.lengths.rate(v))
-        return jnp.concatenate([force, self._beyond(force)])
-
-    def _beyond(self, force: Float[Array, " k"]) -> Float[Array, " j"]:
-        """What the limits of joints take away."""
-        if not self.limits:
-            return jnp.zeros(0, force.dtype)
-        coefficients = self.lengths.coefficients.astype(force.dtype)
-        at = np.array(self.lengths.velocities, int).reshape(coefficients.shape)
-        total = jnp.stack(
-            [jnp.sum(jnp.where(at == j, coefficients, 0) * force[:, None]) for j in self.limits]
-        )
-        return _clip_to_ranges(total, self.joint_ranges, [True] * len(self.limits)) - total
-
-
-@final
-class BodyActuator(AbstractLoad):
-    """An actuator on sites or on a spatial tendon."""
-
-    name: str = eqx.field(static=True)
-    transmission: AbstractTransmission
-    forces: Forces
-    inputs: ActuatorInputs
-    number: int = eqx.field(static=True)
+    activations: tuple[str, ...] = eqx.field(static=True)
 
     @property
-    def bodies(self) -> tuple[str, ...]:
-        return self.transmission.bodies
+    def states(self) -> tuple[str, ...]:
+        return self.activations
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
-        return self.transmission.rate(parts_of(self, placements), parts_of(self, twists))
+    def _inputs(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " nu"]:
+        return clip_some(self.inputs(t, q, v).astype(q.dtype), self.input_range, self.clamped)
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
-        length = self.transmission.length(parts_of(self, placements))
-        rate = self.rate(bodies, placements, twists)
-        return self.forces(self.inputs, self.inputs(t), length[None], rate[None])[0]
+    def lengths_of(self, motion: TreeMotion) -> Float[Array, " k"]:
+        of = lambda x: x.length([motion.placements[name] for name in x.bodies])
+        return jnp.concatenate([self.lengths(motion.q), *(of(x)[None] for x in self.transmissions)])
+
+    def _rates(self, motion: TreeMotion) -> Float[Array, " k"]:
+        ends = lambda by_name, x: [by_name[name] for name in x.bodies]
+        of = lambda x: x.rate(ends(motion.placements, x), ends(motion.twists, x))
+        return jnp.concatenate([self.lengths.rate(motion.v), *(of(x)[None] for x in self.transmissions)])
+
+    def rate(self, motion: TreeMotion) -> Float[Array, " k+j"]:
+        return jnp.concatenate([self._rates(motion), motion.v[np.array(self.limits.joints, int)]])
+
+    def effort(self, motion: TreeMotion) -> Float[Array, " k+j"]:
+        u = self._inputs(motion.t, motion.q, motion.v)
+        force = self._forces(u, motion.z, self.lengths_of(motion), self._rates(motion))
+        return jnp.concatenate([force, self._beyond(motion, force)])
+
+    def state_rate(self, motion: TreeMotion) -> Float[Array, " na"]:
+        u = self._inputs(motion.t, motion.q, motion.v)
+        return self.laws.state_rate(u, motion.z, self.lengths_of(motion), self._rates(motion))
+
+    def coordinate_force(self, t: Time, q: Coordinates, v: Velocities, z: Array) -> Forces:
+        # Of the others only how activations follow inputs: their lengths are not known here.
+        still = jnp.zeros(len(self.transmissions), q.dtype)
+        length, rate = (jnp.concatenate([x, still]) for x in (self.lengths(q), self.lengths.rate(v)))
+        u = self._inputs(t, q, v)
+        force = self._forces(u, z, length, rate)[: len(self.lengths)]
+        Q = jax.vjp(self.lengths.rate, v)[1](force)[0]
+        return Q if not z.size else jnp.concatenate([Q[: -z.size], self.laws.state_rate(u, z, length, rate)])
+
+    def _forces(self, *given: Array) -> Float[Array, " k"]:
+        within = self.laws.clip(self.limits.on_tendons(self.laws.force(*given)))
+        return within + self.laws.free(*given) if self.laws.controllers else within
+
+    def _beyond(self, motion: TreeMotion, force: Float[Array, " k"]) -> Float[Array, " j"]:
+        """What the limits of joints take away."""
+        joints = np.array(self.limits.joints, int)
+        if not joints.size:
+            return jnp.zeros(0, force.dtype)
+        if self.transmissions:
+            total = motion.generalized(self._rates, force)[joints]
+        else:
+            total = jax.vjp(self.lengths.rate, motion.v)[1](force)[0][joints]
+        if any(self.limits.compensated):
+            weights: Any = self.compensation
+            of = lambda motion: weights.rate({}, motion.placements, motion.twists)
+            carried = motion.generalized(of, weights.forces)[joints]
+            total = total + jnp.where(np.array(self.limits.compensated), carried, 0.0)
+        return clip_some(total, self.limits.joint_ranges, [True] * len(joints)) - total
 
 
 def with_inputs(system: TreeSystem, inputs: ActuatorInputs) -> TreeSystem:
-    """A robot's tree with other inputs of its actuators.
+    """A robot's tree with other inputs of its actuators."""
+    given = lambda x: eqx.tree_at(lambda x: x.inputs, x, inputs) if isinstance(x, Actuators) else x
+    return dataclasses.replace(system, on_tree=tuple(map(given, system.on_tree)))
 
-    **Raises:** `InputError` for inputs that look at the state, where an actuator on sites or a spatial tendon has them.
-    """
-    blind = [load.name for load in system.mechanism.loads if isinstance(load, BodyActuator)]
-    if inputs.takes > 1 and blind:
-        raise InputError(
-            f"ctrl must not look at q and v, since {blind[0]} works on a site or a spatial tendon; give an array or a "
-            "function of t."
-        )
-    given = lambda load: (
-        eqx.tree_at(lambda x: x.inputs, load, inputs) if isinstance(load, Actuators | BodyActuator) else load
-    )
-    system = eqx.tree_at(lambda x: x.on_coordinates, system, tuple(map(given, system.on_coordinates)))
-    return eqx.tree_at(lambda x: x.mechanism.loads, system, tuple(map(given, system.mechanism.loads)))
+
+def actuators_of(system: TreeSystem) -> Actuators | None:
+    """The actuators of a robot's tree; None where there are none."""
+    return next((load for load in system.on_tree if isinstance(load, Actuators)), None)
 
 
 def _check_input(name: str, value: Any, like: Any) -> Array:
@@ -210,44 +191,43 @@ class ControlMatrix(eqx.Module):
     """What a small change of each input adds to the generalized force at rest, near the inputs there are.
 
     - `system`: a robot's tree.
-    - `inputs`: of its actuators.
+    - `actuators`: its actuators.
     """
 
     system: TreeSystem
-    inputs: ActuatorInputs
+    actuators: Actuators
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the actuators."""
-        return self.inputs.names
+        return self.actuators.inputs.names
+
+    def force(self, t: Time, q: Coordinates, v: Velocities, u: Array) -> Forces:
+        """What small changes u of the inputs add to the generalized force."""
+        own = self.actuators.inputs
+        changed = ActuatorInputs(own(t, q, v).astype(q.dtype) + u, 0, own.names)
+        return with_inputs(self.system, changed).force(t, q, v) - self.system.force(t, q, v)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, "n nu"]:
-        v, own = jnp.zeros(self.system.order.layout.nv, q.dtype), self.inputs
-        force = lambda u: with_inputs(
-            self.system, ActuatorInputs(u, own.activations, 0, own.held, own.names)
-        ).force(t, q, v)
-        return jax.jacfwd(force)(own(t, q, v).astype(q.dtype))
+        z = self.actuators.start.astype(q.dtype)
+        v = jnp.concatenate([jnp.zeros(len(self.system.velocity_labels) - z.size, q.dtype), z])
+        return jax.jacfwd(lambda u: self.force(t, q, v, u))(jnp.zeros(len(self.labels), q.dtype))
 
 
 def control_matrix(system: TreeSystem) -> ControlMatrix | None:
     """B_u of a robot's actuators; None where there are none."""
-    loads = (*system.on_coordinates, *system.mechanism.loads)
-    found = [load.inputs for load in loads if isinstance(load, Actuators | BodyActuator)]
-    return ControlMatrix(system, found[0]) if found else None
+    found = actuators_of(system)
+    return None if found is None else ControlMatrix(system, found)
 
 
-def inputs_of(
-    ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray | Array, names: tuple[str, ...]
-) -> ActuatorInputs:
+def inputs_of(ctrl: Any, ctrl0: np.ndarray | Array, names: tuple[str, ...]) -> ActuatorInputs:
     """The inputs of all actuators.
 
     **Raises:** `InputError` for another shape, and a function of other arguments.
     """
-    states = as_jax(act0)
     if callable(ctrl):
-        return ActuatorInputs(ctrl, states, _arguments(ctrl), False, names)  # pyright: ignore[reportArgumentType]
-    law = as_jax(ctrl0) if ctrl is None else _check_input("ctrl", ctrl, ctrl0)
-    return ActuatorInputs(law, states, 0, False, names)
+        return ActuatorInputs(ctrl, _arguments(ctrl), names)  # pyright: ignore[reportArgumentType]
+    return ActuatorInputs(as_jax(ctrl0) if ctrl is None else _check_input("ctrl", ctrl, ctrl0), 0, names)
 
 
 def _arguments(ctrl: Callable[..., Any]) -> int:

@@ -6,15 +6,25 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from .._misc._errors import InputError
-from ._actuators import ActuatorInputs, Actuators, BodyActuator, Forces
+from .._system._labels import unique_names
+from ._actuators import ActuatorInputs, Actuators, TotalLimits
+from ._controllers import SLOTS, read_controller
+from ._laws import Laws, Muscles
 from ._lengths import Lengths, Term
 from ._mujoco import is_given, mujoco
 from ._parts import FeatureParts
+from ._passive import compensation
 from ._paths import Path
 from ._reference import Reference
 from ._rows import RefusedError, Row, features
-from ._targets import crank, find_joint_terms, make_site_transmission
+from ._targets import (
+    crank,
+    find_joint_terms,
+    make_orientation,
+    make_parent_transmission,
+    make_site_transmission,
+    turns_in_parent,
+)
 from ._transmissions import AbstractTransmission, PathTransmission
 
 
@@ -38,16 +48,14 @@ def _check_supported(at: Reference, i: int) -> None:
     bias = _kind(mujoco().mjtBias, model.actuator_biastype[i], "mjBIAS_")
     dynamics = _kind(mujoco().mjtDyn, model.actuator_dyntype[i], "mjDYN_")
     for what, kind, known in (
-        ("gain", gain, ("fixed", "affine")),
-        ("bias", bias, ("none", "affine")),
-        ("dynamics", dynamics, ("none", "filter", "filterexact", "integrator")),
+        ("gain", gain, ("fixed", "affine", "muscle", "pid", "dcmotor", "so3")),
+        ("bias", bias, ("none", "affine", "muscle", "dcmotor", "so3")),
+        ("dynamics", dynamics, ("none", "filter", "filterexact", "integrator", "muscle", "pid", "dcmotor")),
     ):
         if kind not in known:
             raise RefusedError(f"its {what} is '{kind}', which is not supported, so here it exerts no force")
     if model.actuator_plugin[i] >= 0:
         raise RefusedError("it is a plugin, so here it exerts no force")
-    if is_given(model, "actuator_delay", i):
-        raise RefusedError("its input is delayed, so here it exerts no force")
 
 
 def _add(
@@ -56,7 +64,7 @@ def _add(
     """Finds what an actuator works on."""
     model, kinds = at.model, mujoco().mjtTrn
     kind, target = int(model.actuator_trntype[i]), int(model.actuator_trnid[i][0])
-    if kind in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT):
+    if kind in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT) and not turns_in_parent(at, i):
         own = find_joint_terms(at, i, gear)
     elif kind == kinds.mjTRN_TENDON and isinstance(lengths.get(target), Lengths):
         length: Any = lengths[target]
@@ -65,8 +73,12 @@ def _add(
         )
         own = [(q, v, float(gear[0] * c)) for q, v, c in terms], float(gear[0] * length.reference[0]), -1
     else:
-        found.transmissions.append(_make_transmission(at, i, kind, gear, lengths.get(target)))
-        found.on_bodies.append(i)
+        if _kind(kinds, kind, "mjTRN_") == "so3":
+            made = make_orientation(at, i)
+        else:
+            made = [_make_transmission(at, i, kind, gear, lengths.get(target))]
+        found.transmissions.extend(made)
+        found.on_bodies.extend([i] * len(made))
         return
     found.on_coordinates.append(i)
     found.lengths.append(own)
@@ -78,6 +90,8 @@ def _make_transmission(
     kinds = mujoco().mjtTrn
     if kind == kinds.mjTRN_TENDON and isinstance(length, Path):
         return PathTransmission(length.bodies, length, jnp.asarray(float(gear[0])))
+    if kind == kinds.mjTRN_JOINTINPARENT:
+        return make_parent_transmission(at, i, gear)
     if kind == kinds.mjTRN_SITE:
         return make_site_transmission(at, i, gear)
     if kind == kinds.mjTRN_SLIDERCRANK:
@@ -87,59 +101,144 @@ def _make_transmission(
     )
 
 
-def _forces(model: Any, which: Sequence[int]) -> Forces:
+def _laws(at: Reference, which: Sequence[int]) -> Laws:
     """The laws of some actuators."""
-    which = list(which)
-    at = getattr(model, "actuator_ctrladr", np.arange(model.nu))[which]
-    gain, bias = (np.array(x[which][:, :3]) for x in (model.actuator_gainprm, model.actuator_biasprm))
-    gain[model.actuator_gaintype[which] == mujoco().mjtGain.mjGAIN_FIXED, 1:] = 0.0
-    bias[model.actuator_biastype[which] == mujoco().mjtBias.mjBIAS_NONE] = 0.0
-    clamp = not model.opt.disableflags & int(mujoco().mjtDisableBit.mjDSBL_CLAMPCTRL)
-    clamped = (np.asarray(model.actuator_ctrllimited, bool)[at]) & clamp
-    limited = np.asarray(model.actuator_forcelimited, bool)[which]
+    model, which = at.model, list(which)
+    gain, bias, dynamics = (
+        np.array(getattr(model, f"actuator_{x}prm")[which], float) for x in ("gain", "bias", "dyn")
+    )
+    of_muscle = lambda kinds, kind: [k for k, i in enumerate(which) if kinds[i] == kind]
+    pulls = of_muscle(model.actuator_gaintype, mujoco().mjtGain.mjGAIN_MUSCLE)
+    resists = of_muscle(model.actuator_biastype, mujoco().mjtBias.mjBIAS_MUSCLE)
+    out = [_first(model, "out", i) for i in which]
+    of_lengths = np.array(model.actuator_lengthrange)[out], np.array(model.actuator_acc0)[out]
+    muscles = lambda prm, own: Muscles.of(prm[own], *(x[own] for x in of_lengths))
+    linear, shift = gain[:, :3].copy(), bias[:, :3].copy()
+    linear[model.actuator_gaintype[which] == mujoco().mjtGain.mjGAIN_FIXED, 1:] = 0.0
+    shift[model.actuator_biastype[which] == mujoco().mjtBias.mjBIAS_NONE] = 0.0
+    linear[pulls], shift[resists] = 0.0, 0.0
+    controlled = {k: kind for k, i in enumerate(which) if (kind := _controller(model, i))}
+    linear[list(controlled)] = 0.0
+    shift[[k for k, kind in controlled.items() if kind != "pid"]] = 0.0
+    heads = [k for k in controlled if not k or which[k] != which[k - 1]]
     first, count = model.actuator_actadr[which], model.actuator_actnum[which]
-    integrates = model.actuator_dyntype[which] == mujoco().mjtDyn.mjDYN_INTEGRATOR
-    return Forces(
-        gain=jnp.asarray(gain),
-        bias=jnp.asarray(bias),
-        input_range=jnp.asarray(np.array(model.actuator_ctrlrange[at])),
+    period = np.array([_period(model, i) for i in which])
+    return Laws(
+        gain=jnp.asarray(linear),
+        bias=jnp.asarray(shift),
         range=jnp.asarray(np.array(model.actuator_forcerange[which])),
-        inputs=tuple(int(x) for x in at),
-        states=tuple(int(x) for x in np.where(first >= 0, first + count - 1, -1)),
-        integrates=tuple(map(bool, integrates)),
-        clamped=tuple(map(bool, clamped)),
-        limited=tuple(map(bool, limited)),
+        times=jnp.asarray(dynamics[:, :3]),
+        activation_range=jnp.asarray(np.array(model.actuator_actrange[which])),
+        period=jnp.asarray(period),
+        muscles=muscles(gain, pulls),
+        passive=muscles(bias, resists),
+        controllers=tuple(
+            read_controller(model, which[k], k, controlled[k], float(period[k])) for k in heads
+        ),
+        limited=tuple(
+            bool(model.actuator_forcelimited[i]) and controlled.get(k) != "so3" for k, i in enumerate(which)
+        ),
+        inputs=tuple(0 if k in controlled else _first(model, "ctrl", i) for k, i in enumerate(which)),
+        states=tuple(
+            -1 if k in controlled or first[k] < 0 else int(first[k] + count[k] - 1) for k in range(len(which))
+        ),
+        dynamics=tuple(_dynamics(model, i) for i in which),
+        kept=tuple(map(bool, model.actuator_actlimited[which])),
+        turns=tuple(map(bool, period > 0)),
+        pulls=tuple(pulls),
+        resists=tuple(resists),
     )
 
 
-def actuators(at: Reference, lengths: Mapping[int, Lengths | Path], inputs: ActuatorInputs) -> FeatureParts:
-    """The actuators of a model as loads.
+def _controller(model: Any, i: int) -> str:
+    """Its kind, where an actuator is one."""
+    kind = _kind(mujoco().mjtGain, model.actuator_gaintype[i], "mjGAIN_")
+    return kind if kind in SLOTS else ""
 
-    **Raises:** `InputError` for inputs that look at the state, where an actuator on sites or a spatial tendon has them.
-    """
-    model, loads = at.model, []
+
+def _dynamics(model: Any, i: int) -> str:
+    return _kind(mujoco().mjtDyn, model.actuator_dyntype[i], "mjDYN_").replace("filterexact", "filter")
+
+
+def _period(model: Any, i: int) -> float:
+    """After which a servo's length, an angle of a ball, means the same; 0 of others, and before MuJoCo 4."""
+    kinds, dynamics = mujoco().mjtTrn, _dynamics(model, i)
+    servo = _controller(model, i) == "pid" or (
+        model.actuator_gaintype[i] == mujoco().mjtGain.mjGAIN_FIXED
+        and model.actuator_biastype[i] == mujoco().mjtBias.mjBIAS_AFFINE
+        and model.actuator_gainprm[i][0] == -model.actuator_biasprm[i][1]
+        and dynamics in ("none", "integrator")
+    )
+    if not (servo and hasattr(model, "nactuator")):
+        return 0.0
+    target, gear = model.actuator_trnid[i], np.array(model.actuator_gear[_first(model, "out", i)])
+    if model.actuator_trntype[i] == kinds.mjTRN_SITE:
+        turns = target[1] >= 0 and not gear[:3].any()
+        return float(2 * np.pi * np.linalg.norm(gear[3:]) * turns)
+    of_joint = model.actuator_trntype[i] in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT)
+    ball = of_joint and model.jnt_type[target[0]] == mujoco().mjtJoint.mjJNT_BALL
+    return float(2 * np.pi * np.linalg.norm(gear[:3]) * ball)
+
+
+def input_names(at: Reference) -> tuple[str, ...]:
+    """Names of the inputs: of the actuators, with a number where one has several."""
+    counts = getattr(at.model, "actuator_ctrlnum", np.ones(at.model.nu, int))
+    named = zip(at.names.actuators, counts, strict=True)
+    return tuple(name if n == 1 else f"{name} {k}" for name, n in named for k in range(n))
+
+
+def start_activations(at: Reference, keyframe: int | None) -> np.ndarray:
+    """The activations to start with (na,): those of a keyframe, else of a compiled model."""
+    return np.array(at.data.act if keyframe is None else at.model.key_act[keyframe])
+
+
+def activation_names(at: Reference) -> tuple[str, ...]:
+    """Names of the activations, by MuJoCo's numbers."""
+    model, found = at.model, [""] * at.model.na
+    for i, name in enumerate(at.names.actuators):
+        first, count = int(model.actuator_actadr[i]), int(model.actuator_actnum[i])
+        if (kind := _controller(at.model, i)) and count:
+            own = read_controller(model, i, 0, kind, 0.0)
+            found[first : first + count] = [f"{name} {slot}" for slot, _ in own.states]
+            continue
+        for k in range(count):
+            found[first + k] = f"{name} activation" + (f" {k}" if count > 1 else "")
+    return unique_names(found)
+
+
+def actuators(
+    at: Reference, lengths: Mapping[int, Lengths | Path], inputs: ActuatorInputs, start: np.ndarray
+) -> FeatureParts:
+    """The actuators of a model as a load, with the activations that they start with."""
+    model = at.model
     found, rows = _read(at, lengths)
-    if found.on_coordinates:
-        joints, limits = _limits(model, found)
-        terms, reference, balls = zip(*found.lengths, strict=True)
-        own = Lengths.of(terms, reference, balls if max(balls) >= 0 else ())
-        forces = _forces(model, found.on_coordinates)
-        which = tuple(found.on_coordinates)
-        several = np.array([all(place is None for place, *_ in x) for x in terms], bool)
-        first = np.asarray(model.actuator_gear)[[_first(model, "out", i) for i in which], 0]
-        geared = tuple(np.flatnonzero((first != 0) & ~several).tolist())
-        range_of, gear = jnp.asarray(limits), jnp.asarray(first)
-        loads.append(Actuators("actuators", own, forces, inputs, range_of, joints, gear, geared, which))
-    if found.on_bodies and inputs.takes > 1:
-        raise InputError(
-            f"ctrl must not look at q and v, since actuator '{at.names.actuators[found.on_bodies[0]]}' works on a site "
-            f"or a spatial tendon; give an array or a function of t."
-        )
-    for i, transmission in zip(found.on_bodies, found.transmissions, strict=True):
-        forces = _forces(model, [i])
-        loads.append(BodyActuator(f"actuator {at.names.actuators[i]}", transmission, forces, inputs, i))
-    rows += _joint_limits(at, found)
-    return FeatureParts(loads=tuple(loads), features=features(rows))
+    which = (*found.on_coordinates, *found.on_bodies)
+    rows += _total_limits(at)
+    if not which:
+        return FeatureParts(features=features(rows))
+    terms, reference, balls = zip(*found.lengths, strict=True) if found.lengths else ((), (), (-1,))
+    several = np.array([all(place is None for place, *_ in x) for x in terms], bool)
+    gear = np.asarray(model.actuator_gear)[[_first(model, "out", i) for i in found.on_coordinates], 0]
+    (weights,) = compensation(at).loads or (None,)
+    limits = _limits(model, found, weights is not None)
+    clamp = not model.opt.disableflags & int(mujoco().mjtDisableBit.mjDSBL_CLAMPCTRL)
+    load = Actuators(
+        name="actuators",
+        lengths=Lengths.of(terms, reference, balls if max(balls) >= 0 else ()),
+        transmissions=tuple(found.transmissions),
+        laws=_laws(at, which),
+        inputs=inputs,
+        input_range=jnp.asarray(np.array(model.actuator_ctrlrange)),
+        start=jnp.asarray(start),
+        limits=limits,
+        compensation=weights if any(limits.compensated) else None,  # pyright: ignore[reportArgumentType]
+        gear=jnp.asarray(gear),
+        clamped=tuple(bool(x and clamp) for x in model.actuator_ctrllimited),
+        geared=tuple(np.flatnonzero((gear != 0) & ~several).tolist()),
+        which=which,
+        activations=activation_names(at),
+    )
+    return FeatureParts(loads=(load,), features=features(rows))
 
 
 def _read(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[_Drives, list[Row]]:
@@ -180,42 +279,66 @@ def _why_off(at: Reference, i: int) -> str:
 
 def _notes(at: Reference, i: int, name: str) -> list[Row]:
     """What of an actuator that is used is not as it stands."""
-    model, kinds, rows = at.model, mujoco().mjtDyn, list[Row]()
-    dynamics = int(model.actuator_dyntype[i])
-    if dynamics in (kinds.mjDYN_FILTER, kinds.mjDYN_FILTEREXACT):
-        rows.append(("actuator filter", name, "approximated", "in runs the force follows its input at once"))
-    if dynamics == kinds.mjDYN_INTEGRATOR:
-        rows.append(("actuator integrator", name, "approximated", "in runs its activation is constant"))
-    if model.actuator_actearly[i]:
-        rows.append(("actuator actearly", name, "ignored", "it is about time steps"))
+    model, rows = at.model, list[Row]()
+    if controller := _controller(model, i):
+        why = "its activations are states" if model.actuator_actnum[i] else ""
+        rows.append((f"actuator {controller}", name, "used", why))
+    elif (dynamics := _dynamics(model, i)) != "none":
+        rows.append((f"actuator {dynamics}", name, "used", "its activation is a state"))
+    if model.actuator_actlimited[i]:
+        rows.append(("actuator actrange", name, "used", ""))
+    if model.actuator_actearly[i] and model.actuator_actnum[i]:
+        rows.append(("actuator actearly", name, "off", "it is about time steps, and runs have none"))
+    if is_given(model, "actuator_delay", i):
+        rows.append(("actuator delay", name, "approximated", "its input is not delayed"))
+    on_tendon = model.actuator_trntype[i] == mujoco().mjtTrn.mjTRN_TENDON
     for field in ("actuator_damping", "actuator_dampingpoly", "actuator_armature"):
         if is_given(model, field, i):
-            rows.append((field.replace("_", " "), name, "ignored", "not supported"))
+            partly = on_tendon and field == "actuator_dampingpoly"
+            why = "of tendons the linear part is used" if partly else ""
+            rows.append((field.replace("_", " "), name, "ignored" if partly else "used", why))
     if model.actuator_forcelimited[i]:
         rows.append(("actuator forcerange", name, "used", ""))
     return rows
 
 
-def _limits(model: Any, found: _Drives) -> tuple[tuple[int, ...], np.ndarray]:
-    """The velocities of joints whose total actuator force is limited, of those that have any, and the ranges."""
+def _limits(model: Any, found: _Drives, compensated: bool) -> TotalLimits:
+    """Of joints on which something acts, and of tendons."""
+    limited = np.asarray(model.jnt_actfrclimited, bool)
     acted = {v for terms, *_ in found.lengths for _, v, _ in terms}
     joints = [
-        j for j in range(model.njnt) if model.jnt_actfrclimited[j] and int(model.jnt_dofadr[j]) in acted
+        j
+        for j in np.flatnonzero(limited)
+        if found.on_bodies or model.jnt_actgravcomp[j] or model.jnt_dofadr[j] in acted
     ]
-    return tuple(int(model.jnt_dofadr[j]) for j in joints), np.array(model.jnt_actfrcrange[joints], float)
+    which = np.array([*found.on_coordinates, *found.on_bodies], int)
+    on_tendon = np.asarray(model.actuator_trntype)[which] == mujoco().mjtTrn.mjTRN_TENDON
+    target = np.where(on_tendon, np.asarray(model.actuator_trnid)[which, 0], -1)
+    tendons = [i for i in range(model.ntendon) if is_given(model, "tendon_actfrclimited", i) and i in target]
+    return TotalLimits(
+        joint_ranges=jnp.asarray(np.array(model.jnt_actfrcrange[joints], float)),
+        tendon_ranges=jnp.asarray(
+            np.array([model.tendon_actfrcrange[i] for i in tendons], float).reshape(-1, 2)
+        ),
+        joints=tuple(int(model.jnt_dofadr[j]) for j in joints),
+        compensated=tuple(compensated and bool(model.jnt_actgravcomp[j]) for j in joints),
+        tendons=tuple(tuple(np.flatnonzero(target == i).tolist()) for i in tendons),
+    )
 
 
-def _joint_limits(at: Reference, found: _Drives) -> list[Row]:
-    """What the report says of limits of the total actuator force on joints and tendons."""
+def _total_limits(at: Reference) -> list[Row]:
+    """What the report says of limits of the total actuator force; without actuators there is nothing to limit."""
     model, rows = at.model, list[Row]()
-    for j, name in enumerate(at.names.joints):
-        if (
-            model.jnt_actfrclimited[j] and model.nu
-        ):  # without actuators, as in a URDF, there is nothing to limit
-            partly = found.on_bodies or model.jnt_actgravcomp[j]
-            why = "of actuators on joints and fixed tendons only" if partly else ""
-            rows.append(("joint actuatorfrcrange", name, "approximated" if partly else "used", why))
-    for i, name in enumerate(at.names.tendons):
-        if is_given(model, "tendon_actfrclimited", i):
-            rows.append(("tendon actuatorfrcrange", name, "ignored", "not supported"))
+    if not model.nu:
+        return rows
+    rows += [
+        ("joint actuatorfrcrange", name, "used", "")
+        for j, name in enumerate(at.names.joints)
+        if model.jnt_actfrclimited[j]
+    ]
+    rows += [
+        ("tendon actuatorfrcrange", name, "used", "")
+        for i, name in enumerate(at.names.tendons)
+        if is_given(model, "tendon_actfrclimited", i)
+    ]
     return rows

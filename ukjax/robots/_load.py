@@ -17,11 +17,14 @@ from ._actuators import ActuatorInputs, inputs_of
 from ._bodies import bodies, frames, require_unique_motion
 from ._clear import Start, resolve_start_penetration
 from ._contact_selection import read_contact_selection
-from ._drives import actuators
+from ._drives import actuators, input_names, start_activations
 from ._equalities import equalities, half_turned
+from ._fluid import fluid
 from ._geoms import contacts, geom_names
 from ._joints import joints, kinds
 from ._limits import frictions, limits, tendon_stops
+from ._mocap import Motion, check_motions
+from ._mocap import mocap as mocap_motions
 from ._parts import FeatureParts
 from ._passive import armature, compensation, damping, springs
 from ._read_sensors import sensors
@@ -48,6 +51,7 @@ def load(
     friction: float | Mapping[str | tuple[str, str], float] | None = None,
     start: Start = "nearest",
     ctrl: Any = None,
+    mocap: Mapping[str, Motion] | None = None,
     t1: float = 10.0,
 ) -> Robot:
     """A robot from an MJCF or URDF file, read by MuJoCo, as a tree of `ukjax.mechanisms`.
@@ -75,6 +79,9 @@ def load(
       for `simulate(..., contact="steps", start_tolerance=inf)`, whose first steps push it out.
     - `ctrl`: inputs of the actuators (nu,), a function of (t) or of (t, q, v) that returns them, or a `Tabulated`; by
       default those of the keyframe, or else zeros.
+    - `mocap`: motions of mocap bodies, by name: where the body is [m] (3,), or that and its quaternion, scalar first
+      (7,), constant or as a function of t. Such a body has a free joint, whose coordinates are among `qpos`, and 6 rows
+      hold it there. Others stay where they start.
     - `t1`: end of the problem [s].
 
     **Returns:** the `Robot`.
@@ -86,7 +93,8 @@ def load(
     one_of("start", start, get_args(Start))
     for option, value in (("strict", strict), ("merge_fixed", merge_fixed), ("free_base", free_base)):
         flag(option, value)
-    read_in = read(source, free_base, wanted)
+    motions = check_motions(mocap)
+    read_in = read(source, free_base, wanted, tuple(motions))
     if not read_in.model.nv:
         raise InputError(f"{read_in.title} has no joint, so nothing can move.")
     key = _keyframe(read_in.model, keyframe)
@@ -96,14 +104,15 @@ def load(
     of_geoms = (*geom_names(at), *at.names.bodies)
     wanted.restitution.require_known("restitution", (*of_geoms, *at.names.joints, *at.names.tendons))
     wanted.friction.require_known("friction", of_geoms)
-    passive = (_gravity(at), compensation(at), springs(at), damping(at))
+    passive = (_gravity(at), compensation(at), fluid(at), springs(at), damping(at))
     parts = [
         *passive,
         *(part(at, wanted) for part in (limits, frictions, contacts)),
         tendon_stops(at, wanted, lengths),
         tendons(at, lengths, refused),
-        actuators(at, lengths, inputs),
+        actuators(at, lengths, inputs, start_activations(at, key)),
         equalities(at, lengths),
+        mocap_motions(at, motions),
     ]
     rotors, of_rotors = armature(at)
     of_parts = (x for part in parts for x in part.features)
@@ -129,11 +138,8 @@ def load(
 
 def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:
     """The inputs of the actuators; by default those of the keyframe, or zero."""
-    model = at.model
-    given, act = (
-        (np.zeros(model.nu), np.zeros(model.na)) if key is None else (model.key_ctrl[key], model.key_act[key])
-    )
-    return inputs_of(ctrl, np.array(given), np.array(act), at.names.actuators)
+    given = np.zeros(at.model.nu) if key is None else np.array(at.model.key_ctrl[key])
+    return inputs_of(ctrl, given, input_names(at))
 
 
 def _keyframe(model: Any, wanted: str | int | None) -> int | None:
@@ -176,7 +182,9 @@ def _problem(
     carriers = {name: carrier for name, (carrier, _) in points.items()}
     still = np.zeros(model.nv)
     qpos, qvel = (model.qpos0, still) if key is None else (model.key_qpos[key], model.key_qvel[key])
-    q0, v0 = map(as_jax, state_of(converted, qpos, qvel))
+    q0, v0 = state_of(converted, qpos, qvel)
+    z0 = start_activations(at, key) if mechanism.state_labels else np.zeros(0)
+    q0, v0 = as_jax(q0), as_jax(np.concatenate([v0, z0.astype(v0.dtype)]))
     require_unique_motion(mechanism, q0)
     around = half_turned(mechanism, q0)
     if around:  # nothing says which way round: any small turn does

@@ -28,7 +28,7 @@ from ..mechanisms import (
     TreeSystem,
 )
 from ..mechanisms._bodies import check_array, check_nonnegative, check_positive_scalar
-from ._actuators import Actuators, BodyActuator
+from ._actuators import actuators_of
 from ._clear import with_contacts
 from ._equalities import Connect
 from ._joints import SeveralJoints
@@ -104,6 +104,9 @@ def _update_compensation(
                 centres[k] = centres[k] + (changed[name][1] - changed[name][0].centre)
         other = dataclasses.replace(load, forces=jnp.stack(forces), centres=jnp.stack(centres))
         tree = eqx.tree_at(lambda x, i=i: x.mechanism.loads[i], tree, other)
+        if (drives := actuators_of(tree)) is not None and drives.compensation is not None:
+            at: Any = lambda x: actuators_of(x).compensation  # pyright: ignore[reportOptionalMemberAccess]
+            tree = eqx.tree_at(at, tree, other)
     return tree
 
 
@@ -311,53 +314,52 @@ def _set_losses(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
     return _make_contact_kind((JointFriction,), "limit").put(tree, axes, values)
 
 
-def _drives(tree: TreeSystem, axes: Axes) -> dict[str, tuple[Callable[[TreeSystem], Any], int]]:
-    """Where the load of each actuator is in a tree, and its place in that load."""
-    found: dict[str, tuple[Callable[[TreeSystem], Any], int]] = {}
-    for i, load in enumerate(tree.on_coordinates):
-        if isinstance(load, Actuators):
-            at = lambda x, i=i: x.on_coordinates[i]
-            found |= {axes.actuators[k]: (at, n) for n, k in enumerate(load.which)}
-    for i, load in enumerate(tree.mechanism.loads):
-        if isinstance(load, BodyActuator):
-            found[axes.actuators[load.number]] = (lambda x, i=i: x.mechanism.loads[i], 0)
-    return found
+def _drives(tree: TreeSystem, axes: Axes) -> dict[str, int]:
+    """The place of each actuator in their load."""
+    load = actuators_of(tree)
+    return {} if load is None else {axes.actuators[k]: n for n, k in enumerate(load.which)}
 
 
-def _make_drive_kind(field: str) -> _Kind:
-    """Three numbers of each actuator."""
+def _make_drive_kind(field: str, curves: str) -> _Kind:
+    """Three numbers of each actuator, but of those that have curves of muscles or controllers instead."""
 
     def known(tree: TreeSystem, axes: Axes) -> Values:
-        return {name: getattr(at(tree).forces, field)[n] for name, (at, n) in _drives(tree, axes).items()}
+        if (drives := actuators_of(tree)) is None:
+            return {}
+        controlled = (x.place + k for x in drives.laws.controllers for k in range(x.width))
+        others = {*controlled, *getattr(drives.laws, curves)}
+        found = getattr(drives.laws, field)
+        return {name: found[n] for name, n in _drives(tree, axes).items() if n not in others}
 
     def put(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+        own: Any = actuators_of
+        of = lambda tree: getattr(own(tree).laws, field)
+        found = of(tree)
         for name, x in values.items():
-            at, n = _drives(tree, axes)[name]
-            new = getattr(at(tree).forces, field).at[n].set(x)
-            tree = eqx.tree_at(lambda x, at=at: getattr(at(x).forces, field), tree, new)
-        return tree
+            found = found.at[_drives(tree, axes)[name]].set(x)
+        return eqx.tree_at(of, tree, found)
 
     return _Kind(known, put)
 
 
 def _gears(tree: TreeSystem, axes: Axes) -> Values:
+    load: Any = actuators_of(tree)
     found = {}
-    for name, (at, n) in _drives(tree, axes).items():
-        load = at(tree)
-        if isinstance(load, Actuators):
+    for name, n in _drives(tree, axes).items():
+        if n < len(load.lengths):
             found |= {name: load.gear[n]} if n in load.geared else {}
-        elif isinstance(load.transmission, PathTransmission | Crank):
-            found[name] = load.transmission.gear
+        elif isinstance(own := load.transmissions[n - len(load.lengths)], PathTransmission | Crank):
+            found[name] = own.gear
     return found
 
 
 def _set_gears(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+    of: Any = actuators_of
     for name, x in values.items():
-        at, n = _drives(tree, axes)[name]
-        load = at(tree)
-        if isinstance(load, Actuators):
+        n, load = _drives(tree, axes)[name], of(tree)
+        if (k := n - len(load.lengths)) < 0:
             lengths, share = load.lengths, x / load.gear[n]
-            where = lambda y, at=at: (at(y).lengths.coefficients, at(y).lengths.reference, at(y).gear)
+            where = lambda y: (of(y).lengths.coefficients, of(y).lengths.reference, of(y).gear)
             new = (
                 lengths.coefficients.at[n].multiply(share),
                 lengths.reference.at[n].multiply(share),
@@ -365,7 +367,7 @@ def _set_gears(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
             )
             tree = eqx.tree_at(where, tree, new)
         else:
-            tree = eqx.tree_at(lambda y, at=at: at(y).transmission.gear, tree, x)
+            tree = eqx.tree_at(lambda y, k=k: of(y).transmissions[k].gear, tree, x)
     return tree
 
 
@@ -395,8 +397,8 @@ _KINDS = {
     "restitution": _make_contact_kind((Contact, Limit), "restitution"),
     "frictionloss": _Kind(_losses, _set_losses),
     "limit": _Kind(_limits, _set_limits),
-    "gain": _make_drive_kind("gain"),
-    "bias": _make_drive_kind("bias"),
+    "gain": _make_drive_kind("gain", "pulls"),
+    "bias": _make_drive_kind("bias", "resists"),
     "gear": _Kind(_gears, _set_gears),
 }
 _POSITIVE, _NOT_NEGATIVE = ("mass",), ("armature", "friction", "frictionloss", "restitution")

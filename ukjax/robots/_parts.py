@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from .._system._constraint import AbstractConstraint, AbstractUnilateral
-from ..mechanisms import AbstractCoordinateLoad, AbstractJoint, AbstractLoad
+from ..mechanisms import AbstractCoordinateLoad, AbstractJoint, AbstractLoad, AbstractTreeLoad
 from ..mechanisms._contacts import AnyContact
 from ._report import Feature
 
@@ -13,7 +13,7 @@ from ._report import Feature
 class FeatureParts(NamedTuple):
     """What one kind of feature, such as equalities or tendons, brings.
 
-    - `loads`: on bodies or on coordinates.
+    - `loads`: on bodies, on coordinates, or on all of the tree.
     - `loops`: joints that close loops.
     - `constraints`: on the coordinates.
     - `contacts`: limits, and contacts of shapes.
@@ -21,7 +21,7 @@ class FeatureParts(NamedTuple):
     - `geoms`: of each contact of shapes, by the names of its rows, that of its first shape first.
     """
 
-    loads: tuple[AbstractLoad | AbstractCoordinateLoad, ...] = ()
+    loads: tuple[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad, ...] = ()
     loops: tuple[AbstractJoint, ...] = ()
     constraints: tuple[AbstractConstraint | AbstractUnilateral, ...] = ()
     features: tuple[Feature, ...] = ()

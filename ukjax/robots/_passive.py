@@ -14,6 +14,7 @@ from ..mechanisms import GROUND, AbstractBody, AbstractCoordinateLoad, AbstractL
 from ..mechanisms._loads import Placements, Twists
 from ..mechanisms._placement import norm, rate_of
 from ._joints import kinds
+from ._mujoco import mujoco
 from ._parts import FeatureParts
 from ._reference import Reference
 from ._report import Feature
@@ -151,13 +152,18 @@ def _coefficients(model: Any, kind: str, linear: str) -> np.ndarray:
     return np.concatenate([first[:, None], more], axis=1)
 
 
-def _from_actuators(at: Reference, per_velocity: np.ndarray, of_actuators: np.ndarray) -> np.ndarray:
-    """What actuators add to the joints that they drive, by the square of their gear."""
-    model, found = at.model, per_velocity.copy()
-    for joint, actuator in enumerate(getattr(model, "jnt_actuatorid", ())):
-        if actuator >= 0:
-            own = model.dof_jntid == joint
-            found[own] += model.actuator_gear[actuator, 0] ** 2 * of_actuators[actuator]
+def from_actuators(at: Reference, kind: str, of_actuators: np.ndarray) -> np.ndarray:
+    """What actuators add to each joint (`"jnt"`) or tendon (`"tendon"`) that they drive, by the square of their gear."""
+    model, trn = at.model, mujoco().mjtTrn
+    drivers = getattr(
+        model, f"{kind}_actuatorid", np.full(model.njnt if kind == "jnt" else model.ntendon, -1)
+    )
+    ways = (trn.mjTRN_TENDON,) if kind == "tendon" else (trn.mjTRN_JOINT, trn.mjTRN_JOINTINPARENT)
+    found = np.zeros((len(drivers), *of_actuators.shape[1:]))
+    for target, driver in enumerate(drivers):  # -2 for several
+        every = np.flatnonzero(np.isin(model.actuator_trntype, ways) & (model.actuator_trnid[:, 0] == target))
+        for i in [driver] if driver >= 0 else every if driver < -1 else ():
+            found[target] += model.actuator_gear[model.actuator_outadr[i], 0] ** 2 * of_actuators[i]
     return found
 
 
@@ -165,7 +171,7 @@ def armature(at: Reference) -> tuple[np.ndarray | None, list[Feature]]:
     """What velocities move besides the bodies (nv,), and the report on it."""
     values = np.array(at.model.dof_armature)
     if hasattr(at.model, "actuator_armature"):
-        values = _from_actuators(at, values, at.model.actuator_armature)
+        values += from_actuators(at, "jnt", at.model.actuator_armature)[at.model.dof_jntid]
     return (values if values.any() else None), [Feature("armature", _joints_with(at, values))]
 
 
@@ -179,7 +185,8 @@ def damping(at: Reference) -> FeatureParts:
     """Damping of joints, that of the actuators on them included."""
     values = _coefficients(at.model, "dof", "damping")
     if hasattr(at.model, "actuator_damping"):
-        values = _from_actuators(at, values, _coefficients(at.model, "actuator", "damping"))
+        of_joints = from_actuators(at, "jnt", _coefficients(at.model, "actuator", "damping"))
+        values = values + of_joints[at.model.dof_jntid]
     if at.disabled("DAMPER") or at.disabled("PASSIVE") or not values.any():
         return FeatureParts()
     places = tuple(np.flatnonzero(values.any(axis=1)).tolist())
@@ -217,11 +224,17 @@ def springs(at: Reference) -> FeatureParts:
     return FeatureParts(tuple(loads), features=tuple(features))
 
 
+def is_passive_off(at: Reference) -> bool:
+    """Whether the file turns all passive forces off: with springs and dampers MuJoCo 4 leaves out the others, too."""
+    both = hasattr(at.model, "nactuator") and at.disabled("SPRING") and at.disabled("DAMPER")
+    return at.disabled("PASSIVE") or both
+
+
 def compensation(at: Reference) -> FeatureParts:
     """Gravity compensation of bodies."""
     model = at.model
     has = [i for i in np.flatnonzero(model.body_gravcomp).tolist() if at.carriers[i] != GROUND]
-    if not has or any(map(at.disabled, ("GRAVITY", "PASSIVE"))) or not model.opt.gravity.any():
+    if not has or at.disabled("GRAVITY") or is_passive_off(at) or not model.opt.gravity.any():
         return FeatureParts()
     shares = (model.body_gravcomp * model.body_mass)[has]
     load = GravityCompensation(

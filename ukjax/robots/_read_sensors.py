@@ -11,7 +11,7 @@ import numpy as np
 
 from .._misc._types import as_jax
 from ..mechanisms import GROUND, AbstractShape, Limit, TreeSystem
-from ._actuators import Actuators, BodyActuator
+from ._actuators import Actuators
 from ._equalities import equality_name
 from ._geoms import is_offered, kind_of_geom, shape_of
 from ._joints import kinds
@@ -74,10 +74,7 @@ class _Reading:
         self.pairs: dict[tuple[int, int], int] = {}  # by the file's geoms
         self.shapes: list[tuple[AbstractShape, AbstractShape]] = []
         self.shape = functools.cache(lambda geom: shape_of(at, geom))
-        self.drives = set[int]()
-        for load in tree.loads:
-            self.drives |= set(load.which) if isinstance(load, Actuators) else set()
-            self.drives |= {load.number} if isinstance(load, BodyActuator) else set()
+        self.drives = {k for load in tree.loads if isinstance(load, Actuators) for k in load.which}
 
     # --- Frames
 

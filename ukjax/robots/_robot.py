@@ -22,6 +22,7 @@ from ..mechanisms import GROUND, TreeSystem
 from ..mechanisms._postures import with_unit_quaternions
 from ._actuators import ActuatorInputs, Control, inputs_of, with_inputs
 from ._clear import without_contacts
+from ._mocap import Motion, check_motions, with_motions
 from ._parameters import Axes, parameters, with_parameters
 from ._reference import Names
 from ._report import RobotReport
@@ -89,8 +90,8 @@ class Robot(eqx.Module):
         """One line: what it is, and how large."""
         tree = self.mechanism
         return (
-            f"Robot '{self.problem.name}': {len(tree.bodies)} bodies, {len(tree.velocity_labels)} velocities, "
-            f"{len(tree.constraints)} constraints, {len(self.names.actuators)} inputs"
+            f"Robot '{self.problem.name}': {len(tree.bodies)} bodies, {self._sizes[1]} velocities, "
+            f"{len(tree.constraints)} constraints, {len(self.inputs.names)} inputs"
         )
 
     def _repr_html_(self) -> str:
@@ -120,36 +121,44 @@ class Robot(eqx.Module):
         return jnp.asarray(array)
 
     @property
-    def _sizes(self) -> tuple[int, int]:
-        return len(self.mechanism.labels), len(self.mechanism.velocity_labels)
+    def _sizes(self) -> tuple[int, int, int]:
+        tree = self.mechanism
+        states = len(tree.state_labels)
+        return len(tree.labels), len(tree.velocity_labels) - states, states
 
-    def state_from_mujoco(self, qpos: Numbers, qvel: Numbers) -> tuple[Coordinates, Velocities]:
-        """q and v of a state of MuJoCo.
+    def state_from_mujoco(
+        self, qpos: Numbers, qvel: Numbers, act: Numbers | None = None
+    ) -> tuple[Coordinates, Velocities]:
+        """q and v of a state of MuJoCo; activations are the end of v.
 
         **Arguments:**
 
         - `qpos`: MuJoCo's coordinates (nq,) [rad], [m] and quaternions.
         - `qvel`: its velocities (nv,).
+        - `act`: its activations (na,); by default those the robot starts with.
 
         **Raises:** `InputError` for wrong shapes.
         """
-        n_q, n = self._sizes
+        n_q, n, n_z = self._sizes
         qpos, qvel = self._checked("qpos", qpos, n_q), self._checked("qvel", qvel, n)
-        return self.conversion.coordinates(qpos), self.conversion.velocities(qvel)
+        # Without an actuator that is used there are no activations, whatever the file has.
+        z = self._checked("act", act, n_z) if act is not None and n_z else self.problem.v0[n:]
+        v = jnp.concatenate([self.conversion.velocities(qvel), z.astype(qvel.dtype)])
+        return self.conversion.coordinates(qpos), v
 
     def state_to_mujoco(self, q: Numbers, v: Numbers) -> tuple[Array, Array]:
-        """qpos and qvel of a state of ours.
+        """qpos and qvel of a state of ours; act is v[nv:] as it stands.
 
         **Arguments:**
 
         - `q`: coordinates of the tree (nq,).
-        - `v`: its velocities (nv,).
+        - `v`: its velocities, activations included (nv + na,).
 
         **Raises:** `InputError` for wrong shapes.
         """
-        n_q, n = self._sizes
-        q, v = self._checked("q", q, n_q), self._checked("v", v, n)
-        return self.conversion.positions(q), self.conversion.rates(v)
+        n_q, n, n_z = self._sizes
+        q, v = self._checked("q", q, n_q), self._checked("v", v, n + n_z)
+        return self.conversion.positions(q), self.conversion.rates(v[:n])
 
     def with_inputs(self, ctrl: Control | Numbers) -> "Robot":
         """The same robot with other inputs of its actuators; nothing is read again.
@@ -160,10 +169,27 @@ class Robot(eqx.Module):
 
         **Raises:** `InputError` as `load` does.
         """
-        count = len(self.names.actuators)
-        inputs = inputs_of(ctrl, np.zeros(count), self.inputs.activations, self.names.actuators)
+        inputs = inputs_of(ctrl, np.zeros(len(self.inputs.names)), self.inputs.names)
         problem = dataclasses.replace(self.problem, system=with_inputs(self.mechanism, inputs))
         return dataclasses.replace(self, problem=problem, inputs=inputs)
+
+    def with_mocap(self, motions: Mapping[str, Motion]) -> "Robot":
+        """The same robot with other motions of mocap bodies; nothing is read again. The start is brought onto them.
+
+        **Arguments:**
+
+        - `motions`: by names of bodies that `load` was given motions of; as for `load`.
+
+        **Raises:** `InputError` for other names, and as `load` does.
+        """
+        tree = with_motions(self.mechanism, check_motions(motions))
+        q0, v0 = nearest_start(
+            without_contacts(tree), jnp.asarray(self.problem.t0), self.problem.q0, self.problem.v0
+        )
+        points = dataclasses.replace(self.points, mechanism=tree)
+        q0 = with_unit_quaternions(tree, q0)
+        problem = dataclasses.replace(self.problem, system=tree, q0=q0, v0=v0, points=points)
+        return dataclasses.replace(self, problem=problem)
 
     @property
     def parameters(self) -> dict[str, dict[str, Array]]:
@@ -237,13 +263,29 @@ class Robot(eqx.Module):
 
         - `qpos`, `qvel`: the state, as for `state_from_mujoco`.
         - `ctrl`: of the actuators (nu,); by default as the robot was loaded.
-        - `act`: activations of the actuators that have one (na,); by default as the robot was loaded.
+        - `act`: activations of the actuators that have one (na,); by default those the robot starts with.
 
         **Returns:** qacc (nv,).
 
         **Raises:** `InputError` for wrong shapes.
         """
-        q, v = self.state_from_mujoco(qpos, qvel)
-        system = without_contacts(with_inputs(self.mechanism, self.inputs.replaced(ctrl, act)))
-        found = acceleration_at(UdwadiaKalaba(), system, jnp.zeros((), q.dtype), q, v)
-        return self.conversion.rates(found.a)
+        return self._rates(qpos, qvel, ctrl, act)[0]
+
+    def activation_rate(
+        self, qpos: Numbers, qvel: Numbers, ctrl: Numbers | None = None, act: Numbers | None = None
+    ) -> Array:
+        """act_dot of a state (na,): how activations change. At an end of its range an activation stays.
+
+        **Arguments:** as for `acceleration`.
+
+        **Raises:** `InputError` for wrong shapes.
+        """
+        return self._rates(qpos, qvel, ctrl, act)[1]
+
+    def _rates(
+        self, qpos: Numbers, qvel: Numbers, ctrl: Numbers | None, act: Numbers | None
+    ) -> tuple[Array, Array]:
+        q, v = self.state_from_mujoco(qpos, qvel, act)
+        system = without_contacts(with_inputs(self.mechanism, self.inputs.replaced(ctrl)))
+        found, n = acceleration_at(UdwadiaKalaba(), system, jnp.zeros((), q.dtype), q, v), self._sizes[1]
+        return self.conversion.rates(found.a[:n]), found.a[n:]

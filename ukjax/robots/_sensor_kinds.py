@@ -30,7 +30,7 @@ from ..mechanisms._tree_motion import cross
 from ..mechanisms._tree_place import TreeAt, cast_arrays, place
 from ..mechanisms._tree_place import moving as twists_by_name
 from ..mechanisms._tree_recursion import outwards
-from ._actuators import Actuators, BodyActuator
+from ._actuators import Actuators
 from ._equalities import Connect, Weld
 from ._lengths import Lengths
 from ._passive import BallSpring, JointSprings
@@ -260,35 +260,20 @@ class At:
     def drives(self) -> dict[int, Drive]:
         """The actuators that are used, by their numbers."""
         found: dict[int, Drive] = {}
-        for load in self.on_coordinates:
-            if isinstance(load, Actuators):
-                force = load.effort(self.t, self.q, self.v)
-                each = zip(load.lengths(self.q), load.lengths.rate(self.v), force, strict=False)
-                found |= {k: Drive(*x) for k, x in zip(load.which, each, strict=True)}
-        bodies, placements = self.placed.mechanism.by_name, self.placed.placements
-        for load in self.placed.mechanism.loads:
-            if isinstance(load, BodyActuator):
-                length = load.transmission.length([placements[x] for x in load.bodies])
-                rate = load.rate(bodies, placements, self.twists)
-                force = load.effort(bodies, self.t, placements, self.twists)
-                found[load.number] = Drive(length, rate, force)
+        for load, motion in self._actuators:
+            each = zip(load.lengths_of(motion), load.rate(motion), load.effort(motion), strict=False)
+            found |= {k: Drive(*x) for k, x in zip(load.which, each, strict=False)}
         return found
 
     @functools.cached_property
     def driven(self) -> Velocities:
         """The generalized force of all actuators."""
-        on_coordinates = [load for load in self.on_coordinates if isinstance(load, Actuators)]
-        on_bodies = [load for load in self.placed.mechanism.loads if isinstance(load, BodyActuator)]
-        bodies, placements = self.placed.mechanism.by_name, self.placed.placements
+        found = [motion.generalized(load.rate, load.effort(motion)) for load, motion in self._actuators]
+        return sum(found, jnp.zeros_like(self.v))
 
-        def rates(v: Velocities) -> list[Array]:
-            twists = self._twists(v) if on_bodies else {}
-            own = [load.rate(self.q, v) for load in on_coordinates]
-            return own + [load.rate(bodies, placements, twists) for load in on_bodies]
-
-        efforts = [load.effort(self.t, self.q, self.v) for load in on_coordinates]
-        efforts += [self.drives[load.number].force for load in on_bodies]
-        return jax.vjp(rates, self.v)[1](efforts)[0]
+    @functools.cached_property
+    def _actuators(self) -> list[Any]:
+        return [x for x in self.tree.motions(self.t, self.q, self.v) if isinstance(x[0], Actuators)]
 
     def stop(self, sensor: Sensor) -> tuple[Array, Array]:
         """The gap of a limit within its margin, less that, and its rate; zero elsewhere."""
@@ -410,7 +395,8 @@ class At:
 
     def kinetic(self) -> Float[Array, ""]:
         """v^T M v / 2 [J]."""
-        return 0.5 * jnp.dot(self.v, self.tree.mass_matrix(self.t, self.q) @ self.v)
+        v = self.v.at[len(self.v) - len(self.tree.state_labels) :].set(0.0)  # states have no energy
+        return 0.5 * jnp.dot(v, self.tree.mass_matrix(self.t, self.q) @ v)
 
 
 # --- What each kind reads

@@ -11,6 +11,7 @@ from .._misc._arguments import require_instance
 from .._misc._errors import InputError, format_value
 from ._contact_selection import ContactSelection
 from ._missing_meshes import without_missing
+from ._mocap import set_mocap_free
 from ._mujoco import mujoco
 from ._report import Feature
 from ._urdf import urdf, with_mimics, without_volumes
@@ -37,7 +38,7 @@ class Source(NamedTuple):
     looks: tuple[Look, ...] = ()
 
 
-def read(source: Any, free_base: bool, wanted: ContactSelection) -> Source:
+def read(source: Any, free_base: bool, wanted: ContactSelection, mocap: tuple[str, ...] = ()) -> Source:
     """A robot as MuJoCo compiles it.
 
     **Raises:** `InputError` for what is no robot; `MissingExtraError` without `mujoco`.
@@ -45,13 +46,14 @@ def read(source: Any, free_base: bool, wanted: ContactSelection) -> Source:
     such_as = "the path of an MJCF or URDF file, its text, a mujoco.MjSpec or a mujoco.MjModel"
     require_instance("a robot", source, (str, Path, mujoco().MjSpec, mujoco().MjModel), such_as)
     if isinstance(source, mujoco().MjModel):
-        if free_base:
+        if free_base or mocap:
+            asked = "free_base" if free_base else "mocap"
             raise InputError(
-                "free_base needs a file, a text or a mujoco.MjSpec: a compiled model cannot be changed."
+                f"{asked} needs a file, a text or a mujoco.MjSpec: a compiled model cannot be changed."
             )
         return Source(source, "a compiled model", "robot", ())
     if isinstance(source, mujoco().MjSpec):
-        return _compile_spec(source.copy(), "a specification", free_base, wanted, [])
+        return _compile_spec(source.copy(), "a specification", (free_base, mocap), wanted, [])
     text = isinstance(source, str) and source.lstrip().startswith("<")
     title = "a text" if text else str(source)
     path = None if text else _file(Path(source))
@@ -70,10 +72,12 @@ def read(source: Any, free_base: bool, wanted: ContactSelection) -> Source:
             spec = _said(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
         without_volumes(spec)
         with_mimics(spec, given)
-        return _compile_spec(spec, title, free_base, wanted, list(given.features))._replace(looks=given.looks)
+        return _compile_spec(spec, title, (free_base, mocap), wanted, list(given.features))._replace(
+            looks=given.looks
+        )
     from_file, from_text = mujoco().MjSpec.from_file, mujoco().MjSpec.from_string
     spec = _said(title, from_text, source) if path is None else _said(title, from_file, str(path))
-    return _compile_spec(spec, title, free_base, wanted, features)
+    return _compile_spec(spec, title, (free_base, mocap), wanted, features)
 
 
 def _file(path: Path) -> Path:
@@ -92,6 +96,8 @@ def _said(title: str, function: Any, *arguments: Any) -> Any:
     """What MuJoCo returns; what it complains of is an `InputError`."""
     try:
         return function(*arguments)
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"MuJoCo cannot read {title}: {error}") from error
 
@@ -106,8 +112,13 @@ def _attach_to_world(robot: ET.Element, root: str) -> str:
 
 
 def _compile_spec(
-    spec: Any, title: str, free_base: bool, wanted: ContactSelection, features: list[Feature]
+    spec: Any,
+    title: str,
+    freed: tuple[bool, tuple[str, ...]],
+    wanted: ContactSelection,
+    features: list[Feature],
 ) -> Source:
+    free_base, mocap = freed
     if free_base:
         _set_free(spec)
     features += without_missing(spec, wanted.touching)
@@ -116,6 +127,7 @@ def _compile_spec(
     bounds = spec.compiler.boundmass, spec.compiler.boundinertia
     if not any(bounds):  # bodies without mass pass by what is nothing beside others
         spec.compiler.boundmass = spec.compiler.boundinertia = _NO_MASS
+    _said(title, set_mocap_free, spec, mocap)
     model = _said(title, spec.compile)
     if not any(bounds):
         light = np.array(model.body_mass) <= _NO_MASS

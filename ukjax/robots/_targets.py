@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ..mechanisms import GROUND
 from ._lengths import Term
 from ._mujoco import mujoco
 from ._paths import Anchor
@@ -27,10 +28,6 @@ def find_joint_terms(at: Reference, i: int, gear: np.ndarray) -> tuple[list[Term
     q, v = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
     if kind in (kinds.mjJNT_HINGE, kinds.mjJNT_SLIDE):
         return [(q, v, float(gear[0]))], float(gear[0] * model.qpos0[model.jnt_qposadr[joint]]), -1
-    if model.actuator_trntype[i] == mujoco().mjtTrn.mjTRN_JOINTINPARENT:
-        raise RefusedError(
-            "it works in the parent's frame of a ball or free joint, so here it exerts no force"
-        )
     frame = frame_of(at, "body", int(model.jnt_bodyid[joint]))[2]
     ball = kind == kinds.mjJNT_BALL
     turning = frame @ (gear[:3] if ball else gear[3:])
@@ -59,12 +56,52 @@ def make_site_transmission(at: Reference, i: int, gear: np.ndarray) -> AbstractT
     origin_carrier, origin, axes = frame_of(at, "site", other)
     if not _is_carried_by(model, int(model.site_bodyid[site]), int(model.site_bodyid[other])):
         raise RefusedError("its reference site is on another branch, so here it exerts no force")
-    if np.any(gear[3:]) and _servo(model, i):
-        raise RefusedError("it is a servo of a rotation, so here it exerts no force")
     if carrier == origin_carrier:
         raise RefusedError("both of its sites are on one body, so here it exerts no force")
     force, torque = (jnp.asarray(axes @ x) for x in (gear[:3], gear[3:]))
-    return SiteAgainst((origin_carrier, carrier), jnp.asarray(origin), jnp.asarray(point), force, torque)
+    turns = jnp.asarray(np.stack([axes, frame])) if np.any(gear[3:]) and _servo(model, i) else None
+    return SiteAgainst(
+        (origin_carrier, carrier), jnp.asarray(origin), jnp.asarray(point), force, torque, turns
+    )
+
+
+def turns_in_parent(at: Reference, i: int) -> bool:
+    """Whether an actuator works on a ball or a free joint, in axes of the parent."""
+    kinds, model = mujoco().mjtJoint, at.model
+    if model.actuator_trntype[i] != mujoco().mjtTrn.mjTRN_JOINTINPARENT:
+        return False
+    return int(model.jnt_type[model.actuator_trnid[i][0]]) in (kinds.mjJNT_BALL, kinds.mjJNT_FREE)
+
+
+def make_parent_transmission(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
+    """On a ball or a free joint, in axes of the parent, which are the body's own in the reference posture."""
+    model, joint = at.model, int(at.model.actuator_trnid[i][0])
+    body = int(model.jnt_bodyid[joint])
+    carrier, point, frame = frame_of(at, "body", body)
+    servo, zero = _servo(model, i), jnp.zeros(3)
+    if model.jnt_type[joint] == mujoco().mjtJoint.mjJNT_BALL:
+        parent, turns = at.carriers[model.body_parentid[body]], jnp.asarray(np.stack([frame, frame]))
+        torque = jnp.asarray(frame @ gear[:3])
+        return SiteAgainst((parent, carrier), zero, zero, zero, torque, turns if servo else None)
+    if servo:
+        raise RefusedError("it is a servo of a free joint, which has no length, so here it exerts no force")
+    force, torque = jnp.asarray(gear[:3]), jnp.asarray(gear[3:])
+    return SiteAgainst((GROUND, carrier), jnp.asarray(point), jnp.asarray(point), force, torque)
+
+
+def make_orientation(at: Reference, i: int) -> list[AbstractTransmission]:
+    """The turns about three axes of a ball, in axes of the parent, or of a site, in those of another."""
+    model, (target, other) = at.model, map(int, at.model.actuator_trnid[i])
+    if other < 0:
+        body = int(model.jnt_bodyid[target])
+        carrier, _, frame = frame_of(at, "body", body)
+        origin, axes = at.carriers[model.body_parentid[body]], frame
+    else:
+        if not _is_carried_by(model, int(model.site_bodyid[target]), int(model.site_bodyid[other])):
+            raise RefusedError("its reference site is on another branch, so here it exerts no force")
+        (carrier, _, frame), (origin, _, axes) = (frame_of(at, "site", x) for x in (target, other))
+    zero, turns = jnp.zeros(3), jnp.asarray(np.stack([axes, frame]))
+    return [SiteAgainst((origin, carrier), zero, zero, zero, jnp.asarray(x), turns) for x in axes.T]
 
 
 def crank(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:

@@ -9,12 +9,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Time, Velocities
+from ..mechanisms import AbstractTreeLoad, TreeMotion
 from ..mechanisms._bodies import AbstractBody
 from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements, Twists, parts_of
 from ..mechanisms._placement import rate_of
-from ._lengths import Lengths
+from ._lengths import Lengths, stack_lengths
 from ._mujoco import is_given, mujoco
 from ._parts import FeatureParts
+from ._passive import from_actuators
 from ._paths import Anchor, Around, Path, Straight
 from ._reference import Reference
 from ._rows import RefusedError, Row, features, frame_of
@@ -91,6 +93,45 @@ class SpatialTendon(AbstractLoad):
         return self.elastic.potential(self.path(*parts_of(self, placements)))
 
 
+@final
+class TendonArmature(AbstractTreeLoad):
+    """What tendons move by their rates: no force but that of inertia.
+
+    - `fixed`: lengths that are linear in the coordinates, which come first; `paths`: those through points of bodies.
+    - `moved`: of each [kg] (k,).
+    """
+
+    fixed: Lengths
+    paths: tuple[Path, ...]
+    moved: Float[Array, " k"]
+    name: str = eqx.field(static=True, default="tendon armature")
+
+    @property
+    def inertia(self) -> Array:
+        return self.moved
+
+    def rate(self, motion: TreeMotion) -> Array:
+        ends = lambda by_name, x: [by_name[name] for name in x.bodies]
+        of = lambda x: rate_of(x, ends(motion.placements, x), ends(motion.twists, x))
+        return jnp.concatenate([self.fixed.rate(motion.v), *(of(x)[None] for x in self.paths)])
+
+    def effort(self, motion: TreeMotion) -> Array:
+        return jnp.zeros_like(self.moved)
+
+
+def _armature(at: Reference, lengths: Mapping[int, Lengths | Path]) -> TendonArmature | None:
+    values = np.array(getattr(at.model, "tendon_armature", np.zeros(at.model.ntendon)))
+    if hasattr(at.model, "actuator_armature"):
+        values += from_actuators(at, "tendon", at.model.actuator_armature)
+    has = [i for i in lengths if values[i]]
+    if not has:
+        return None
+    order = sorted(has, key=lambda i: isinstance(lengths[i], Path))
+    fixed = stack_lengths([x for i in order if isinstance(x := lengths[i], Lengths)])
+    paths: Any = tuple(lengths[i] for i in order if isinstance(lengths[i], Path))
+    return TendonArmature(fixed=fixed, paths=paths, moved=jnp.asarray(values[order]))
+
+
 def _read_fixed_tendon(at: Reference, places: range) -> Lengths:
     model, terms, reference = at.model, [], 0.0
     for k in places:
@@ -158,7 +199,6 @@ def _notes(at: Reference, i: int) -> list[Row]:
     """What of a tendon is not used."""
     model, name = at.model, at.names.tendons[i]
     notes = {
-        "tendon_armature": ("tendon armature", "it couples joints in the mass matrix"),
         "tendon_stiffnesspoly": ("tendon stiffness, nonlinear", "its linear part is used"),
         "tendon_dampingpoly": ("tendon damping, nonlinear", "its linear part is used"),
         "tendon_springyield": ("tendon spring yield", "plastic springs"),
@@ -173,6 +213,11 @@ def _notes(at: Reference, i: int) -> list[Row]:
 def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mapping[int, str]) -> FeatureParts:
     """The springs and dampers of the tendons."""
     model, loads, rows = at.model, [], []
+    if (moved := _armature(at, lengths)) is not None:
+        loads.append(moved)
+    of_actuators = np.zeros(model.ntendon)
+    if hasattr(model, "actuator_damping"):
+        of_actuators = from_actuators(at, "tendon", model.actuator_damping)
     springs = not (at.disabled("SPRING") or at.disabled("PASSIVE"))
     dampers = not (at.disabled("DAMPER") or at.disabled("PASSIVE"))
     for i, name in enumerate(at.names.tendons):
@@ -187,8 +232,10 @@ def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mappi
         ):
             rows.append(("tendon with a side site", name, "approximated", "by the rule of MuJoCo 3"))
         rows += _notes(at, i)
+        if is_given(model, "tendon_armature", i):
+            rows.append(("tendon armature", name, "used", ""))
         stiffness = float(model.tendon_stiffness[i]) * springs
-        damping = float(np.ravel(model.tendon_damping[i])[0]) * dampers
+        damping = (float(np.ravel(model.tendon_damping[i])[0]) + float(of_actuators[i])) * dampers
         if stiffness or damping:
             numbers = (stiffness, damping, *model.tendon_lengthspring[i])
             elastic = Elastic(*(jnp.asarray(float(x)) for x in numbers))

@@ -8,8 +8,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._misc._lie import unit_quaternion
 from ..mechanisms._placement import AnyPlacement, Twist, rate_of
 from ._paths import Anchor, Path
+from ._state import rotation_vector
 
 Ends = Sequence[AnyPlacement]
 
@@ -76,11 +78,13 @@ class SiteTransmission(AbstractTransmission):
 
 @final
 class SiteAgainst(AbstractTransmission):
-    """A force and a torque between points of two bodies, in axes of the first; its length is the displacement.
+    """A force and a torque between points of two bodies, in axes of the first; its length is the displacement, and what
+    the second has turned against the first: the vector along the axis of that turn, as long as its angle.
 
     - `origin`: of the first body, from where it is measured [m] (3,).
     - `point`: of the second (3,).
     - `force`, `torque`: of a unit input on the second, in the reference posture, in world axes (3,).
+    - `axes`: of both, in the reference posture, as columns (2, 3, 3), if it counts turns.
     """
 
     bodies: tuple[str, ...] = eqx.field(static=True)
@@ -88,14 +92,23 @@ class SiteAgainst(AbstractTransmission):
     point: Float[Array, "3"]
     force: Float[Array, "3"]
     torque: Float[Array, "3"]
+    axes: Float[Array, "2 3 3"] | None = None
 
-    def length(self, placements: Ends) -> Float[Array, ""]:
+    def _displacement(self, *placements: AnyPlacement) -> Float[Array, ""]:
         first, second = placements
         return jnp.dot(first.vector(self.force), second.point(self.point) - first.point(self.origin))
 
+    def length(self, placements: Ends) -> Float[Array, ""]:
+        moved = self._displacement(*placements)
+        if self.axes is None:
+            return moved
+        first, second = (p.R @ axes for p, axes in zip(placements, self.axes, strict=True))  # pyright: ignore
+        turned = rotation_vector(unit_quaternion(first.T @ second))
+        return moved + jnp.dot(self.axes[0].T @ self.torque, turned)
+
     def rate(self, placements: Ends, twists: Sequence[Twist]) -> Float[Array, ""]:
         turning = twists[1].omega - twists[0].omega
-        along = rate_of(lambda *p: self.length(p), placements, twists)
+        along = rate_of(self._displacement, placements, twists)
         return along + jnp.dot(placements[0].vector(self.torque), turning)
 
 

@@ -21,17 +21,10 @@ def _all(at: Reference, kind: str, count: str) -> tuple[str, ...]:
 
 
 def _list_surroundings(at: Reference) -> list[Feature]:
-    """Fluids, mocap bodies, what bends, and plugins."""
-    model, option = at.model, at.model.opt
-    fluid = {"density": option.density, "viscosity": option.viscosity}
+    """Mocap bodies, what bends, and plugins."""
+    model = at.model
     mocap = np.flatnonzero(np.array(model.body_mocapid) >= 0)
     return [
-        Feature(
-            "fluid",
-            tuple(f"{name} {x:g}" for name, x in fluid.items() if x),
-            "ignored",
-            "no drag is modelled",
-        ),
         Feature(
             "mocap body", tuple(at.names.bodies[i] for i in mocap), "approximated", "it stays where it starts"
         ),
