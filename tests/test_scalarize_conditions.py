@@ -75,7 +75,7 @@ def test_conditions_are_those_of_jax(f: Callable[[Any], Any]) -> None:
     assert_allclose(jax.vmap(jax.grad(g))(x), slope, rtol=1e-12)
 
 
-@pytest.mark.parametrize("f", (_within, _in_a_loop), ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f", [_within, _in_a_loop], ids=lambda f: f.__name__)
 def test_what_a_condition_alone_needs_is_computed_in_it(f: Callable[[Any], Any]) -> None:
     program = uk.scalarize(f)._traced((jnp.asarray(1.0),), {})[1].program  # pyright: ignore
     needed = Needed(np.concatenate([np.ravel(x) for x in program.outputs]).tolist(), values=True)
