@@ -30,11 +30,15 @@ TUNING = {"squares": np.inf, "huber": 1.345, "cauchy": 2.385}
 """Where residuals begin to count less, in units of the noise: of normal ones the estimate has 95 % of the efficiency."""
 _LOST = 1e6  # the residual of a sample that a run does not get to
 _PULL = 1e-4  # towards where a round began, per standard deviation
-_SETTLED = 1e-2  # relative change of the noise at which rounds end; z has then moved by less than D tells
+_SETTLED = 1e-2  # relative change of the noise at which rounds end; squares then fell by less than a tenth of a sample's
 _ROUNDS = 30
 DEPENDENT = 1e-7
 """Singular values below this share of the largest are of directions that change nothing."""
-_GIVEN_UP = 12  # steps in a row that were not taken: each is a fifth of the one before
+_FAR = 1e6  # one by the damping of later rounds
+_ENOUGH = 1e-3
+"""A round ends where squares would fall by no more, in units of those of one sample: by 0.03 of a standard error. Runs with
+adaptive steps are not smoother than that where data are precise."""
+_IDLE = 4  # steps in a row, each a fifth of the one before or better, by which squares fall by no more: there are none better
 _CONTINUITY = (1e-2, 1e-4, 1e-6)
 """Standard deviation of jumps between pieces of a run, relative to the spread of the state, in rounds one after another."""
 
@@ -64,7 +68,7 @@ class Fit(eqx.Module):
     @property
     def count(self) -> int:
         """How many of z are parameters."""
-        return sum(part.z.size for part in self.runs.space.parts.values())
+        return self.runs.space.size
 
     def split(self, z: Array) -> tuple[Array, Array]:
         """The parameters, and what the initial state of each row is changed by."""
@@ -127,12 +131,6 @@ def residuals(fit: Fit, z: Array, weights: Weights) -> tuple[Array, Array]:
 
 
 @eqx.filter_jit
-def slopes(fit: Fit, weights: Weights) -> tuple[Array, Array]:
-    """Derivatives of the residuals by z."""
-    return jax.jacfwd(lambda z: residuals(fit, z, weights))(fit.z)
-
-
-@eqx.filter_jit
 def outcomes(fit: Fit) -> Outcome:
     """All runs."""
     return fit.runs(*fit.split(fit.z), fit.rows)
@@ -148,44 +146,68 @@ _SOLVER = eqx.tree_at(
 )
 
 
-def _made_small(static: Static) -> Callable[[Array, Any], tuple[Array, None]]:
-    def fn(u: Array, arrays: Any) -> tuple[Array, None]:
-        fit, weights = combine_static(static, arrays)
-        return jnp.concatenate([*residuals(fit, fit.at(u), weights), _PULL * u]), None
+def _residuals(u: Array, static: Static, arrays: Any) -> Array:
+    fit, weights = combine_static(static, arrays)
+    return jnp.concatenate([*residuals(fit, fit.at(u), weights), _PULL * u])
 
-    return fn
+
+_made_small = eqx.filter_custom_jvp(_residuals)
+
+
+@_made_small.def_jvp
+def _made_small_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """By the matrix of derivatives: what Optimistix keeps of a step is this one array, whatever was traced."""
+    u, *given = primals
+    both = lambda u: (_residuals(u, *given),) * 2
+    J, r = jax.jacfwd(both, has_aux=True)(u)
+    return r, J @ tangents[0]
 
 
 @functools.lru_cache(maxsize=16)
 def _blank(static: Static, tree: Any, shapes: tuple[Any, ...], size: int) -> Any:
     """The state of the method before its first step; it holds a trace, so one of each kind of problem serves all."""
     arrays, u = jax.tree.unflatten(tree, shapes), jnp.zeros(size)
-    fn = _made_small(static)
+    fn = lambda u, arrays: (_made_small(u, static, arrays), None)
     out, aux = eqx.filter_eval_shape(fn, u, arrays)
     return _SOLVER.init(fn, u, arrays, {}, out, aux, frozenset())
 
 
 @eqx.filter_jit
-def _step(static: Static, u: Array, arrays: Any, state: Any) -> tuple[Array, Any]:
-    u, state, _ = _SOLVER.step(_made_small(static), u, arrays, {}, state, frozenset())
-    return u, state
+def _step(static: Static, u: Array, arrays: Any, state: Any) -> tuple[Array, Any, Array, Array, Array]:
+    """One step: the best u, the state, residuals and derivatives there, and by what squares would fall were they linear."""
+    fn = lambda u, arrays: (_made_small(u, static, arrays), None)
+    u, state, _ = _SOLVER.step(fn, u, arrays, {}, state, frozenset())
+    r, J = state.f_info.residual, state.f_info.jac.as_matrix()
+    gain = jnp.sum((J @ jnp.linalg.lstsq(J, r, rcond=DEPENDENT)[0]) ** 2)
+    return u, state, r, J, gain
 
 
-def _descend(fit: Fit, weights: Weights, most: int, after: Callable[[float], None]) -> tuple[Array, str]:
-    """The best u of one round, and how the round ended."""
-    static, arrays = partition_static((fit, weights))
-    leaves, tree = jax.tree.flatten(arrays)
-    shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves)
-    u, state = jnp.zeros(fit.z.size), _blank(static, tree, shapes, fit.z.size)
-    try:
-        for _ in range(most):
-            u, state = _step(static, u, arrays, state)
-            after(float(jnp.sum(state.f_info.residual**2)))
-            if bool(state.terminate) or int(state.num_steps_since_acceptance) >= _GIVEN_UP:
-                return u, "converged"
-    except KeyboardInterrupt:
-        return u, "interrupted"
-    return u, "iterations"
+class _Descent:
+    """Least squares from u = 0 on; what a step gives of the best point is there after it."""
+
+    def __init__(self, fit: Fit, weights: Weights, number: int = 0):
+        self._static, self._arrays = partition_static((fit, weights))
+        leaves, tree = jax.tree.flatten(self._arrays)
+        shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves)
+        state = _blank(self._static, tree, shapes, fit.z.size)
+        if number:  # in later rounds steps of Gauss and Newton are right
+            state = eqx.tree_at(lambda s: s.search_state.step_size, state, jnp.asarray(_FAR))
+        self._state = state
+        self.u, self._fit = jnp.zeros(fit.z.size), fit
+
+    def step(self) -> None:
+        self.u, self._state, self.r, self._J, self.gain = _step(
+            self._static, self.u, self._arrays, self._state
+        )
+
+    @property
+    def cost(self) -> float:
+        return float(jnp.sum(self.r**2))
+
+    @property
+    def J(self) -> np.ndarray:
+        """Derivatives of all residuals but the pull, by z."""
+        return np.asarray(self._J)[: -self.u.size] * np.asarray(self._fit.scale)
 
 
 # --- Rounds: the noise is estimated and u measured anew between them
@@ -203,10 +225,10 @@ def _estimate_noise(fit: Fit, J: np.ndarray, noise: np.ndarray) -> np.ndarray:
 
     **Raises:** `InputError` where there are too few samples to tell.
     """
-    d = noise.size
+    d, scale = noise.size, np.asarray(fit.scale)
     off = np.asarray(data_residuals(fit, outcomes(fit), jnp.asarray(noise))).reshape(-1, d)
     present = np.asarray(fit.rows.present).reshape(-1, d) > 0
-    share = leverages(J / np.asarray(fit.scale))[: off.size].reshape(off.shape)
+    share = leverages(J / scale)[: off.size].reshape(off.shape)
     found = noise.copy()
     for c in range(d):
         r = off[present[:, c], c]
@@ -245,14 +267,14 @@ class Found(NamedTuple):
 
     - `fit`: with the best z.
     - `weights`: there.
-    - `J`: derivatives of samples, and of all else, by z.
+    - `J`: derivatives of all residuals by z: of samples, jumps and priors.
     - `costs`: the sum of squares after each step.
     - `stopped`: `"converged"`, `"iterations"` or `"interrupted"`.
     """
 
     fit: Fit
     weights: Weights
-    J: tuple[np.ndarray, np.ndarray]
+    J: np.ndarray
     costs: np.ndarray
     stopped: str
 
@@ -268,31 +290,37 @@ def search(
     - `update`: told of steps and costs.
     """
     jumps = _CONTINUITY if fit.joined[0].size else _CONTINUITY[-1:]
-    costs: list[float] = []
-
-    def after(cost: float) -> None:
-        costs.append(cost)
-        update(len(costs), cost)
-
-    weights, stopped, moved = Weights(jnp.asarray(noise.value), jnp.asarray(jumps[0])), "converged", np.inf
-    for number in range(_ROUNDS):
-        weights = weights._replace(jump=jnp.asarray(jumps[min(number, len(jumps) - 1)]))
-        J, J_rest = map(np.asarray, slopes(fit, weights))
-        changed = 0.0
-        if number and not noise.known.all():
-            old = np.asarray(weights.noise)
-            new = np.where(
-                noise.known,
-                noise.value,
-                np.maximum(_estimate_noise(fit, np.concatenate([J, J_rest]), old), noise.least),
-            )
-            changed = float(np.max(np.abs(np.log(new / old))))
-            weights = weights._replace(noise=jnp.asarray(new))
-            J = J * np.tile(old / new, J.shape[0] // new.size)[:, None]
-        if (number >= len(jumps) and changed < _SETTLED and moved < 1.0) or stopped != "converged":
-            break
-        fit = eqx.tree_at(lambda f: f.scale, fit, jnp.asarray(scale_of(np.concatenate([J, J_rest]), size)))
-        u, stopped = _descend(fit, weights, iterations - len(costs), after)
-        moved = float(np.max(np.abs(u), initial=0))
-        fit = eqx.tree_at(lambda f: f.z, fit, fit.at(u))
-    return Found(fit, weights, (J, J_rest), np.array(costs), stopped)
+    weights, costs, stopped = Weights(jnp.asarray(noise.value), jnp.asarray(jumps[0])), [], "converged"
+    descent = _Descent(fit, weights)
+    descent.step()
+    J, count = descent.J, fit.rows.y.size
+    try:
+        for number in range(_ROUNDS):
+            if len(costs) >= iterations:
+                stopped = "iterations"
+                break
+            weights = weights._replace(jump=jnp.asarray(jumps[min(number, len(jumps) - 1)]))
+            fit = eqx.tree_at(lambda f: f.scale, fit, jnp.asarray(scale_of(J, size)))
+            descent, before, first, enough, idle = _Descent(fit, weights, number), np.inf, np.inf, 0.0, 0
+            while idle < _IDLE and len(costs) < iterations:
+                descent.step()
+                costs.append(descent.cost)
+                first = costs[-1] if before == np.inf else first
+                update(len(costs), costs[-1])
+                enough = _ENOUGH * (1.0 if noise.known.all() else costs[-1] / count)
+                idle = idle + 1 if before - costs[-1] <= enough else 0
+                idle, before = _IDLE if descent.gain < enough else idle, costs[-1]
+            J, fallen, changed = descent.J, first - costs[-1], 0.0
+            fit = eqx.tree_at(lambda f: f.z, fit, fit.at(descent.u))
+            if not noise.known.all():
+                old = np.asarray(weights.noise)
+                new = np.maximum(_estimate_noise(fit, J, old), noise.least)
+                new = np.where(noise.known, noise.value, new)
+                weights, changed = weights._replace(noise=jnp.asarray(new)), float(np.max(np.abs(np.log(new / old))))
+                J[:count] *= np.tile(old / new, count // new.size)[:, None]
+            if idle >= _IDLE and number >= len(jumps) - 1 and changed < _SETTLED and fallen < 100.0 * enough:
+                break
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+        fit = eqx.tree_at(lambda f: f.z, fit, fit.at(descent.u))
+    return Found(fit, weights, J, np.array(costs), stopped)

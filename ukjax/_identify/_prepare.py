@@ -317,7 +317,7 @@ def _priors(priors: Any, names: tuple[str, ...], space: Space) -> tuple[np.ndarr
     require_instance("priors", priors, Mapping, "{'length': (1.0, 0.1)}")
     which, mean, deviation = [], [], []
     for name, given in priors.items():
-        group = space.parts[name].names if name in space.parts else (name,)
+        group = dict(zip(space.keys, (x.names for x in space.parts), strict=True)).get(name, (name,))
         if not all(x in names for x in group):
             raise unknown_name("parameter in priors", name, names)
         try:
@@ -429,13 +429,18 @@ def _pass_through(
 def _output_sizes(runs: Runs, problem: Problem, values: dict[str, Any]) -> dict[str, int]:
     """How many channels `measure` returns by each name."""
 
+    order: list[str] = []  # JAX sorts what a function returns by name
+
     def at(q: Any, v: Any) -> dict[str, Any]:
         system, t, q, v = resolve_state(problem, None, q, v)
         m = constraint_rows(system, t, q, v).b
         known = {"t": t, "q": q, "v": v, "a": v, "constraint_force": v, "multipliers": m}
-        return runs.outputs_at(known, problem, values)
+        found = runs.outputs_at(known, problem, values)
+        order.extend(found)
+        return found
 
-    return {name: x.size for name, x in eqx.filter_eval_shape(at, problem.q0, problem.v0).items()}
+    shapes = eqx.filter_eval_shape(at, problem.q0, problem.v0)
+    return {name: shapes[name].size for name in order}
 
 
 def _channels(measure: Any, sizes: dict[str, int], problem: Problem) -> tuple[str, ...]:
@@ -513,15 +518,15 @@ def prepare(
         require_between("shooting", shooting, 0, np.inf)
     recordings, initial = _recordings(data), _initial(initial)
     space, inputs = make_space(parameters, bounds), _inputs(recordings)
-    if twice := set(space.parts) & set(inputs[0]):
+    if twice := set(space.keys) & set(inputs[0]):
         raise InputError(
             f"'{min(twice)}' is both a parameter and an input of the recordings, which are known."
         )
-    fn = make_measure(measure, tuple(space.parts))
+    fn = make_measure(measure, space.keys)
 
     values = space.values(jnp.asarray(space.joined("z")))
     known = [{key: jnp.asarray(x) for key, x in of.items()} for of in inputs]
-    only = {name for name in fn.asked if name in space.parts}
+    only = {name for name in fn.asked if name in space.keys}
     how = options["stabilizer"], options["formula"]
     build, of_model = _build(_as_model(model), values, known[0], only, how)
     runs = Runs(build, of_model, space, fn, (), {}, None)

@@ -46,11 +46,12 @@ class Prediction(NamedTuple):
 
 
 @eqx.filter_jit
-def _reported(fit: Fit) -> tuple[Any, Any]:
-    """All numbers of `report`, and their derivatives by z."""
+def _report(fit: Fit, starts: bool) -> tuple[Any, Any]:
+    """All numbers of `report`, or only the parameters among them, and their derivatives by z."""
 
     def numbers(z: Any) -> tuple[Any, Any]:
-        x = report(fit, z, fit.runs(*fit.split(z), fit.rows).start)
+        x = fit.runs.space.numbers(z[: fit.count])
+        x = report(fit, z, fit.runs(*fit.split(z), fit.rows).start) if starts else x
         return x, x
 
     slope, x = jax.jacfwd(numbers, has_aux=True)(fit.z)
@@ -317,16 +318,15 @@ class IdentifyResult:
 
 def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
     """The result of a search."""
-    fit, (J, J_rest), space = found.fit, found.J, found.fit.runs.space
-    everything = np.concatenate([J, J_rest])
-    scale, priors = scale_of(everything, prepared.size), fit.prior[0].size
-    seen = directions(everything, scale)
-    of_data = directions(everything[: len(everything) - priors], scale)
+    fit, J, space = found.fit, found.J, found.fit.runs.space
+    scale = scale_of(J, prepared.size)
+    seen, of_data = directions(J, scale), directions(J[: len(J) - fit.prior[0].size], scale)
     noise, known = np.asarray(found.weights.noise), prepared.noise.known
     r = np.asarray(data_residuals(fit, outcomes(fit), found.weights.noise))[np.asarray(fit.rows.present) > 0]
     freedom = np.inf if known.all() else max(r.size - seen.root.shape[1], 1)
     seen = seen._replace(root=seen.root * np.sqrt(widening(r, TUNING[fit.loss], fit.loss)))
-    x, slopes = (np.asarray(x)[prepared.places] for x in _reported(fit))
+    starts = len(prepared.names) > len(space.names)
+    x, slopes = (np.asarray(x)[prepared.places] for x in _report(fit, starts))
     given = space.as_given(fit.z[: fit.count])
     values = space.values(fit.z[: fit.count])
     offset = {name for _, name in fit.runs.offsets}

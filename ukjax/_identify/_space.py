@@ -218,38 +218,41 @@ class BodyPart(AbstractPart):
 
 @final
 class Space(eqx.Module):
-    """All parameters, by name."""
+    """All parameters: their names, and what each is, in the same order. (JAX would sort a dict.)"""
 
-    parts: dict[str, AbstractPart]
+    keys: tuple[str, ...] = eqx.field(static=True)
+    parts: tuple[AbstractPart, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for part in self.parts.values() for name in part.names)
+        return tuple(name for part in self.parts for name in part.names)
+
+    @property
+    def size(self) -> int:
+        """How many numbers are searched."""
+        return sum(part.z.size for part in self.parts)
 
     def joined(self, field: str) -> np.ndarray:
         """A field of all parts as one vector."""
-        return np.concatenate(
-            [np.zeros(0), *(np.asarray(getattr(part, field)) for part in self.parts.values())]
-        )
+        return np.concatenate([np.zeros(0), *(np.asarray(getattr(part, field)) for part in self.parts)])
 
     def values(self, z: Array) -> dict[str, Any]:
         """What the model is given."""
         found, begin = {}, 0
-        for name, part in self.parts.items():
-            found[name] = part.value(z[begin : begin + part.z.size])
+        for key, part in zip(self.keys, self.parts, strict=True):
+            found[key] = part.value(z[begin : begin + part.z.size])
             begin += part.z.size
         return found
 
     def numbers(self, z: Array) -> Array:
         """The numbers that are reported."""
-        values = self.values(z)
-        return jnp.concatenate(
-            [jnp.zeros(0), *(part.numbers(values[name]) for name, part in self.parts.items())]
-        )
+        each = zip(self.parts, self.values(z).values(), strict=True)
+        return jnp.concatenate([jnp.zeros(0), *(part.numbers(x) for part, x in each)])
 
     def as_given(self, z: Array) -> dict[str, Any]:
         """The values, as the user gave them."""
-        return {name: self.parts[name].as_given(x) for name, x in self.values(z).items()}
+        each = zip(self.parts, self.values(z).items(), strict=True)
+        return {key: part.as_given(x) for part, (key, x) in each}
 
 
 def make_space(parameters: Any, bounds: Any) -> Space:
@@ -261,14 +264,12 @@ def make_space(parameters: Any, bounds: Any) -> Space:
     require_instance("bounds", bounds, Mapping, "{'mass': (0.0, None)}")
     if unknown := [name for name in bounds if name not in parameters]:
         raise unknown_name("parameter in bounds", unknown[0], parameters)
-    parts = {}
+    parts = []
     for name, given in parameters.items():
-        if isinstance(given, AbstractBody):
-            if name in bounds:
-                raise InputError(
-                    f"'{name}' is a body, whose mass and inertia stay possible by themselves: leave its bounds out."
-                )
-            parts[name] = BodyPart(name, given)
+        if not isinstance(given, AbstractBody):
+            parts.append(NumberPart(name, given, bounds.get(name, (None, None))))
+        elif name in bounds:
+            raise InputError(f"'{name}' is a body, which stays one that can be by itself: leave its bounds out.")
         else:
-            parts[name] = NumberPart(name, given, bounds.get(name, (None, None)))
-    return Space(parts)
+            parts.append(BodyPart(name, given))
+    return Space(tuple(parameters), tuple(parts))
