@@ -39,7 +39,7 @@ _ENOUGH = 1e-3
 """A round ends where squares would fall by no more, in units of those of one sample: by 0.03 of a standard error. Runs with
 adaptive steps are not smoother than that where data are precise."""
 _IDLE = 4  # steps in a row, each a fifth of the one before or better, by which squares fall by no more: there are none better
-_CONTINUITY = (1e-2, 1e-4, 1e-6)
+_CONTINUITY = (1.0, 1e-2, 1e-4, 1e-7)
 """Standard deviation of jumps between pieces of a run, relative to the spread of the state, in rounds one after another."""
 
 
@@ -115,16 +115,26 @@ def data_residuals(fit: Fit, outcome: Outcome, noise: Array) -> Array:
     return jnp.where(rows.present > 0, off, 0.0)
 
 
+def _jumps(off: Array, along: Array, size: Array) -> Array:
+    """Jumps (j, n) in the directions that states are searched in (j, n, f), relative to the size of the state: others are
+    the constraints' own, or the length of a quaternion."""
+    scaled = along / jnp.broadcast_to(size[:, None], along.shape)
+    length = jnp.sqrt(jnp.sum(scaled**2, axis=1))
+    found = jnp.einsum("jnf,jn->jf", scaled, off / jnp.broadcast_to(size, off.shape))
+    return jnp.nan_to_num(found / jnp.where(length > 0, length, 1.0), nan=_LOST).ravel()
+
+
 def residuals(fit: Fit, z: Array, weights: Weights) -> tuple[Array, Array]:
     """What squares are made small of: of samples, and of all else."""
     outcome = fit.runs(*fit.split(z), fit.rows)
     data = _robust(data_residuals(fit, outcome, weights.noise), fit.loss)
     ends, begins = fit.joined
     jumps = [
-        ((end[ends] - start[begins]) / jnp.broadcast_to(size, (ends.size, size.size)) / weights.jump).ravel()
-        for end, start, size in zip(outcome.end, outcome.start, fit.state_size, strict=True)
+        _jumps(end[ends] - start[begins], along[begins], size) / weights.jump
+        for end, start, along, size in zip(
+            outcome.end, outcome.start, (fit.rows.along_q, fit.rows.along_v), fit.state_size, strict=True
+        )
     ]
-    jumps = [jnp.where(jnp.isfinite(x), x, _LOST) for x in jumps]
     which, mean, deviation = fit.prior
     prior = (report(fit, z, outcome.start)[which] - mean) / deviation
     return data.ravel(), jnp.concatenate([*jumps, prior])
@@ -316,7 +326,10 @@ def search(
                 old = np.asarray(weights.noise)
                 new = np.maximum(_estimate_noise(fit, J, old), noise.least)
                 new = np.where(noise.known, noise.value, new)
-                weights, changed = weights._replace(noise=jnp.asarray(new)), float(np.max(np.abs(np.log(new / old))))
+                weights, changed = (
+                    weights._replace(noise=jnp.asarray(new)),
+                    float(np.max(np.abs(np.log(new / old)))),
+                )
                 J[:count] *= np.tile(old / new, count // new.size)[:, None]
             if idle >= _IDLE and number >= len(jumps) - 1 and changed < _SETTLED and fallen < 100.0 * enough:
                 break

@@ -37,7 +37,7 @@ from .._system._system import AbstractSystem
 from ..robots import Robot
 from ._fit import Fit, Noise, outcomes
 from ._recording import Recording
-from ._runs import Rows, Runs, make_measure, state_names, tangent_space
+from ._runs import Outcome, Rows, Runs, make_measure, state_names, tangent_space
 from ._space import Space, make_space
 
 OFFSET = "offset."
@@ -358,13 +358,12 @@ def _with_directions(
     along = []
     for problem, own in zip(problems, rows_of, strict=True):
         for number, i in enumerate(own):
-            along.append(tangent_space(problem.system, rows.t0[i], rows.q[i], rows.v[i]))
-            if number == 0:
-                keep = [
-                    np.zeros((len(x), 0)) if name not in initial else x
-                    for name, x in zip(("q0", "v0"), along[-1], strict=True)
-                ]
-                along[-1] = tuple(keep)
+            searched = ("q0", "v0") if number else initial
+            none = np.zeros((problem.q0.size, 0)), np.zeros((problem.v0.size, 0))
+            both = tangent_space(problem.system, rows.t0[i], rows.q[i], rows.v[i]) if searched else none
+            along.append(
+                [x if name in searched else y for name, x, y in zip(("q0", "v0"), both, none, strict=True)]
+            )
     of_q, of_v = (max((x[k].shape[1] for x in along), default=0) for k in (0, 1))
     used = np.array(
         [[*(np.arange(of_q) < a.shape[1]), *(np.arange(of_v) < b.shape[1])] for a, b in along], bool
@@ -381,46 +380,54 @@ _OPEN = 10.0
 
 
 @eqx.filter_jit
-def _start_pieces(fit: Fit, theta: Any, rows: Rows, noise: Any, size: Any) -> tuple[Any, Any]:
-    """Where each of some rows ends when it starts where its samples say."""
+def _fit_pieces(fit: Fit, theta: Any, rows: Rows, noise: Any, size: Any) -> Outcome:
+    """The runs of some rows, each from where its samples say that it starts."""
 
-    def one(row: Rows, size: Any) -> tuple[Any, Any]:
+    def one(row: Rows, size: Any) -> Outcome:
         def off(s: Any, _: Any) -> Any:
-            outcome = fit.runs.one(theta, s, row)
-            r = (outcome.y - row.y) / jnp.broadcast_to(noise, row.y.shape)
+            r = (fit.runs.one(theta, s, row).y - row.y) / jnp.broadcast_to(noise, row.y.shape)
             return jnp.append(jnp.where((row.present > 0) & jnp.isfinite(r), r, 0.0).ravel(), s / size)
 
         solver = optx.LevenbergMarquardt(1e-3, 1e-3)
         s = optx.least_squares(off, solver, jnp.zeros(size.shape), max_steps=12, throw=False).value
-        return fit.runs.one(theta, s, row).end
+        return fit.runs.one(theta, s, row)
 
     return jax.vmap(one)(rows, size)
 
 
 def _pass_through(
     fit: Fit, noise: Noise, problems: list[Problem], rows_of: Sequence[Sequence[int]], used: np.ndarray
-) -> Rows:
-    """The rows with known states on the way: each piece starts where the one before it ended, moved towards its samples."""
+) -> tuple[Rows, Noise]:
+    """The rows with known states on the way, and the noise that they leave: each piece starts where the one before it
+    ended, moved towards its samples."""
     rows, theta = fit.rows, fit.z[: fit.count]
-    for number in range(max(map(len, rows_of)) - 1):
-        here = np.array([own[number] for own in rows_of if len(own) > number + 1])
-        scale = np.maximum(np.abs(rows.q[here]).max(axis=1), 1e-6)
+    of_q = np.any(rows.along_q != 0, axis=(0, 1))  # directions of coordinates
+    off = np.zeros(rows.y.shape)
+    for number in range(max(map(len, rows_of))):
+        here = np.array([own[number] for own in rows_of if len(own) > number])
+        scale = np.abs(rows.q[here]).max(axis=1) + 1e-6
         pace = scale / (rows.t1[here] - rows.t0[here])
-        split = rows.along_q.shape[2] - np.any(rows.along_v != 0, axis=(0, 1)).sum()
-        size = np.where(np.arange(rows.along_q.shape[2]) < split, scale[:, None], pace[:, None])
-        size = np.where(used[here], _OPEN * size, 1e-9)
+        size = np.where(used[here], _OPEN * np.where(of_q, scale[:, None], pace[:, None]), 1e-9)
         some = jax.tree.map(lambda x, here=here: jnp.asarray(x[here]), rows)
-        q, v = map(np.asarray, _start_pieces(fit, theta, some, jnp.asarray(noise.value), jnp.asarray(size)))
-        for i, (q_next, v_next) in zip(here, zip(q, v, strict=True), strict=True):
-            if not (np.isfinite(q_next).all() and np.isfinite(v_next).all()):
-                raise InputError(
-                    f"with the first guess the run from {rows.t0[i]:g} s does not get to {rows.t1[i]:g} s: give a better one."
-                )
-            rows.q[i + 1], rows.v[i + 1] = q_next, v_next
-            problem = next(p for p, own in zip(problems, rows_of, strict=True) if i in own)
-            a, b = tangent_space(problem.system, rows.t1[i], q_next, v_next)
-            rows.along_q[i + 1, :, : a.shape[1]], rows.along_v[i + 1, :, split : split + b.shape[1]] = a, b
-    return rows
+        found = jax.tree.map(
+            np.asarray, _fit_pieces(fit, theta, some, jnp.asarray(noise.value), jnp.asarray(size))
+        )
+        off[here] = np.where(rows.present[here] > 0, found.y - rows.y[here], 0.0)
+        for k, i in enumerate(here):
+            which = next(n for n, own in enumerate(rows_of) if i in own)
+            for row, t, (q, v) in ((i, rows.t0[i], found.start), (i + 1, rows.t1[i], found.end)):
+                if not (np.isfinite(q[k]).all() and np.isfinite(v[k]).all()):
+                    raise InputError(
+                        f"with the first guess the run from {rows.t0[i]:g} s on does not get to {rows.t1[i]:g} s: give a "
+                        "better one."
+                    )
+                if row in rows_of[which][1:]:
+                    a, b = tangent_space(problems[which].system, t, q[k], v[k])
+                    rows.q[row], rows.v[row] = q[k], v[k]
+                    rows.along_q[row][:, of_q], rows.along_v[row][:, ~of_q] = a, b
+    count = np.maximum(rows.present.sum(axis=(0, 1)), 1.0)
+    left = np.maximum(np.sqrt(np.sum(off**2, axis=(0, 1)) / count), noise.least)
+    return rows, noise._replace(value=np.where(noise.known, noise.value, left))
 
 
 # --- All of it
@@ -560,6 +567,8 @@ def prepare(
     )
     samples = [_series(r, sizes, name_of(recordings, i)) for i, r in enumerate(recordings)]
     rows, rows_of = _rows(recordings, problems, known, samples, shooting)
+    if not rows.present.any():
+        raise InputError("all samples of the recordings are missing.")
     sigma = _noise(noise, sizes, channels, rows)
     rows, used = _with_directions(rows, problems, rows_of, initial)
     theta, unknown = space.joined("z"), int(used.sum())
@@ -577,7 +586,7 @@ def prepare(
     prior = told.places[which], mean, deviation
     fit = Fit(runs, rows, index, (ends, ends + 1), state_size, prior, z, np.ones(z.size), loss)
     if ends.size:
-        rows = _pass_through(fit, sigma, problems, rows_of, used)
+        rows, sigma = _pass_through(fit, sigma, problems, rows_of, used)
         fit = dataclasses.replace(fit, rows=rows, state_size=(_size(rows.q), _size(rows.v)))
     fit = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, fit)
     _require_reached(fit, sigma, recordings, rows_of)

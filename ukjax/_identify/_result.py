@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN = 30  # numbers in a printed table
+_POOR = 1.5  # residuals in units of the noise given, above which it is said
 
 
 class Prediction(NamedTuple):
@@ -140,6 +141,13 @@ class IdentifyResult:
             [np.asarray(from_search(z + sign * reach, low, high)) for sign in (-1.0, 1.0)], axis=1
         )
 
+    @property
+    def misfit(self) -> float:
+        """How large residuals are, in units of the noise and of what the fit leaves of it: 1 where the model can do what
+        was measured; where noise was given and this is much larger, it cannot, or the search ended beside the best fit."""
+        samples = float(np.asarray(self._fit.rows.present).sum())
+        return float(np.sqrt(self.costs[-1] / max(samples - self._directions.root.shape[1], 1.0)))
+
     # --- Runs beside the recordings
 
     @functools.cached_property
@@ -245,6 +253,10 @@ class IdentifyResult:
         more = [f"and {len(self.names) - _SHOWN} more numbers"] if len(self.names) > _SHOWN else []
         values = dict(zip(self.names, self.values, strict=True))
         unseen = [f"no output tells: {describe(x, values)}" for x in self.unseen]
+        if known.any() and self.misfit > _POOR:
+            more.append(
+                f"residuals are {self.misfit:.3g} times the noise given: the model does not do what was measured"
+            )
         return [*more, f"noise: {', '.join(noise[:12])}{', ...' * (len(noise) > 12)}", *unseen]
 
     def __str__(self) -> str:
@@ -319,8 +331,11 @@ class IdentifyResult:
 def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
     """The result of a search."""
     fit, J, space = found.fit, found.J, found.fit.runs.space
-    scale = scale_of(J, prepared.size)
-    seen, of_data = directions(J, scale), directions(J[: len(J) - fit.prior[0].size], scale)
+    priors = fit.prior[0].size
+    data, jumps, rest = np.split(J, [fit.rows.y.size, len(J) - priors])
+    both = np.concatenate([data, rest])
+    scale = scale_of(both, prepared.size)
+    seen, of_data = directions(both, jumps, scale), directions(data, jumps, scale)
     noise, known = np.asarray(found.weights.noise), prepared.noise.known
     r = np.asarray(data_residuals(fit, outcomes(fit), found.weights.noise))[np.asarray(fit.rows.present) > 0]
     freedom = np.inf if known.all() else max(r.size - seen.root.shape[1], 1)

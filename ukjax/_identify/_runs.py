@@ -25,7 +25,9 @@ from .._run._trajectory import Trajectory
 from .._sweep._names import Build, points_of
 from .._system._problem import Problem
 from .._system._rows import constraint_rows
-from .._system._system import AbstractSystem, has_quasi_velocities, names_of
+from .._system._system import AbstractSystem, has_quasi_velocities, innermost, names_of
+from ..mechanisms import AbsoluteSystem, TreeSystem
+from ..mechanisms._postures import with_unit_quaternions
 from ._space import Space
 
 # --- What is measured
@@ -168,7 +170,9 @@ class Runs(eqx.Module):
         """The initial state of a row, before it is projected."""
         q0 = jnp.where(row.own[0] > 0, row.q, problem.q0) + row.along_q @ s
         v0 = jnp.where(row.own[1] > 0, row.v, problem.v0) + row.along_v @ s
-        return q0, v0
+        inner = innermost(problem.system)
+        is_mechanism = isinstance(inner, AbsoluteSystem | TreeSystem)
+        return with_unit_quaternions(inner, q0) if is_mechanism and s.size else q0, v0
 
     def one(self, theta: Array, s: Array, row: Rows) -> Outcome:
         """The run of one row."""

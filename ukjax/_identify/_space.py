@@ -269,7 +269,9 @@ def make_space(parameters: Any, bounds: Any) -> Space:
         if not isinstance(given, AbstractBody):
             parts.append(NumberPart(name, given, bounds.get(name, (None, None))))
         elif name in bounds:
-            raise InputError(f"'{name}' is a body, which stays one that can be by itself: leave its bounds out.")
+            raise InputError(
+                f"'{name}' is a body, which stays one that can be by itself: leave its bounds out."
+            )
         else:
             parts.append(BodyPart(name, given))
     return Space(tuple(parameters), tuple(parts))

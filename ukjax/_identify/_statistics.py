@@ -23,11 +23,16 @@ class Directions(NamedTuple):
     unseen: np.ndarray
 
 
-def directions(J: np.ndarray, norms: np.ndarray) -> Directions:
-    """Of the derivatives of all residuals by z, by the singular values of columns divided by `norms`."""
-    _, s, Vt = np.linalg.svd(J / norms, full_matrices=True)
-    rank = int(np.sum(s > DEPENDENT * s.max(initial=0)))
-    return Directions((Vt[:rank] / s[:rank, None]).T / norms[:, None], Vt[rank:].T / norms[:, None])
+def directions(J: np.ndarray, jumps: np.ndarray, norms: np.ndarray) -> Directions:
+    """By the singular values of the derivatives J of residuals by z, its columns divided by `norms`, along changes of z that
+    open no jumps between pieces of runs."""
+    Z = np.eye(norms.size)
+    if len(jumps):
+        _, s, Vt = np.linalg.svd(jumps / norms, full_matrices=True)
+        Z = Vt[int(np.sum(s > DEPENDENT * s.max())) :].T
+    _, s, Vt = np.linalg.svd((J / norms) @ Z, full_matrices=True)
+    V, rank = Z @ Vt.T / norms[:, None], int(np.sum(s > DEPENDENT * s.max(initial=0)))
+    return Directions(V[:, :rank] / s[:rank], V[:, rank:])
 
 
 def spread(G: np.ndarray, of: Directions) -> np.ndarray:
