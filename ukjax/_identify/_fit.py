@@ -1,12 +1,12 @@
 """The least squares: what is made small, the method, and how noise, robust losses and pieces of runs enter it.
 
-Made small is the sum of rho(r) over the samples, r = (output - sample) / noise, and of squares of priors, of jumps between
-pieces of runs, and of a weak pull towards where a round of the search began, which keeps directions in place that the
-data do not tell, and vanishes as rounds go on. A robust rho enters as the square of sign(r) sqrt(2 rho(r)), which has the same
-sum and the same gradient.
+Made small is the sum of rho(r) over the samples, r = (output - sample) / noise, and of squares of priors, of jumps
+between pieces of runs, and of a weak pull towards where a round of the search began, which keeps directions in place
+that the data do not tell, and vanishes as rounds go on. A robust rho enters as the square of sign(r) sqrt(2 rho(r)),
+which has the same sum and the same gradient.
 
-A round goes through u with z = z_0 + u / D, where D is the sensitivity where it begins: a step of one is a change by one
-standard deviation, were there no other unknowns, whatever the units are.
+A round goes through u with z = z_0 + u / D, where D is the sensitivity where it begins: a step of one is a change by
+one standard deviation, were there no other unknowns, whatever the units are.
 """
 
 import functools
@@ -36,11 +36,11 @@ DEPENDENT = 1e-7
 """Singular values below this share of the largest are of directions that change nothing."""
 _FAR = 1e6  # one by the damping of later rounds
 _ENOUGH = 1e-3
-"""A round ends where squares would fall by no more, in units of those of one sample: by 0.03 of a standard error. Runs with
-adaptive steps are not smoother than that where data are precise."""
-_IDLE = 4  # steps in a row, each a fifth of the one before or better, by which squares fall by no more: there are none better
+"""A round ends where squares would fall by no more, in units of those of one sample: by 0.03 of a standard error. Runs
+with adaptive steps are not smoother than that where data are precise."""
+_IDLE = 4  # steps in a row by which squares fall by no more: there are none better
 _CONTINUITY = (1.0, 1e-2, 1e-4, 1e-7)
-"""Standard deviation of jumps between pieces of a run, relative to the spread of the state, in rounds one after another."""
+"""Standard deviation of jumps between pieces of a run, relative to the size of the state, in one round after another."""
 
 
 @final
@@ -184,7 +184,7 @@ def _blank(static: Static, tree: Any, shapes: tuple[Any, ...], size: int) -> Any
 
 @eqx.filter_jit
 def _step(static: Static, u: Array, arrays: Any, state: Any) -> tuple[Array, Any, Array, Array, Array]:
-    """One step: the best u, the state, residuals and derivatives there, and by what squares would fall were they linear."""
+    """One step: the best u, the state, residuals and derivatives there, and by what squares would fall if linear."""
     fn = lambda u, arrays: (_made_small(u, static, arrays), None)
     u, state, _ = _SOLVER.step(fn, u, arrays, {}, state, frozenset())
     r, J = state.f_info.residual, state.f_info.jac.as_matrix()
@@ -230,8 +230,8 @@ def leverages(J: np.ndarray) -> np.ndarray:
 
 
 def _estimate_noise(fit: Fit, J: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """The standard deviation of each channel, from what the fit leaves: of squares by degrees of freedom, of robust losses
-    by the median, which outliers do not move.
+    """The standard deviation of each channel, from what the fit leaves: of squares by degrees of freedom, of robust
+    losses by the median, which outliers do not move.
 
     **Raises:** `InputError` where there are too few samples to tell.
     """
@@ -245,8 +245,8 @@ def _estimate_noise(fit: Fit, J: np.ndarray, noise: np.ndarray) -> np.ndarray:
         left = r.size - share[present[:, c], c].sum()
         if left < 0.5 and r.size:
             raise InputError(
-                f"{r.size} samples of a channel are no more than the numbers they decide, so its noise cannot be estimated: "
-                "give noise=, or fewer parameters."
+                f"{r.size} samples of a channel are no more than the numbers they decide, so its noise cannot be "
+                "estimated: give noise=, or fewer parameters."
             )
         if r.size:
             squares, median = (

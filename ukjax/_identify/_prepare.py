@@ -221,7 +221,7 @@ def _pieces(t0: float, t: np.ndarray, length: float | None) -> list[tuple[float,
 
 
 def _rows(
-    recordings: Sequence[Recording], problems: list[Problem], inputs: list[dict[str, np.ndarray]],
+    recordings: Sequence[Recording], problems: list[Problem], inputs: Sequence[dict[str, Any]],
     samples: list[np.ndarray], shooting: float | None,
 ) -> tuple[Rows, tuple[tuple[int, ...], ...]]:  # fmt: skip
     """The rows, their known states those of recordings or problems, and which belong to each recording."""
@@ -328,7 +328,8 @@ def _priors(priors: Any, names: tuple[str, ...], space: Space) -> tuple[np.ndarr
             ) from error
         if not (np.all(np.isfinite(m)) and np.all(s > 0)):
             raise InputError(
-                f"the prior of '{name}' must have a finite mean and a positive standard deviation, got {format_value(given)}."
+                f"the prior of '{name}' must have a finite mean and a positive standard deviation, got "
+                f"{format_value(given)}."
             )
         which += [names.index(x) for x in group]
         mean, deviation = [*mean, *m], [*deviation, *s]
@@ -503,14 +504,14 @@ def _require_reached(fit: Fit, noise: Noise, recordings: Sequence[Recording], ro
             if lost[row].any():
                 t = float(np.asarray(fit.rows.ts)[row][lost[row].any(axis=1)][0])
                 raise InputError(
-                    f"with the first guess the run beside recording '{name_of(recordings, i)}' has no outputs at {t:g} s: "
-                    "give a better one, or more max_steps; ukjax.simulate with it shows what goes wrong."
+                    f"with the first guess the run beside recording '{name_of(recordings, i)}' has no outputs at "
+                    f"{t:g} s: give a better one, or more max_steps; ukjax.simulate with it shows what goes wrong."
                 )
 
 
 def prepare(
-    model: Any, data: Any, parameters: Any, measure: Any, noise: Any, offsets: Any, initial: Any, bounds: Any, priors: Any,
-    loss: Any, shooting: Any, options: dict[str, Any],
+    model: Any, data: Any, parameters: Any, measure: Any, noise: Any, offsets: Any, initial: Any, bounds: Any,
+    priors: Any, loss: Any, shooting: Any, options: dict[str, Any],
 ) -> Prepared:  # fmt: skip
     """What is made small, and what is told of it.
 
@@ -582,13 +583,14 @@ def prepare(
     which, mean, deviation = _priors(priors, told.names, space)
     ends = np.array([i for own in rows_of for i in own[:-1]], int)
     z = np.append(theta, np.zeros(unknown))
-    state_size = np.ones(p.q0.size), np.ones(p.v0.size)
     prior = told.places[which], mean, deviation
-    fit = Fit(runs, rows, index, (ends, ends + 1), state_size, prior, z, np.ones(z.size), loss)
+    arrays: Any = index, (ends, ends + 1), (p.q0, p.v0), prior, z, np.ones(z.size)
+    arrays = jax.tree.map(jnp.asarray, arrays)
+    fit = Fit(runs, rows, *arrays, loss=loss)
     if ends.size:
         rows, sigma = _pass_through(fit, sigma, problems, rows_of, used)
-        fit = dataclasses.replace(fit, rows=rows, state_size=(_size(rows.q), _size(rows.v)))
-    fit = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, fit)
+    sizes_of = jnp.asarray(_size(rows.q)), jnp.asarray(_size(rows.v))
+    fit = dataclasses.replace(fit, rows=jax.tree.map(jnp.asarray, rows), state_size=sizes_of)
     _require_reached(fit, sigma, recordings, rows_of)
     size = np.append(space.joined("size"), np.full(unknown, np.inf))
     return Prepared(fit, sigma, size, *told, channels, recordings, rows_of, made[0].name)

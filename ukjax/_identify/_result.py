@@ -111,8 +111,7 @@ class IdentifyResult:
 
     @functools.cached_property
     def covariance(self) -> np.ndarray:
-        """Of the estimates (n, n); rows and columns of numbers that the data do not tell are infinite on the diagonal, else
-        NaN."""
+        """Of the estimates (n, n); of numbers that the data do not tell infinite on the diagonal, and NaN beside it."""
         R = self._slopes @ self._directions.root
         found, lost = R @ R.T, ~np.isfinite(self.standard_errors)
         found[lost], found[:, lost] = np.nan, np.nan
@@ -144,7 +143,8 @@ class IdentifyResult:
     @property
     def misfit(self) -> float:
         """How large residuals are, in units of the noise and of what the fit leaves of it: 1 where the model can do what
-        was measured; where noise was given and this is much larger, it cannot, or the search ended beside the best fit."""
+        was measured; where noise was given and this is much larger, it cannot, or the search ended beside the best
+        fit."""
         samples = float(np.asarray(self._fit.rows.present).sum())
         return float(np.sqrt(self.costs[-1] / max(samples - self._directions.root.shape[1], 1.0)))
 
@@ -182,11 +182,12 @@ class IdentifyResult:
 
         **Arguments:**
 
-        - `recording`: the number of one that was given to `identify`; or a new one, which starts where it says, or where the
-          problem does. Its samples are not looked at.
+        - `recording`: the number of one that was given to `identify`; or a new one, which starts where it says, or
+          where the problem does. Its samples are not looked at.
         - `level`: with which probability a new sample lies in the band.
 
-        **Raises:** `InputError` for a number that there is none of, and for a new recording that does not fit the model.
+        **Raises:** `InputError` for a number that there is none of, and for a new recording that does not fit the
+        model.
         """
         require_between("level", level, 0, 1)
         if isinstance(recording, Recording):

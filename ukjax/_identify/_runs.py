@@ -2,8 +2,8 @@
 
 A recording is one row, or with multiple shooting (Bock 1981) one for each piece of it, whose initial state is unknown.
 Initial states are searched in the tangent space of the constraints at a known state: q = q_known + N V_q s_q and
-v = v_known + V_v s_v, where the columns of V span the velocities that the rows of positions, or all rows, allow. The run
-projects what that leaves.
+v = v_known + V_v s_v, where the columns of V span the velocities that the rows of positions, or all rows, allow. The
+run projects what that leaves.
 """
 
 import dataclasses
@@ -92,7 +92,8 @@ class Rows(NamedTuple):
     - `t0`, `t1`: start and end [s] (b,).
     - `ts`: times of samples [s] (b, k).
     - `y`: samples (b, k, d), 0 for those that are missing; `present`: which are there, 1 or 0.
-    - `q`, `v`: known states (b, n_q), (b, n); `own`: 1 where q, where v counts, 0 where the problem's start does (b, 2).
+    - `q`, `v`: known states (b, n_q), (b, n); `own`: 1 where q, where v counts, 0 where the problem's start does (b,
+      2).
     - `along_q`, `along_v`: what an unknown initial state adds to them (b, n_q, f), (b, n, f).
     - `inputs`: of the model, by name (b, ...).
     """
@@ -251,7 +252,7 @@ def tangent_space(system: AbstractSystem, t: Any, q: Any, v: Any) -> tuple[np.nd
 def state_names(
     system: AbstractSystem, q: Array, v: Array, of_q: str, of_v: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What coordinates and velocities are called, as sweeps do: by their labels, velocities with a dash; else by number."""
+    """What coordinates and velocities are called, as by sweeps: by label, velocities with a dash, or by number."""
     names = names_of(system, q, v)
     plain = lambda label, kind, dash, i: f"{kind}[{i}]" if "[" in label else f"{label}{dash}"
     coordinates = tuple(plain(x, of_q, "", i) for i, x in enumerate(names.coordinates))

@@ -38,7 +38,7 @@ def to_search(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         )
 
 
-def from_search(z: Array, low: Array, high: Array) -> Array:
+def from_search(z: Any, low: Any, high: Any) -> Array:
     """Numbers within their bounds."""
     above, below = jnp.isfinite(low), jnp.isfinite(high)
     lowest, highest = jnp.where(above, low, 0.0), jnp.where(below, high, 0.0)
@@ -151,8 +151,8 @@ def _log_cholesky(name: str, body: Body) -> np.ndarray:
     moments = (0.5 * np.trace(inertia) * np.eye(3) - inertia) / float(body.mass)
     if not np.linalg.eigvalsh(moments)[0] > _THICK * np.trace(moments):
         raise InputError(
-            f"the body of parameter '{name}' has no thickness in some direction, and its inertia no neighbours that a body "
-            "can have: give it some, such as um.rod(..., radius=)."
+            f"the body of parameter '{name}' has no thickness in some direction, so that not all inertias near to "
+            "its own are possible: give it some, such as um.rod(..., radius=)."
         )
     U = np.linalg.cholesky(moments[::-1, ::-1])[
         ::-1, ::-1

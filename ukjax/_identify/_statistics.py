@@ -24,8 +24,8 @@ class Directions(NamedTuple):
 
 
 def directions(J: np.ndarray, jumps: np.ndarray, norms: np.ndarray) -> Directions:
-    """By the singular values of the derivatives J of residuals by z, its columns divided by `norms`, along changes of z that
-    open no jumps between pieces of runs."""
+    """By the singular values of the derivatives J of residuals by z, its columns divided by `norms`, along changes of z
+    that open no jumps between pieces of runs."""
     Z = np.eye(norms.size)
     if len(jumps):
         _, s, Vt = np.linalg.svd(jumps / norms, full_matrices=True)
@@ -76,8 +76,8 @@ def quantile(level: float, freedom: float) -> float:
 
 
 def widening(r: Any, k: float, loss: str) -> float:
-    """By what the covariance of least squares is larger for a robust loss (Huber and Ronchetti 2009, eq. 7.83): the mean of
-    psi^2 by the square of that of psi', of residuals r in units of the noise."""
+    """By what the covariance of least squares is larger for a robust loss: the mean of psi^2 by the square of that of
+    psi' (Huber and Ronchetti 2009, section 7.6), of residuals r in units of the noise."""
     if loss == "squares":
         return 1.0
     if loss == "huber":
