@@ -69,10 +69,11 @@ def make_measure(fn: Any, parameters: Sequence[str]) -> Measure:
         raise InputError(
             f"measure must be a function such as lambda t, q, v, a: q[0], got {format_value(fn)}."
         )
-    asked = tuple(inspect.signature(fn).parameters)
-    if unknown := [name for name in asked if name not in KNOWN and name not in parameters]:
-        raise unknown_name("argument of measure", unknown[0], [*KNOWN, *parameters])
-    return Measure(fn, asked)
+    known, taken = [*KNOWN, *parameters], inspect.signature(fn).parameters
+    unknown = [name for name, x in taken.items() if name not in known and x.default is inspect.Parameter.empty]
+    if unknown:
+        raise unknown_name("argument of measure", unknown[0], known)
+    return Measure(fn, tuple(name for name in taken if name in known))
 
 
 def as_channels(outputs: Any) -> dict[str, Array]:
