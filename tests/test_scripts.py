@@ -63,6 +63,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/contact_order.py": ["--only", "a block slides to its stop"],
     "benchmarks/contact_problems.py": [],
     "benchmarks/contact_starts.py": ["--starts", "8", "--only", "box"],
+    "benchmarks/cube_tosses.py": ["--help"],
     "benchmarks/first_results.py": [
         "--only",
         "a pendulum for 1 s",

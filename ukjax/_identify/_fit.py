@@ -89,7 +89,7 @@ class Weights(NamedTuple):
     jump: Array
 
 
-def _robust(r: Array, loss: Loss) -> Array:
+def robust(r: Array, loss: Loss) -> Array:
     """sign(r) sqrt(2 rho(r))."""
     k = TUNING[loss]
     if loss == "huber":
@@ -127,7 +127,7 @@ def _jumps(off: Array, along: Array, size: Array) -> Array:
 def residuals(fit: Fit, z: Array, weights: Weights) -> tuple[Array, Array]:
     """What squares are made small of: of samples, and of all else."""
     outcome = fit.runs(*fit.split(z), fit.rows)
-    data = _robust(data_residuals(fit, outcome, weights.noise), fit.loss)
+    data = robust(data_residuals(fit, outcome, weights.noise), fit.loss)
     ends, begins = fit.joined
     jumps = [
         _jumps(end[ends] - start[begins], along[begins], size) / weights.jump
@@ -188,7 +188,10 @@ def _step(static: Static, u: Array, arrays: Any, state: Any) -> tuple[Array, Any
     fn = lambda u, arrays: (_made_small(u, static, arrays), None)
     u, state, _ = _SOLVER.step(fn, u, arrays, {}, state, frozenset())
     r, J = state.f_info.residual, state.f_info.jac.as_matrix()
-    gain = jnp.sum((J @ jnp.linalg.lstsq(J, r, rcond=DEPENDENT)[0]) ** 2)
+    # Of the triangle of [J r], which is as small as J is wide.
+    R = jnp.linalg.qr(jnp.concatenate([J, r[:, None]], axis=1), mode="r")
+    U, s, _ = jnp.linalg.svd(R[:, :-1], full_matrices=False)
+    gain = jnp.sum(jnp.where(s > DEPENDENT * jnp.max(s), U.T @ R[:, -1], 0.0) ** 2)
     return u, state, r, J, gain
 
 
@@ -202,8 +205,8 @@ class _Descent:
         state = _blank(self._static, tree, shapes, fit.z.size)
         if number:  # in later rounds steps of Gauss and Newton are right
             state = eqx.tree_at(lambda s: s.search_state.step_size, state, jnp.asarray(_FAR))
-        self._state = state
-        self.u, self._fit = jnp.zeros(fit.z.size), fit
+        self._state, self._fit, self._J = state, fit, None
+        self.u = jnp.zeros(fit.z.size)
 
     def step(self) -> None:
         self.u, self._state, self.r, self._J, self.gain = _step(
@@ -215,9 +218,9 @@ class _Descent:
         return float(jnp.sum(self.r**2))
 
     @property
-    def J(self) -> np.ndarray:
-        """Derivatives of all residuals but the pull, by z."""
-        return np.asarray(self._J)[: -self.u.size] * np.asarray(self._fit.scale)
+    def J(self) -> np.ndarray | None:
+        """Derivatives of all residuals but the pull, by z; None before the first step."""
+        return None if self._J is None else np.asarray(self._J)[: -self.u.size] * np.asarray(self._fit.scale)
 
 
 # --- Rounds: the noise is estimated and u measured anew between them
@@ -225,8 +228,9 @@ class _Descent:
 
 def leverages(J: np.ndarray) -> np.ndarray:
     """Of each row, how far it decides its own fit."""
-    U, s, _ = np.linalg.svd(J, full_matrices=False)
-    return np.sum(U[:, s > DEPENDENT * s.max(initial=0)] ** 2, axis=1)
+    _, s, Vt = np.linalg.svd(np.linalg.qr(J, mode="r"), full_matrices=False)
+    seen = s > DEPENDENT * s.max()
+    return np.sum((J @ (Vt[seen] / s[seen, None]).T) ** 2, axis=1)
 
 
 def _estimate_noise(fit: Fit, J: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -249,11 +253,8 @@ def _estimate_noise(fit: Fit, J: np.ndarray, noise: np.ndarray) -> np.ndarray:
                 "estimated: give noise=, or fewer parameters."
             )
         if r.size:
-            squares, median = (
-                np.sqrt(np.sum(r**2) / left),
-                1.4826 * np.median(np.abs(r)) * np.sqrt(r.size / left),
-            )
-            found[c] *= squares if fit.loss == "squares" else median
+            size = np.sqrt(np.mean(r**2)) if fit.loss == "squares" else 1.4826 * np.median(np.abs(r))
+            found[c] *= size * np.sqrt(r.size / left)
     return found
 
 
@@ -303,7 +304,8 @@ def search(
     weights, costs, stopped = Weights(jnp.asarray(noise.value), jnp.asarray(jumps[0])), [], "converged"
     descent = _Descent(fit, weights)
     descent.step()
-    J, count = descent.J, fit.rows.y.size
+    J: Any = descent.J
+    count = fit.rows.y.size
     try:
         for number in range(_ROUNDS):
             if len(costs) >= iterations:
@@ -326,14 +328,14 @@ def search(
                 old = np.asarray(weights.noise)
                 new = np.maximum(_estimate_noise(fit, J, old), noise.least)
                 new = np.where(noise.known, noise.value, new)
-                weights, changed = (
-                    weights._replace(noise=jnp.asarray(new)),
-                    float(np.max(np.abs(np.log(new / old)))),
-                )
+                weights = weights._replace(noise=jnp.asarray(new))
+                changed = float(np.max(np.abs(np.log(new / old))))
                 J[:count] *= np.tile(old / new, count // new.size)[:, None]
             if idle >= _IDLE and number >= len(jumps) - 1 and changed < _SETTLED and fallen < 100.0 * enough:
                 break
     except KeyboardInterrupt:
-        stopped = "interrupted"
+        if not costs:
+            raise
+        stopped, J = "interrupted", J if descent.J is None else descent.J
         fit = eqx.tree_at(lambda f: f.z, fit, fit.at(descent.u))
     return Found(fit, weights, J, np.array(costs), stopped)

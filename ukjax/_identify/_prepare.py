@@ -495,7 +495,7 @@ def _reported(
     return _Reported(tuple(names), low, high, np.array(places, int))
 
 
-def _require_reached(fit: Fit, noise: Noise, recordings: Sequence[Recording], rows_of: Any) -> None:
+def _require_reached(fit: Fit, recordings: Sequence[Recording], rows_of: Any) -> None:
     """Raises `InputError` where a run with the first guess does not get to its samples."""
     y = np.asarray(outcomes(fit).y)
     lost = ~np.isfinite(y) & (np.asarray(fit.rows.present) > 0)
@@ -591,7 +591,7 @@ def prepare(
         rows, sigma = _pass_through(fit, sigma, problems, rows_of, used)
     sizes_of = jnp.asarray(_size(rows.q)), jnp.asarray(_size(rows.v))
     fit = dataclasses.replace(fit, rows=jax.tree.map(jnp.asarray, rows), state_size=sizes_of)
-    _require_reached(fit, sigma, recordings, rows_of)
+    _require_reached(fit, recordings, rows_of)
     size = np.append(space.joined("size"), np.full(unknown, np.inf))
     return Prepared(fit, sigma, size, *told, channels, recordings, rows_of, made[0].name)
 

@@ -15,12 +15,12 @@ from .._misc._arguments import require_between, whole_number
 from .._misc._errors import missing_extra
 from .._system._problem import Problem
 from . import _figure
-from ._fit import TUNING, Fit, Found, data_residuals, outcomes, report, scale_of
+from ._fit import TUNING, Fit, Found, data_residuals, outcomes, report, robust, scale_of
 from ._prepare import Prepared, extra_row, name_of
 from ._recording import Recording
 from ._runs import Rows, sensitivities
 from ._space import from_search, search_slope, to_search
-from ._statistics import Directions, combinations, describe, directions, quantile, spread, widening
+from ._statistics import Directions, combinations, describe, directions, influence, quantile, spread
 
 if TYPE_CHECKING:
     import xarray
@@ -256,7 +256,8 @@ class IdentifyResult:
         unseen = [f"no output tells: {describe(x, values)}" for x in self.unseen]
         if known.any() and self.misfit > _POOR:
             more.append(
-                f"residuals are {self.misfit:.3g} times the noise given: the model does not do what was measured"
+                f"residuals are {self.misfit:.3g} times the noise given: the model cannot do what was measured, "
+                "or the search ended beside the best fit"
             )
         return [*more, f"noise: {', '.join(noise[:12])}{', ...' * (len(noise) > 12)}", *unseen]
 
@@ -332,15 +333,21 @@ class IdentifyResult:
 def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
     """The result of a search."""
     fit, J, space = found.fit, found.J, found.fit.runs.space
-    priors = fit.prior[0].size
-    data, jumps, rest = np.split(J, [fit.rows.y.size, len(J) - priors])
+    noise, known = np.asarray(found.weights.noise), prepared.noise.known
+    r = data_residuals(fit, outcomes(fit), found.weights.noise)
+    bent, r = np.asarray(robust(r, fit.loss)).ravel(), np.asarray(r).ravel()
+    present = np.asarray(fit.rows.present).ravel() > 0
+    psi, slope = influence(r, TUNING[fit.loss], fit.loss)
+    # By this the covariance is larger than that of least squares (Huber and Ronchetti 2009, section 7.6).
+    wider = 1.0 if fit.loss == "squares" else np.mean(psi[present] ** 2) / np.mean(slope[present]) ** 2
+    data, jumps, rest = np.split(J, [r.size, len(J) - fit.prior[0].size])
+    bend = np.where(bent == 0, 1.0, psi / np.where(bent == 0, 1.0, bent))
+    data = data / bend[:, None]  # derivatives of outputs again
     both = np.concatenate([data, rest])
     scale = scale_of(both, prepared.size)
     seen, of_data = directions(both, jumps, scale), directions(data, jumps, scale)
-    noise, known = np.asarray(found.weights.noise), prepared.noise.known
-    r = np.asarray(data_residuals(fit, outcomes(fit), found.weights.noise))[np.asarray(fit.rows.present) > 0]
-    freedom = np.inf if known.all() else max(r.size - seen.root.shape[1], 1)
-    seen = seen._replace(root=seen.root * np.sqrt(widening(r, TUNING[fit.loss], fit.loss)))
+    freedom = np.inf if known.all() else max(present.sum() - seen.root.shape[1], 1)
+    seen = seen._replace(root=seen.root * np.sqrt(wider))
     starts = len(prepared.names) > len(space.names)
     x, slopes = (np.asarray(x)[prepared.places] for x in _report(fit, starts))
     given = space.as_given(fit.z[: fit.count])

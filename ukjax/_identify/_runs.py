@@ -70,7 +70,9 @@ def make_measure(fn: Any, parameters: Sequence[str]) -> Measure:
             f"measure must be a function such as lambda t, q, v, a: q[0], got {format_value(fn)}."
         )
     known, taken = [*KNOWN, *parameters], inspect.signature(fn).parameters
-    unknown = [name for name, x in taken.items() if name not in known and x.default is inspect.Parameter.empty]
+    unknown = [
+        name for name, x in taken.items() if name not in known and x.default is inspect.Parameter.empty
+    ]
     if unknown:
         raise unknown_name("argument of measure", unknown[0], known)
     return Measure(fn, tuple(name for name in taken if name in known))

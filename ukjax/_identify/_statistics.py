@@ -1,6 +1,6 @@
 """What an estimate is worth: covariance, intervals, and the combinations that the data do not tell."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -9,6 +9,7 @@ from ._fit import DEPENDENT
 
 _INVOLVED = 1e-4
 """A number changes with a direction that the data do not tell if it does by more than this share of its own change."""
+_NAMED = 12  # numbers of a combination that are named
 _SHOWN = 1e-3  # parts of a direction, relative to the largest
 
 
@@ -28,9 +29,9 @@ def directions(J: np.ndarray, jumps: np.ndarray, norms: np.ndarray) -> Direction
     that open no jumps between pieces of runs."""
     Z = np.eye(norms.size)
     if len(jumps):
-        _, s, Vt = np.linalg.svd(jumps / norms, full_matrices=True)
+        _, s, Vt = np.linalg.svd(np.linalg.qr(jumps / norms, mode="r"), full_matrices=True)
         Z = Vt[int(np.sum(s > DEPENDENT * s.max())) :].T
-    _, s, Vt = np.linalg.svd((J / norms) @ Z, full_matrices=True)
+    _, s, Vt = np.linalg.svd(np.linalg.qr((J / norms) @ Z, mode="r"), full_matrices=True)
     V, rank = Z @ Vt.T / norms[:, None], int(np.sum(s > DEPENDENT * s.max(initial=0)))
     return Directions(V[:, :rank] / s[:rank], V[:, rank:])
 
@@ -66,7 +67,8 @@ def combinations(
 def describe(combination: dict[str, float], values: dict[str, float]) -> str:
     """A combination in words."""
     part = lambda name, x: f"{name} {x:+.3g}{' %' if values[name] else ''}"
-    return ", ".join(part(name, x) for name, x in combination.items())
+    parts = [part(name, x) for name, x in combination.items()]
+    return ", ".join(parts[:_NAMED]) + (f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else "")
 
 
 def quantile(level: float, freedom: float) -> float:
@@ -75,14 +77,11 @@ def quantile(level: float, freedom: float) -> float:
     return float(stats.norm.ppf(p) if np.isinf(freedom) else stats.t.ppf(p, freedom))
 
 
-def widening(r: Any, k: float, loss: str) -> float:
-    """By what the covariance of least squares is larger for a robust loss: the mean of psi^2 by the square of that of
-    psi' (Huber and Ronchetti 2009, section 7.6), of residuals r in units of the noise."""
+def influence(r: np.ndarray, k: float, loss: str) -> tuple[np.ndarray, np.ndarray]:
+    """psi = rho' and psi' of residuals in units of the noise."""
     if loss == "squares":
-        return 1.0
+        return r, np.ones(r.shape)
     if loss == "huber":
-        psi, slope = np.clip(r, -k, k), (np.abs(r) <= k).astype(float)
-    else:
-        square = (r / k) ** 2
-        psi, slope = r / (1 + square), (1 - square) / (1 + square) ** 2
-    return float(np.mean(psi**2) / np.mean(slope) ** 2)
+        return np.clip(r, -k, k), (np.abs(r) <= k).astype(float)
+    square = (r / k) ** 2
+    return r / (1 + square), (1 - square) / (1 + square) ** 2
