@@ -286,6 +286,10 @@ def test_restitution_and_friction_through_impacts(options) -> None:
         bounce, uk.Recording(t, y), {"restitution": 0.72, "friction": 0.15}, measure=lambda q: q[:2],
         bounds={"restitution": (0.0, 1.0), "friction": (0.0, None)}, **options,
     )  # fmt: skip
+    later = found.predict(
+        uk.Recording([0.2, 0.4], np.zeros((2, 2)))
+    )  # over another span than that of the samples
+    np.testing.assert_allclose(later.y[:, 1], 1.0 - g * np.array([0.2, 0.4]) ** 2 / 2, atol=0.01)
     within = 4 * found.standard_errors + (2e-3 if "dt0" in options else 0.0)  # steps are of first order
     assert np.all(np.abs(found.values - [e, mu]) < within)
     assert found.standard_errors.max() < 5e-3

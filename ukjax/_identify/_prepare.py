@@ -141,7 +141,7 @@ def _run_options(
             "contact='differentiated steps' for those of the steps."
         )
     if tier in BY_STEPS:
-        return kept
+        return kept | {"stepsize_controller": options["stepsize_controller"]}  # which it refuses
     tolerances = options["rtol"], options["atol"]
     controller = _options.controller(
         options["stepsize_controller"], options["solver"], options["dt0"] is not None, tolerances, dtype
@@ -436,7 +436,6 @@ def _pass_through(
 
 def _output_sizes(runs: Runs, problem: Problem, values: dict[str, Any]) -> dict[str, int]:
     """How many channels `measure` returns by each name."""
-
     order: list[str] = []  # JAX sorts what a function returns by name
 
     def at(q: Any, v: Any) -> dict[str, Any]:
@@ -596,22 +595,20 @@ def prepare(
     return Prepared(fit, sigma, size, *told, channels, recordings, rows_of, made[0].name)
 
 
-def extra_row(prepared: Prepared, recording: Recording) -> Rows:
-    """The row of a recording that was not fitted, without samples.
+def extra_row(prepared: Prepared, fit: Fit, recording: Recording) -> tuple[Fit, Rows]:
+    """The row of a recording that was not fitted, without samples, and the fit with its span.
 
     **Raises:** `InputError` where it does not fit the model.
     """
-    fit = prepared.fit
     inputs = _inputs((prepared.recordings[0], recording))[1]
     known = {key: jnp.asarray(x) for key, x in inputs.items()}
     problem = fit.runs.problem(fit.runs.space.values(fit.z[: fit.count]), known)[0]
     problem = _start_of(recording, problem, 0, (recording,))
-    if fit.runs.span is not None and (float(problem.t0), float(problem.t1)) != fit.runs.span:
-        raise InputError(
-            f"with time steps of contacts a run goes over {fit.runs.span}, as those that were fitted."
-        )
+    if fit.runs.span is not None:
+        span = float(problem.t0), float(problem.t1)
+        fit = dataclasses.replace(fit, runs=dataclasses.replace(fit.runs, span=span))
     nothing = np.full((recording.t.size, len(prepared.channels)), np.nan)
     rows, _ = _rows((recording,), [problem], [inputs], [nothing], None)
     f = fit.rows.along_q.shape[2]
     rows = rows._replace(along_q=np.zeros((1, problem.q0.size, f)), along_v=np.zeros((1, problem.v0.size, f)))
-    return jax.tree.map(jnp.asarray, rows)
+    return fit, jax.tree.map(jnp.asarray, rows)

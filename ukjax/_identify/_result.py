@@ -191,9 +191,9 @@ class IdentifyResult:
         """
         require_between("level", level, 0, 1)
         if isinstance(recording, Recording):
-            row = extra_row(self._prepared, recording)
-            index = np.full((1, row.along_q.shape[2]), self._fit.z.size)
-            y, J = (np.asarray(x)[0] for x in _sensitivities(self._fit, row, jnp.asarray(index)))
+            fit, row = extra_row(self._prepared, self._fit, recording)
+            index = jnp.full((1, row.along_q.shape[2]), fit.z.size)
+            y, J = (np.asarray(x)[0] for x in _sensitivities(fit, row, index))
             t = recording.t
         else:
             i = whole_number("recording", recording, 0, len(self._prepared.recordings) - 1)
