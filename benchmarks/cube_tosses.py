@@ -8,7 +8,7 @@ loss of the same samples by SciPy's method of Nelder and Mead, from the measured
 processor time as `identify` took. Both take steps of a quarter of a sample. Of the last 150 tosses each is predicted from
 its first measured state.
 
-    python benchmarks/cube_tosses.py --data cube_tosses.npz [--tosses 16 64 256] [--only ukjax]
+    python benchmarks/cube_tosses.py --data cube_tosses.npz [--tosses 16 64] [--only ukjax]
 
 The file has `states` (quaternion w x y z, position, angular velocity in the axes of the body, velocity), `lengths` of the
 tosses, and the table at z = 0.
@@ -203,7 +203,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="the file of tosses, .npz")
     parser.add_argument(
-        "--tosses", type=int, nargs="+", default=[16, 64, 256], help="how many to identify from"
+        "--tosses", type=int, nargs="+", default=[16], help="how many to identify from"
     )
     parser.add_argument("--held-out", type=int, default=HELD_OUT, help="how many to predict")
     parser.add_argument("--only", choices=["ukjax"], help="without MuJoCo")
