@@ -13,9 +13,9 @@ import numpy as np
 from .._misc._errors import InputError, missing_extra
 from .._misc._files import as_path, replacing
 from ._meshes import mesh_of
-from ._moving import FORCES, Curve, SceneNode, corners
+from ._moving import FORCES, HALF_SPACE, Curve, SceneNode, corners
 from ._plot import STYLE
-from ._scene import FROM, VEIL, Scene, first_name
+from ._scene import FROM, Scene, first_name, opacity_of
 
 if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
@@ -47,27 +47,28 @@ def check_path(path: str | Path | None) -> Path | None:
 
 
 class _Solid(NamedTuple):
-    """Triangles that move together: corners (f, 3, 3) in the axes of their part, and colours (f, 4)."""
+    """Triangles that move together: corners (f, 3, 3) in the axes of their part, colours (f, 4), and whether they enclose
+    a body, so that those that face away are not seen."""
 
     part: SceneNode
     corners: np.ndarray
     colours: np.ndarray
+    closed: bool
 
 
 def _solids(scene: Scene) -> Iterator[_Solid]:
     colours = scene.colours()
-    veiled = any(x.name.startswith(FORCES) for parts in scene.parts.values() for x in parts)
     for part in (x for parts in scene.parts.values() for x in parts if isinstance(x, SceneNode)):
         for visual in part.visuals:
             vertices, faces = mesh_of(visual)
             given = colours[first_name(part)] if visual.colour is None else visual.colour
-            opacity = VEIL if veiled and not part.name.startswith(FORCES) else 1.0
-            colour = np.array([*given, opacity] if len(given) == 3 else given)
-            yield _Solid(part, vertices[faces], np.tile(colour, (len(faces), 1)))
+            colour = np.append(given, 1.0)[:4] * [1.0, 1.0, 1.0, opacity_of(part, scene)]
+            yield _Solid(part, vertices[faces], np.tile(colour, (len(faces), 1)), visual.kind != "mesh")
 
 
-def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The corners (f, 3, 3) of triangles as seen: to the right, above, towards the viewer; and colours in the light."""
+def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The corners (f, 3, 3) of triangles as seen: to the right, above, towards the viewer; colours in the light; and how
+    near they are (f,): a half-space is behind all that is on its side, or in front of it."""
     from scipy.spatial.transform import Rotation
 
     part = solid.part
@@ -80,7 +81,13 @@ def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.
     bright = _SHADE + (1 - _SHADE) * np.clip(facing @ (_LIGHT / np.linalg.norm(_LIGHT)), 0, 1)
     colours = solid.colours.copy()
     colours[:, :3] *= bright[:, None]
-    return seen, colours
+    near = seen[:, :, 2].mean(axis=1)
+    if part.name.endswith(HALF_SPACE) and not solid.closed:
+        near[:] = (
+            -np.inf if normal[0, 2] > 0 else np.inf
+        )  # the first of its triangles are those of its outside
+    seen_from_here = (normal[:, 2] >= 0) | (not solid.closed)
+    return seen[seen_from_here], colours[seen_from_here], near[seen_from_here]
 
 
 def _outline(scene: Scene, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +111,7 @@ def _ground(scene: Scene, axes: np.ndarray) -> list[np.ndarray]:
     cell, up = scene.cell(), scene.up
     across = np.linalg.svd(up[None])[2][1:]
     box = scene.box()
-    height = (box @ up).min() * up
+    height = scene.ground() * up
     ends = [(np.floor(x.min() / cell) - 1, np.ceil(x.max() / cell) + 1) for x in (box @ across.T).T]
     found = []
     for i, j in ((0, 1), (1, 0)):
@@ -230,11 +237,11 @@ def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str) -> Any:
     def draw(frame: int) -> list[Any]:
         placed = [_place(x, frame, axes) for x in solids]
         if placed:
-            seen, colour = (np.concatenate(x) for x in zip(*placed, strict=True))
-            order = np.argsort(seen[:, :, 2].mean(axis=1), kind="stable")
+            seen, colour, near = (np.concatenate(x) for x in zip(*placed, strict=True))
+            order = np.argsort(near, kind="stable")
             triangles.set_verts(seen[order][:, :, :2])
             triangles.set_facecolor(colour[order])
-            triangles.set_edgecolor(colour[order])
+            triangles.set_edgecolor(np.where(np.isfinite(near[order])[:, None], colour[order], 0.0))
         for line, curve in zip(lines, curves, strict=True):
             points = curve.points[min(frame, len(curve.points) - 1)]
             if _is_path(curve):  # what has been passed: it has points at all frames, and more between them
