@@ -81,7 +81,8 @@ class ContactPair(NamedTuple):
     places: int
 
     def __str__(self) -> str:
-        of = f" ({', '.join(self.bodies)})" if self.bodies and self.name != "-".join(self.bodies) else ""
+        of_bodies = sorted(self.name.split("-")) == sorted(self.bodies)
+        of = f" ({', '.join(self.bodies)})" if self.bodies and not of_bodies else ""
         deep = f" by {self.depth:.3e} {self.unit}" if self.depth else ""
         return f"{self.name}{of}{deep}" + (f" at {self.places} places" if self.places > 1 else "")
 
