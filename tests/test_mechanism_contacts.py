@@ -273,11 +273,11 @@ def test_check_names_pairs_the_deepest_first() -> None:
     assert {x.name: x.places for x in pairs if x.places > 1} == {"crate-ground": 4, "sunk-ground": 4}
     lines = str(report).splitlines()
     named = [x for x in lines if x.startswith("Penetrates: ")]
-    assert named[0] == "Penetrates: ball 11 below (ball 11, ground) by 1.200e-01 m."
+    assert named[0] == "Penetrates: ball 11 below by 0.12 m (ball 11, ground)."
     assert len(named) == 10
     assert "Penetrate besides: 3 more, none of them deeper." in lines
     assert "Touches: crate-ground at 4 places." in lines
-    with pytest.raises(uk.InputError, match=r"ball 11 below.* by 1\.200e-01 m.* and 3 more: gaps"):
+    with pytest.raises(uk.InputError, match=r"ball 11 below.* by 0\.12 m.* and 3 more: gaps"):
         uk.simulate(um.problem(system, t1=0.1), contact="steps", dt0=1e-3)
 
 

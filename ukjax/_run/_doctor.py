@@ -81,10 +81,10 @@ class ContactPair(NamedTuple):
     places: int
 
     def __str__(self) -> str:
-        of_bodies = sorted(self.name.split("-")) == sorted(self.bodies)
-        of = f" ({', '.join(self.bodies)})" if self.bodies and not of_bodies else ""
-        deep = f" by {self.depth:.3e} {self.unit}" if self.depth else ""
-        return f"{self.name}{of}{deep}" + (f" at {self.places} places" if self.places > 1 else "")
+        deep = f" by {self.depth:.3g} {self.unit}" if self.depth else ""
+        places = f" at {self.places} places" if self.places > 1 else ""
+        named = not self.bodies or sorted(self.name.split("-")) == sorted(self.bodies)
+        return f"{self.name}{deep}{places}" + ("" if named else f" ({', '.join(self.bodies)})")
 
 
 def contacts_of_shapes(system: AbstractSystem) -> dict[str, Contact]:

@@ -139,7 +139,9 @@ def prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails:
     history = run.contacts
     events = np.zeros(0) if history is None else np.asarray(history.event_time)
     times, places = refine(t, q, rate, a if a.shape == q.shape else 0 * q, events, _LEAST)
-    at_times = lambda of: {k: tuple(interpolate_frames(times, t, np.asarray(x)) for x in of[k]) for k in of}
+    at_times: Any = lambda of: {
+        k: tuple(interpolate_frames(times, t, np.asarray(x)) for x in of[k]) for k in of
+    }
     if "points" in parts:
         _parts.require_points(problem)
     return Shown(
