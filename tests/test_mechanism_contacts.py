@@ -248,6 +248,23 @@ def test_a_crate_comes_to_rest() -> None:
         uk.simulate(um.problem(um.assemble([crate]), t1=0.1)).to_xarray(parts="contacts")
 
 
+def test_plots_show_contacts_that_come_near() -> None:
+    """Of 14 point masses 12 fall from up to 0.5 m within 0.4 s (0.78 m) and land, two are 50 m high: ten are shown."""
+    heights = [*np.linspace(0.1, 0.5, 12), 50.0, 51.0]
+    drops = [um.PointMass(f"drop {i}", 1.0, (1.0 * i, h)) for i, h in enumerate(heights)]
+    floor = um.HalfSpace("ground", (0.0, 0.0))
+    touching = [um.Contact(um.Sphere(x.name, x.centre), floor) for x in drops]
+    system = um.assemble(drops, loads=[um.Gravity()], contacts=touching)
+    run = uk.simulate(um.problem(system, t1=0.4), contact="steps", dt0=1e-2, ts=21)
+    by_title = {axes.get_title(loc="left"): axes for axes in run.plot().axes}
+    gaps = by_title["Gaps [m]: 10 of 12 that come near, 2 do not"]
+    shown = [x for x in gaps.lines if x.get_label().startswith("drop")]
+    assert len(shown) == 10
+    for line in shown:
+        number = int(line.get_label().split("-")[0].split()[1])
+        np.testing.assert_allclose(line.get_ydata()[0], heights[number], atol=1e-9)
+
+
 def test_check_names_pairs_the_deepest_first() -> None:
     """Balls and a box in the floor, as deep as they were put there: ten are named. A crate that only touches counts once,
     with all its corners."""

@@ -87,7 +87,7 @@ def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.
     if part.name.endswith(HALF_SPACE) and not solid.closed:
         layer = -1 if normal[0, 2] > 0 else 1  # the first of its triangles are those of its outside
     depth = np.stack([seen[:, :, 2].mean(axis=1), np.full(len(seen), layer)], axis=1)
-    shown = (normal[:, 2] >= 0) | (not solid.closed)
+    shown = (normal[:, 2] > 0) | (not solid.closed)
     return seen[shown], colours[shown], depth[shown]
 
 

@@ -190,7 +190,7 @@ def _panels_of_contacts(table: RunTable, pairs: Mapping[str, str]) -> list[Calla
 
 def _gaps(axes: Any, table: RunTable, found: _Pairs, own: np.ndarray, unit: str) -> None:
     for i in own:
-        if np.isfinite(found.gap[:, i]).all():
+        if not np.isinf(found.gap[:, i]).any():
             axes.plot(table.columns["t"].values, found.gap[:, i], color=f"C{i}", label=found.names[i])
     axes.axhline(0.0, color=_COLOURS[-1], lw=0.6, zorder=1)
     axes.set_title(f"Gaps [{unit}]: {found.which}", loc="left")
