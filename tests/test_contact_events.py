@@ -96,7 +96,7 @@ def test_what_is_refused():
     for door in doors:
         with pytest.raises(uk.InputError, match=r"unilateral constraints.*floor"):
             door(system)
-    assert "Penetrates: floor by 1.000e+00" in str(uk.check(system, 0.0, -q0, v0))
+    assert "Penetrates: floor by 1 m" in str(uk.check(system, 0.0, -q0, v0))
     of = lambda *given, **more: uk.System(
         jnp.eye(1), jnp.array([-G]), [uk.Unilateral(*given, name="floor", **more)]
     )

@@ -237,10 +237,65 @@ def test_a_crate_comes_to_rest() -> None:
     np.testing.assert_allclose(
         places[[0, 2]] - np.asarray(run.q)[-1, :2], [[-0.3, -0.2], [0.3, -0.2]], atol=1e-9
     )
-    titles = [axes.get_title(loc="left") for axes in run.plot().axes]
-    assert {"Gaps", "Forces of contacts"} <= set(titles)
+    by_title = {axes.get_title(loc="left"): axes for axes in run.plot().axes}
+    (gaps,), (forces,) = (
+        [x for t, x in by_title.items() if t.startswith(w)] for w in ("Gaps", "Normal forces")
+    )
+    assert [x.get_label() for x in forces.lines][:1] == ["crate-ground"]  # its four corners are one line
+    np.testing.assert_allclose(forces.lines[0].get_ydata()[-1], 2.0 * G, atol=1e-9)
+    np.testing.assert_allclose(gaps.lines[0].get_ydata()[-1], 0.0, atol=1e-9)
     with pytest.raises(uk.InputError, match="contacts"):
         uk.simulate(um.problem(um.assemble([crate]), t1=0.1)).to_xarray(parts="contacts")
+
+
+def test_plots_show_contacts_that_come_near() -> None:
+    """Of 14 point masses 12 fall from up to 0.5 m within 0.4 s (0.78 m) and land, two are 50 m high: ten are shown."""
+    heights = [*np.linspace(0.1, 0.5, 12), 50.0, 51.0]
+    drops = [um.PointMass(f"drop {i}", 1.0, (1.0 * i, h)) for i, h in enumerate(heights)]
+    floor = um.HalfSpace("ground", (0.0, 0.0))
+    touching = [um.Contact(um.Sphere(x.name, x.centre), floor) for x in drops]
+    system = um.assemble(drops, loads=[um.Gravity()], contacts=touching)
+    run = uk.simulate(um.problem(system, t1=0.4), contact="steps", dt0=1e-2, ts=21)
+    by_title = {axes.get_title(loc="left"): axes for axes in run.plot().axes}
+    gaps = by_title["Gaps [m]: 10 of 12 that come near, 2 do not"]
+    shown = [x for x in gaps.lines if x.get_label().startswith("drop")]
+    assert len(shown) == 10
+    for line in shown:
+        number = int(line.get_label().split("-")[0].split()[1])
+        np.testing.assert_allclose(line.get_ydata()[0], heights[number], atol=1e-9)
+
+
+def test_check_names_pairs_the_deepest_first() -> None:
+    """Balls and a box in the floor, as deep as they were put there: ten are named. A crate that only touches counts once,
+    with all its corners."""
+    floor = um.HalfSpace("ground", (0.0, 0.0, 0.0))
+    depths = 0.01 * np.arange(1, 13)
+    names = [f"ball {i}" for i in range(12)]
+    balls = [um.ball(name, (3.0 * i, 0.0, 0.5 - depths[i]), 0.5, 1.0) for i, name in enumerate(names)]
+    shapes = [um.Sphere(x.name, x.centre, 0.5) for x in balls]
+    crate = um.Cuboid("crate", (0.0, 5.0, 0.2), (0.6, 0.6, 0.4))
+    sunk = um.Cuboid("sunk", (9.0, 5.0, 0.15), (0.6, 0.6, 0.4))
+    bodies = [
+        *balls,
+        um.box("crate", crate.centre, crate.size, 2.0),
+        um.box("sunk", sunk.centre, sunk.size, 2.0),
+    ]
+    contacts = [um.Contact(x, floor, name=f"{x.body} below") for x in shapes]
+    system = um.assemble(bodies, contacts=[*contacts, um.Contact(crate, floor), um.Contact(sunk, floor)])
+    report = uk.check(um.problem(system))
+    pairs = report.contact_pairs
+    expected = {f"ball {i} below": depths[i] for i in range(12)} | {"sunk-ground": 0.05, "crate-ground": 0.0}
+    assert {x.name: round(x.depth, 12) for x in pairs} == {k: round(x, 12) for k, x in expected.items()}
+    assert [x.depth for x in pairs] == sorted((x.depth for x in pairs), reverse=True)
+    assert {x.name: x.places for x in pairs if x.places > 1} == {"crate-ground": 4, "sunk-ground": 4}
+    lines = str(report).splitlines()
+    named = [x for x in lines if x.startswith("Penetrates: ")]
+    assert named[0] == "Penetrates: ball 11 below by 0.12 m (ball 11, ground)."
+    assert len(named) == 10
+    assert "Penetrate besides: 3 more, none of them deeper." in lines
+    assert "Touches: crate-ground at 4 places." in lines
+    with pytest.raises(uk.InputError, match=r"ball 11 below.* by 0\.12 m.* and 3 more: gaps"):
+        uk.simulate(um.problem(system, t1=0.1), contact="steps", dt0=1e-3)
 
 
 def test_check_names_redundant_contacts() -> None:

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from browser import CHROMIUM, coloured, opened
+from scipy.spatial import ConvexHull
 from scipy.spatial.transform import Rotation
 
 import ukjax as uk
 import ukjax.mechanisms as um
+from ukjax._figures._meshes import mesh_of
 from ukjax._figures._moving import Curve, SceneNode
 from ukjax._figures._page import _FIELD, _camera
 from ukjax._figures._scene import Scene, scene_of
@@ -144,6 +146,114 @@ def test_bodies_made_of_a_shape_are_shown_as_it():
     np.testing.assert_allclose(flat["disk"].size[0], 0.4)
 
 
+def shapes_in_space() -> dict[str, um.AbstractShape]:
+    """One of each kind, somewhere and turned, with a body of its name."""
+    turn = Rotation.from_euler("xyz", [0.3, -0.5, 1.1]).as_matrix()
+    ends = (0.1, 0.2, 0.9), (0.4, -0.1, 1.2)
+    corners = np.random.default_rng(0).normal(size=(20, 3))
+    return {
+        "sphere": um.Sphere("sphere", (1.0, 0.5, 1.0), 0.2),
+        "capsule": um.Capsule("capsule", *ends, 0.1),
+        "cylinder": um.Cylinder("cylinder", *ends, 0.1),
+        "box": um.Cuboid("box", (0.3, 0.1, 2.0), (0.2, 0.4, 0.6), turn),
+        "ellipsoid": um.Ellipsoid("ellipsoid", (2.0, 0.1, 2.0), (0.1, 0.2, 0.3), turn),
+        "mesh": um.ConvexHull("mesh", corners),
+    }
+
+
+def test_shapes_that_touch_are_what_bodies_look_like():
+    """Bodies of which only inertia is known: a picture's triangles reach as far, in any direction, as the shapes do by
+    their formulas, and enclose their volume."""
+    shapes = shapes_in_space()
+    bodies = [um.Body(name, 1.0, (0, 0, 0), (1, 1, 1)) for name in shapes]
+    floor = um.HalfSpace("ground", (0, 0, -3))
+    system = um.assemble(bodies, contacts=[um.Contact(x, floor) for x in shapes.values()])
+    seen = {visual.body: visual for visual in looks(system)}
+    assert {name: x.kind for name, x in seen.items()} == {name: name for name in shapes}
+    s, ends = shapes, [np.asarray(shapes["capsule"].start), np.asarray(shapes["capsule"].end)]
+    along = (ends[1] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
+    reach = {
+        "sphere": lambda n: s["sphere"].centre @ n + 0.2,
+        "capsule": lambda n: max(x @ n for x in ends) + 0.1,
+        "cylinder": lambda n: max(x @ n for x in ends) + 0.1 * np.sqrt(1 - (along @ n) ** 2),
+        "box": lambda n: s["box"].centre @ n + np.abs(s["box"].rotation.T @ n) @ np.array([0.1, 0.2, 0.3]),
+        "ellipsoid": lambda n: (
+            s["ellipsoid"].centre @ n + np.linalg.norm(s["ellipsoid"].radii * (s["ellipsoid"].rotation.T @ n))
+        ),
+        "mesh": lambda n: np.max(s["mesh"].points @ n),
+    }
+    length = np.linalg.norm(ends[1] - ends[0])
+    volume = {
+        "sphere": 4 / 3 * np.pi * 0.2**3,
+        "capsule": np.pi * 0.1**2 * length + 4 / 3 * np.pi * 0.1**3,
+        "cylinder": np.pi * 0.1**2 * length,
+        "box": 0.2 * 0.4 * 0.6,
+        "ellipsoid": 4 / 3 * np.pi * 0.1 * 0.2 * 0.3,
+        "mesh": ConvexHull(np.asarray(s["mesh"].points)).volume,
+    }
+    for name, visual in seen.items():
+        vertices, faces = mesh_of(visual)
+        for n in np.random.default_rng(1).normal(size=(20, 3)):
+            n /= np.linalg.norm(n)
+            np.testing.assert_allclose(np.max(vertices @ n), reach[name](n), atol=0.01)
+        a, b, c = np.moveaxis(vertices[faces].astype(float), 1, 0)
+        # Positive where all faces are counterclockwise from outside; polyhedra have less than what is round.
+        enclosed = np.sum(np.cross(a, b) * c) / 6
+        np.testing.assert_allclose(enclosed, volume[name], rtol=0.1)
+
+
+def test_shapes_are_shown_once_and_beside_other_looks_on_request():
+    """A shape in two contacts; a body that has a look of its own; one that has none, and one on the ground."""
+    crate = um.Cuboid("crate", (0.0, 1.0), (0.6, 0.4))
+    wheel, step = um.Sphere("wheel", (2.0, 1.0), 0.3), um.Cuboid("ground", (3.0, 0.1), (0.4, 0.2))
+    floor, ramp = um.HalfSpace("ground", (0.0, 0.0)), um.HalfSpace("ground", (3.3, 0.0), (-1.0, 1.0))
+    touching = [um.Contact(crate, floor), um.Contact(wheel, floor, name="a")]
+    touching += [um.Contact(wheel, ramp, name="b"), um.Contact(wheel, step, name="c")]
+    bodies = [um.box("crate", (0.0, 1.0), (0.5, 0.3), 2.0), um.PlanarBody("wheel", 1.0, (2.0, 1.0), 0.1)]
+    system = um.assemble(bodies, loads=[um.Gravity()], contacts=touching)
+    run = uk.simulate(um.problem(system, t1=0.05), ts=3)
+    usual, asked = (nodes(scene(run, parts=parts), run.name) for parts in ((), ("shapes",)))
+    assert set(usual) == {"crate", "wheel", "ground", "ground/half-space"}
+    assert [(x.kind, *x.size[:1]) for x in usual["wheel"].visuals] == [("cylinder", 0.3)]
+    np.testing.assert_allclose(usual["ground"].visuals[0].size[:2], [0.4, 0.2])
+    assert set(asked) - set(usual) == {"crate/contact shapes"}
+    np.testing.assert_allclose(asked["crate/contact shapes"].visuals[0].size[:2], [0.6, 0.4])
+    level, _ = usual["ground/half-space"].visuals
+    low, high = (
+        level.position + level.rotation @ (end * level.size / 2) for end in (-np.eye(3)[0], np.eye(3)[0])
+    )
+    right = max(low, high, key=lambda x: x[0])
+    np.testing.assert_allclose(right[:1], [3.3], atol=1e-9)  # where the two meet
+
+
+def test_arrows_at_contacts_are_forces_with_their_friction():
+    """A block slides down a slope: m g cos(a) along its normal and mu times that uphill, on the block at its contacts."""
+    angle, mu, mass = 0.5, 0.3, 2.0
+    normal, up = np.array([-np.sin(angle), 0.0, np.cos(angle)]), np.array([np.cos(angle), 0.0, np.sin(angle)])
+    turn = np.stack([up, [0.0, 1.0, 0.0], normal], axis=1)
+    block = um.Cuboid("block", 0.1 * normal, (0.4, 0.4, 0.2), turn)
+    slope = um.HalfSpace("ground", (0.0, 0.0, 0.0), normal)
+    system = um.assemble(
+        [um.Body("block", mass, 0.1 * normal, (0.1, 0.1, 0.1))],
+        loads=[um.Gravity()],
+        contacts=[um.Contact(block, slope, friction=mu)],
+    )
+    run = uk.simulate(um.problem(system, t1=0.2), contact="steps", dt0=1e-3, ts=FRAMES // 5 + 1)
+    shown = scene(run, parts=("contacts",))
+    per_newton = float(shown.captions[0][0].split()[-2])
+    found = nodes(shown, run.name)
+    total = {"force": np.zeros(3), "friction": np.zeros(3)}
+    for name, node in found.items():
+        if (kind := name.rpartition("/")[2]) in total:
+            ends = moved(node, 2, np.array([[0, 0, -0.5], [0, 0, 0.5]]) * node.scale[2])
+            total[kind] += (ends[1] - ends[0]) * per_newton
+            assert abs(ends[0] @ normal) < 1e-6
+    pressed = mass * 9.81 * np.cos(angle)
+    np.testing.assert_allclose(total["force"], pressed * (normal + mu * up), rtol=0.01, atol=0.05)
+    np.testing.assert_allclose(total["friction"], pressed * mu * up, rtol=0.01, atol=0.05)
+    assert sum(name.endswith("/place") for name in found) == 4  # of eight corners
+
+
 def test_pictures_do_not_change_what_is_compiled():
     """A visual is compared by its numbers, and a mechanism made anew with the same ones is the same to JAX."""
 
@@ -226,7 +336,7 @@ def test_what_cannot_be_shown():
         (lambda: uk.view(batch), "batch of runs"),
         (
             lambda: run.view(parts="energies"),
-            "can be shown are 'points', 'reactions' and 'contacts', not 'energies'",
+            "can be shown are 'points', 'reactions', 'contacts' and 'shapes', not 'energies'",
         ),
         (lambda: run.view(speed=0.0), "speed"),
         (lambda: run.view(port=-1), "port"),

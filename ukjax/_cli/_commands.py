@@ -235,6 +235,7 @@ def check(name: _options.Name, parameters: _options.Set = None, as_json: _option
     fields = {field.name: getattr(report, field.name) for field in dataclasses.fields(report)}
     del fields["problem"]  # which the command was given
     state = report.consistent_state
+    fields["contact_pairs"] = [x._asdict() for x in report.contact_pairs]
     fields["consistent_state"] = None if state is None else dict(zip("qv", state, strict=True))
     counts = {"ok": report.ok, "degrees_of_freedom": report.degrees_of_freedom}
     print_json({"model": problem.name, **counts, **fields})

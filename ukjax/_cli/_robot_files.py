@@ -16,7 +16,7 @@ import ukjax as uk
 from ._terminal import print_json, start_jax
 
 _ENDINGS = (".xml", ".urdf", ".mjcf")
-_OPTIONS = {"free_base": False, "merge_fixed": True, "keyframe": "", "contact": ""}
+_OPTIONS = {"free_base": False, "merge_fixed": True, "keyframe": "", "contact": "", "start": "nearest"}
 
 
 def is_robot(name: str) -> bool:
@@ -42,10 +42,10 @@ def _contact(text: str) -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _load_robot(
-    path: str, free_base: bool, merge_fixed: bool, keyframe: str, contact: str
+    path: str, free_base: bool, merge_fixed: bool, keyframe: str, contact: str, start: Any
 ) -> uk.robots.Robot:
     options = {"free_base": free_base, "merge_fixed": merge_fixed, "keyframe": keyframe or None}
-    return uk.load(path, contact=_contact(contact), **options)
+    return uk.load(path, contact=_contact(contact), start=start, **options)
 
 
 def robot_model(path: str) -> Callable[..., uk.Problem]:

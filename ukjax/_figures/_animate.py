@@ -13,9 +13,9 @@ import numpy as np
 from .._misc._errors import InputError, missing_extra
 from .._misc._files import as_path, replacing
 from ._meshes import mesh_of
-from ._moving import FORCES, Curve, SceneNode, corners
+from ._moving import FORCES, HALF_SPACE, Curve, SceneNode, corners
 from ._plot import STYLE
-from ._scene import FROM, VEIL, Scene, first_name
+from ._scene import FROM, Scene, first_name, opacity_of
 
 if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
@@ -25,6 +25,7 @@ _SLENDEREST = 0.3  # the shorter side of what is shown, of the longer one
 _FOR_ARROWS = 0.15  # of that side, around all that is no arrow
 _INCHES, _DPI = 6.0, 72  # its longer side, and dots of an inch
 _GIF_COLOURS = 64
+_FOR_COLOURS = 8  # frames that these are taken from: arrows come and go
 _LIGHT = np.array([0.35, 0.75, 0.55])  # where it comes from: right, above, towards the viewer
 _SHADE = 0.62  # of a side that gets no light, of the brightness of one that faces it
 _LINE = "#8c919b"
@@ -47,27 +48,29 @@ def check_path(path: str | Path | None) -> Path | None:
 
 
 class _Solid(NamedTuple):
-    """Triangles that move together: corners (f, 3, 3) in the axes of their part, and colours (f, 4)."""
+    """Triangles that move together: corners (f, 3, 3) in the axes of their part, colours (f, 4), and whether they enclose
+    a body, so that those that face away are not seen."""
 
     part: SceneNode
     corners: np.ndarray
     colours: np.ndarray
+    closed: bool
 
 
 def _solids(scene: Scene) -> Iterator[_Solid]:
     colours = scene.colours()
-    veiled = any(x.name.startswith(FORCES) for parts in scene.parts.values() for x in parts)
     for part in (x for parts in scene.parts.values() for x in parts if isinstance(x, SceneNode)):
         for visual in part.visuals:
             vertices, faces = mesh_of(visual)
             given = colours[first_name(part)] if visual.colour is None else visual.colour
-            opacity = VEIL if veiled and not part.name.startswith(FORCES) else 1.0
-            colour = np.array([*given, opacity] if len(given) == 3 else given)
-            yield _Solid(part, vertices[faces], np.tile(colour, (len(faces), 1)))
+            colour = np.append(given, 1.0)[:4] * [1.0, 1.0, 1.0, opacity_of(part, scene)]
+            yield _Solid(part, vertices[faces], np.tile(colour, (len(faces), 1)), visual.kind != "mesh")
 
 
-def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The corners (f, 3, 3) of triangles as seen: to the right, above, towards the viewer; and colours in the light."""
+def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The corners (f, 3, 3) of triangles as seen: to the right, above, towards the viewer; colours in the light; how near
+    they are, and in which layer (f, 2): a half-space is behind all that is on its side, or in front of it, and arrows are
+    in front of everything."""
     from scipy.spatial.transform import Rotation
 
     part = solid.part
@@ -80,7 +83,12 @@ def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.
     bright = _SHADE + (1 - _SHADE) * np.clip(facing @ (_LIGHT / np.linalg.norm(_LIGHT)), 0, 1)
     colours = solid.colours.copy()
     colours[:, :3] *= bright[:, None]
-    return seen, colours
+    layer = 2 if part.name.startswith(FORCES) else 0
+    if part.name.endswith(HALF_SPACE) and not solid.closed:
+        layer = -1 if normal[0, 2] > 0 else 1  # the first of its triangles are those of its outside
+    depth = np.stack([seen[:, :, 2].mean(axis=1), np.full(len(seen), layer)], axis=1)
+    shown = (normal[:, 2] > 0) | (not solid.closed)
+    return seen[shown], colours[shown], depth[shown]
 
 
 def _outline(scene: Scene, axes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +112,7 @@ def _ground(scene: Scene, axes: np.ndarray) -> list[np.ndarray]:
     cell, up = scene.cell(), scene.up
     across = np.linalg.svd(up[None])[2][1:]
     box = scene.box()
-    height = (box @ up).min() * up
+    height = scene.ground() * up
     ends = [(np.floor(x.min() / cell) - 1, np.ceil(x.max() / cell) + 1) for x in (box @ across.T).T]
     found = []
     for i, j in ((0, 1), (1, 0)):
@@ -136,7 +144,8 @@ def _share_colours(path: Path, fps: int) -> None:
 
     with Image.open(path) as film:
         frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(film)]
-    palette = frames[len(frames) // 2].quantize(_GIF_COLOURS)
+    some = [frames[i] for i in np.linspace(0, len(frames) - 1, _FOR_COLOURS).astype(int)]
+    palette = Image.fromarray(np.concatenate(some)).quantize(_GIF_COLOURS, Image.Quantize.MAXCOVERAGE)
     first, *others = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     first.save(
         path, "GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0, optimize=True
@@ -230,11 +239,12 @@ def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str) -> Any:
     def draw(frame: int) -> list[Any]:
         placed = [_place(x, frame, axes) for x in solids]
         if placed:
-            seen, colour = (np.concatenate(x) for x in zip(*placed, strict=True))
-            order = np.argsort(seen[:, :, 2].mean(axis=1), kind="stable")
+            seen, colour, depth = (np.concatenate(x) for x in zip(*placed, strict=True))
+            order = np.lexsort(depth.T)  # by layers, in each by how near
             triangles.set_verts(seen[order][:, :, :2])
             triangles.set_facecolor(colour[order])
-            triangles.set_edgecolor(colour[order])
+            # Edges close the seams of what is opaque; of what is not they would be seen.
+            triangles.set_edgecolor(np.where(colour[order][:, 3:] < 1, 0.0, colour[order]))
         for line, curve in zip(lines, curves, strict=True):
             points = curve.points[min(frame, len(curve.points) - 1)]
             if _is_path(curve):  # what has been passed: it has points at all frames, and more between them

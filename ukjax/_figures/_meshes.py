@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from ..mechanisms import Visual
-from ..mechanisms._default_visuals import facing
+from ..mechanisms._visual import facing
 
 Mesh = tuple[np.ndarray, np.ndarray]
 """Vertices (n, 3) [m], and faces (f, 3), three numbers of vertices each, counterclockwise from outside."""

@@ -1,6 +1,7 @@
 """What moves in a picture of a run: shapes and lines, and where they are at each frame of a film."""
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -14,7 +15,9 @@ from .._misc._types import Coordinates, Time
 from .._system._problem import Problem
 from .._system._system import innermost
 from ..mechanisms import GROUND, HalfSpace, SpringDamper, Visual
-from ..mechanisms._default_visuals import facing, looks
+from ..mechanisms._contact_visuals import contact_shapes
+from ..mechanisms._default_visuals import looks, looks_of_contacts
+from ..mechanisms._visual import facing, lift_to_space
 from ._meshes import revolve
 
 _WIDTH = 0.008  # of lines, of the size of what is shown: some five pixels of a window
@@ -22,15 +25,24 @@ _BARS = 7  # lines of at most so many points are bars with balls where they meet
 _FLAT = 1e-9  # the least stretch: viewers divide by it
 _OF_PATH = 600  # points of a path
 _TURNS = 8  # of the coil of a spring
-_MARK, _STEEL, _FORCE = (
+_MARK, _STEEL, _FORCE, _FRICTION = (
     (0.36, 0.38, 0.42),
     (0.45, 0.48, 0.53),
     (0.80, 0.16, 0.12),
-)  # points, rods and springs, arrows
+    (0.95, 0.58, 0.05),
+)  # points, rods and springs, arrows, those of friction
+_SHEET = (0.62, 0.65, 0.70, 0.45)  # a half-space in space, through which one sees what is below
+_SHAPE = (0.10, 0.62, 0.55, 0.55)  # shapes that touch, where bodies look different
+# That a half-space of the ground goes on beyond what moves, in the plane and in space, and one of a body around its
+# point; of the size of what is shown.
+_BEYOND, _OF_BODY = {True: 0.1, False: 0.2}, 0.5
+_SHORTEST = 2e-3  # of an arrow at a contact that is seen, of the size of what is shown
 
 
 FORCES = "forces/"
 """How the names of arrows begin."""
+HALF_SPACE, SHAPES = "/half-space", "/contact shapes"
+"""How the names of half-spaces end, and those of shapes that touch."""
 
 
 class SceneNode(NamedTuple):
@@ -84,6 +96,8 @@ class Shown(NamedTuple):
     - `t`, `q`: the motion (k,), (k, n_q).
     - `forces`: of each joint its point and the force there (k, 3) or (k, 2), by name.
     - `paths`: whether the paths of the problem's points are drawn.
+    - `contacts`: of each contact its point, the force there and the part of it that is friction, by name.
+    - `shapes`: whether shapes that touch are drawn of bodies that look different.
     """
 
     name: str
@@ -92,6 +106,13 @@ class Shown(NamedTuple):
     q: np.ndarray
     forces: Mapping[str, tuple[np.ndarray, np.ndarray]]
     paths: bool
+    contacts: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
+    shapes: bool
+
+
+def is_overlay(part: SceneNode | Curve) -> bool:
+    """Whether a part would be hidden by bodies that cannot be seen through."""
+    return part.name.startswith(FORCES) or part.name.endswith(SHAPES)
 
 
 def _place_bodies(system: Any, t: Time, q: Coordinates) -> dict[str, Any]:
@@ -146,19 +167,21 @@ def _wxyz(rotation: Any) -> np.ndarray:
     return np.roll(rotation.as_quat(), 1, axis=-1)
 
 
-def _bodies(system: Any, t: np.ndarray, q: np.ndarray, times: np.ndarray) -> list[SceneNode]:
-    """The bodies of a system whose looks are known."""
-    visuals: dict[str, list[Visual]] = {}
-    for visual in looks(system):
-        visuals.setdefault(visual.body, []).append(visual)
-    if not visuals:
+def _fix_to_bodies(
+    system: Any, visuals: Sequence[Visual], suffix: str, t: np.ndarray, q: np.ndarray, times: np.ndarray
+) -> list[SceneNode]:
+    """Shapes as they move with their bodies: of each body a node, by its name and a suffix."""
+    by_body: dict[str, list[Visual]] = {}
+    for visual in visuals:
+        by_body.setdefault(visual.body, []).append(visual)
+    if not by_body:
         return []
     places, found = evaluate_at_states(_place_bodies, system, t, q), []
-    for name, shapes in visuals.items():
+    for name, shapes in by_body.items():
         turned, p, centre = (np.asarray(x, float) for x in places[name])
         rotation = _turning(times, t, turned)
         origin = interpolate_frames(times, t, _embed_in_space(p)) - rotation.apply(_embed_in_space(centre[0]))
-        found.append(SceneNode(name, tuple(shapes), origin, _wxyz(rotation)))
+        found.append(SceneNode(name + suffix, tuple(shapes), origin, _wxyz(rotation)))
     return found
 
 
@@ -195,26 +218,42 @@ def _coil(name: str, radius: float, colour: Any) -> Visual:
     return Visual(name, "line", 0.2 * radius, colour=colour, vertices=vertices)
 
 
-def _arrow(name: str, radius: float) -> Visual:
+def _arrow(name: str, radius: float, colour: Any) -> Visual:
     """An arrow of length one about its z axis."""
     r = radius * np.array([0.0, 0.4, 0.4, 1.0, 0.0])
     vertices, faces = revolve(r, np.array([-0.5, -0.5, 0.25, 0.25, 0.5]), 16)
-    return Visual(name, "mesh", colour=_FORCE, vertices=vertices, faces=faces)
+    return Visual(name, "mesh", colour=colour, vertices=vertices, faces=faces)
 
 
 def arrows(run: Shown, times: np.ndarray, scale: float, size: float, front: float) -> list[SceneNode | Curve]:
-    """The force at each joint, an arrow from the joint's point."""
-    found = []
-    for name, at_point in run.forces.items():
-        point, force = (interpolate_frames(times, run.t, _embed_in_space(x)) for x in at_point)
-        point = point + np.array([0.0, 0.0, front])
-        arrow = _arrow(name, 1.5 * _WIDTH * size)
+    """The force at each joint, an arrow from the joint's point; at contacts that bear a force also its friction, and a
+    ball where they are."""
+    place = lambda x: interpolate_frames(times, run.t, _embed_in_space(x))
+    before = np.array([0.0, 0.0, front])
+
+    def along(name: str, colour: Any, point: np.ndarray, force: np.ndarray) -> SceneNode:
+        arrow = _arrow(name, 1.5 * _WIDTH * size, colour)
         node = _stretch_between(f"{FORCES}{name}", arrow, point, point + scale * force)
         assert node.scale is not None
-        node.scale[:, :2] = np.clip(
-            node.scale[:, 2:] / (5 * _WIDTH * size), _FLAT, 1
-        )  # short ones are thin too
-        found.append(node)
+        # short ones are thin too
+        node.scale[:, :2] = np.clip(node.scale[:, 2:] / (5 * _WIDTH * size), _FLAT, 1)
+        return node
+
+    found: list[SceneNode | Curve] = [
+        along(name, _FORCE, place(point) + before, place(force))
+        for name, (point, force) in run.forces.items()
+    ]
+    still = np.tile([1.0, 0.0, 0.0, 0.0], (times.size, 1))
+    for name, at_contact in run.contacts.items():
+        point, force, friction = map(place, at_contact)
+        reach = lambda x: scale * np.linalg.norm(x, axis=1) > _SHORTEST * size
+        if reach(force).any():
+            ball = Visual(name, "sphere", 1.0, colour=_MARK)
+            radius = np.where(reach(force), 1.2 * _WIDTH * size, _FLAT)[:, None] * np.ones(3)
+            found.append(SceneNode(f"{FORCES}{name}/place", (ball,), point + before, still, radius))
+            found.append(along(f"{name}/force", _FORCE, point + before, force))
+        if reach(friction).any():
+            found.append(along(f"{name}/friction", _FRICTION, point + before, friction))
     return found
 
 
@@ -233,16 +272,40 @@ def corners(part: SceneNode | Curve) -> np.ndarray:
     return (np.concatenate(own) * scale[:, None]) @ turns.swapaxes(1, 2) + part.position[:, None]
 
 
-def _floor(plane: HalfSpace, every: np.ndarray, size: float) -> Visual:
-    """The line of a half-space of the plane, along all that moves beside it."""
-    x, y = np.asarray(plane.normal, float)
-    along, point = np.array([y, -x, 0.0]), np.append(np.asarray(plane.point, float), 0.0)
-    ends = (every @ along).min() - 0.1 * size, (every @ along).max() + 0.1 * size
-    low = point - 0.5 * _WIDTH * size * np.array([x, y, 0.0])
-    middle = low + (0.5 * sum(ends) - low @ along) * along
-    sizes = (ends[1] - ends[0], _WIDTH * size, _WIDTH * size)
-    turn = np.stack([along, [x, y, 0.0], np.cross(along, [x, y, 0.0])], axis=1)
-    return Visual(GROUND, "box", sizes, middle, turn)
+def _draw_half_space(plane: HalfSpace, others: Sequence[HalfSpace], every: np.ndarray, size: float) -> Visual:
+    """A half-space, on the ground along all that moves, as far as it is within no other one: in the plane a bar below its
+    line, in space a sheet."""
+    flat, of_ground = plane.dimension == 2, plane.body == GROUND
+    in_space = lambda x: lift_to_space(x, 0.0)
+    normal, point = in_space(plane.normal), in_space(plane.point)
+    across = facing(normal)[:, : 1 if flat else 2]  # in the plane its y axis points to the viewer, or away
+    beside = every.reshape(-1, 3) @ across if of_ground else (point @ across)[None]
+    beyond = (_BEYOND[flat] if of_ground else _OF_BODY) * size
+    low, high = beside.min(axis=0) - beyond, beside.max(axis=0) + beyond
+    ends = np.stack([low, high]) if flat else np.array([low, (high[0], low[1]), high, (low[0], high[1])])
+    whole = outline = ends @ across.T + (point @ normal) * normal
+    for other in (x for x in others if x is not plane and x.body == plane.body):
+        outline = _cut(outline, in_space(other.point), in_space(other.normal))
+    outline = outline if len(outline) >= len(whole) - 1 else whole
+    if flat:
+        width, start, end = _WIDTH * size, *np.sort((outline @ across)[:, 0])[[0, -1]]
+        middle = across[:, 0] * (start + end) / 2 + (point @ normal - 0.5 * width) * normal
+        return Visual(plane.body, "box", (end - start, width, width), middle, facing(normal))
+    fan = np.array([(0, i, i + 1) for i in range(1, len(outline) - 1)])
+    faces = np.concatenate([fan, fan[:, ::-1]])  # seen from both sides
+    return Visual(plane.body, "mesh", colour=_SHEET, vertices=outline, faces=faces)
+
+
+def _cut(outline: np.ndarray, point: np.ndarray, normal: np.ndarray) -> np.ndarray:
+    """The part of a convex outline (p, 3) that is on a side of a plane."""
+    height, kept = (outline - point) @ normal, []
+    for i in range(len(outline)):
+        h, before = height[i], height[i - 1]
+        if min(h, before) < 0 < max(h, before):
+            kept.append(outline[i - 1] + before / (before - h) * (outline[i] - outline[i - 1]))
+        if h >= 0:
+            kept.append(outline[i])
+    return np.array(kept)
 
 
 def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
@@ -252,7 +315,8 @@ def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
     """
     system = innermost(run.problem.system)
     mechanism = getattr(system, "mechanism", None)
-    bodies = _bodies(system, run.t, run.q, times)
+    fix = lambda visuals, suffix: _fix_to_bodies(system, visuals, suffix, run.t, run.q, times)
+    bodies = fix(looks(system), "")
     drawing, points = evaluate_at_states(compute_drawing, run.problem, run.t, run.q)
     flat = all(x.shape[-1] == 2 for x in (*drawing.values(), *points.values()))
     known = {node.name for node in bodies}
@@ -275,12 +339,11 @@ def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
     found += [
         SceneNode(k, (Visual(k, "sphere", 1.7 * width, colour=_MARK),), x, still) for k, x in marks.items()
     ]
-    if flat and mechanism:
-        found += [
-            SceneNode(f"{GROUND}/half-space", (_floor(x, every, size),), np.zeros((times.size, 3)), still)
-            for x in (x for c in mechanism.contacts for x in getattr(c, "shapes", ()))
-            if isinstance(x, HalfSpace) and x.body == GROUND
-        ]
+    if mechanism:
+        planes = [x for x in contact_shapes(mechanism) if isinstance(x, HalfSpace)]
+        found += fix([_draw_half_space(x, planes, every, size) for x in planes], HALF_SPACE)
+    if run.shapes:
+        found += fix([dataclasses.replace(x, colour=_SHAPE) for x in looks_of_contacts(system)], SHAPES)
     # A path has points between frames too: those of a circle would be the corners of a polygon.
     along = np.linspace(times[0], times[-1], 1 + (times.size - 1) * max(1, _OF_PATH // times.size))
     found += [

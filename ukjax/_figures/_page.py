@@ -9,15 +9,16 @@ import numpy as np
 
 from .._misc._errors import missing_extra
 from ..mechanisms import Visual
-from ..mechanisms._default_visuals import facing
+from ..mechanisms._visual import facing
 from ._meshes import capsule, tube
-from ._moving import FORCES, Curve, SceneNode
-from ._scene import FROM, VEIL, Scene, first_name
+from ._moving import Curve, SceneNode
+from ._scene import FROM, Scene, first_name, opacity_of
 
 _FIELD = 0.6  # of view, from top to bottom [rad]: that of a lens of 60 mm, which distorts little
 _ASPECT = 1.3  # width by height of a window in which all must be in sight
 _MARGIN = 1.15
 _FROM = {True: (0.06, 1.0, 0.06), False: FROM}  # of the plane a little from aside, so that it looks solid
+_BELOW = {True: 0.02, False: 0.002}  # where the grid is, so that it does not flicker through what lies on it
 _MOST_TUBES = 8  # points of a line that is drawn as tubes, with light and shadow; one of more is drawn flat
 
 
@@ -33,9 +34,10 @@ def _segments(points: np.ndarray) -> np.ndarray:
 
 def _add(scene: Any, name: str, visual: Visual, colour: tuple[Any, ...]) -> Any:
     """A shape, as a node of viser's scene."""
-    *rgb, opacity = colour if visual.colour is None else (*visual.colour.tolist(), None)[:4]
+    *rgb, own = (*colour[:3], 1.0) if visual.colour is None else (*visual.colour.tolist(), 1.0)[:4]
+    opacity = own * colour[3] if own * colour[3] < 1 else None
     place: dict[str, Any] = {"wxyz": _wxyz(visual.rotation), "position": visual.position}
-    look: dict[str, Any] = {"color": tuple(rgb), "opacity": opacity, **place}
+    look: dict[str, Any] = {"color": tuple(rgb), "opacity": opacity, "cast_shadow": opacity is None, **place}
     size = visual.size
     if visual.kind == "box":
         return scene.add_box(name, dimensions=size, **look)
@@ -87,11 +89,11 @@ def _camera(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _grid(viser_scene: Any, scene: Scene) -> None:
-    """A ground below all that moves; of the plane a sheet behind it."""
+    """A ground a little below all that moves; of the plane a sheet behind it."""
     span = float(np.linalg.norm(scene.high - scene.low)) or 1.0
     cell = scene.cell()
     normal = np.array([0.0, 0.0, 1.0]) if scene.planar else scene.up
-    heights = [corner @ normal for corner in (scene.low, scene.high)]
+    height = min(corner @ normal for corner in (scene.low, scene.high)) if scene.planar else scene.ground()
     viser_scene.add_grid(
         "/grid",
         width=10.0 * span,
@@ -100,7 +102,7 @@ def _grid(viser_scene: Any, scene: Scene) -> None:
         section_size=5 * cell,
         infinite_grid=True,
         fade_distance=8 * span,
-        position=(min(heights) - 0.02 * span * scene.planar) * normal,
+        position=(height - _BELOW[scene.planar] * span) * normal,
         wxyz=_wxyz(facing(normal)),
         cell_color=(222, 225, 230),
         section_color=(190, 194, 202),
@@ -153,9 +155,8 @@ def _draw_scene(server: Any, scene: Scene) -> list[tuple[Any, SceneNode | Curve]
     camera.up, camera.fov, camera.near, camera.far = scene.up, _FIELD, far / 100, far * 100
     colours, moved = scene.colours(), []
     for run, parts in scene.parts.items():
-        forces = any(part.name.startswith(FORCES) for part in parts)
         for part in parts:
-            colour = (*colours[first_name(part)], VEIL if forces else None)
+            colour = (*colours[first_name(part)], opacity_of(part, scene))
             name = f"/{run.replace('/', '|')}/{part.name}"
             moved.append((_add_part(server.scene, name, part, colour), part))
     for i, (words, place) in enumerate(scene.captions):

@@ -1,9 +1,10 @@
 """Figures of a run over time: coordinates, forces, contacts, constraint and servo errors, inputs, energy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,9 @@ STYLE: dict[Any, Any] = {
 }
 # So many lines can be told apart, by the colours of Matplotlib's cycle and in a legend.
 _MOST_LINES = 10
+# Forces beyond so many times what so many per cent of the times have are cut off, and a word says so.
+_PEAK, _USUAL = 5.0, 90
+_NEAR = 0.1  # of the largest gap of a run: contacts that never come so near are counted only
 
 
 def _lines(
@@ -52,7 +56,11 @@ def _lines(
     for i in shown:
         axes.plot(table.columns["t"].values, values[:, i], label=labels[i])
     axes.set_title(title, loc="left")
-    # Beside the axes, where it hides nothing.
+    _set_legend(axes)
+
+
+def _set_legend(axes: Any) -> None:
+    """Beside the axes, where it hides nothing."""
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
 
 
@@ -117,15 +125,104 @@ def _servo(axes: Any, table: RunTable) -> None:
     axes.set_title(
         "Tracking error" + (f": {len(axes.lines)} of {len(kinds)} rows" if more else ""), loc="left"
     )
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+    _set_legend(axes)
 
 
-def _gaps(axes: Any, table: RunTable) -> None:
-    _lines(axes, table, "gap", "Gaps", "that change most")
+class _Pairs(NamedTuple):
+    """Contacts by pairs of shapes, of those that come near.
+
+    - `names`: of the pairs (n,).
+    - `gap`: the least of their places (k, n), infinite for dry friction.
+    - `normal`, `friction`: sums of normal forces, and of the sizes of tangential ones (k, n).
+    - `closed`, `sliding`: whether any of their places is (k, n).
+    - `is_angle`: whether gaps are angles (n,).
+    - `which`: how many of all these are.
+    """
+
+    names: list[str]
+    gap: np.ndarray
+    normal: np.ndarray
+    friction: np.ndarray
+    closed: np.ndarray
+    sliding: np.ndarray
+    is_angle: np.ndarray
+    which: str
 
 
-def _contact_forces(axes: Any, table: RunTable) -> None:
-    _lines(axes, table, "contact_force", "Forces of contacts", "that are largest", _largest)
+def _by_pairs(table: RunTable, pairs: Mapping[str, str]) -> _Pairs:
+    """A pair comes near where it closes, or its gap falls to a tenth of the largest of all; else the nearest one does."""
+    of = {name: x.values for name, x in table.columns.items()}
+    names = [pairs.get(x, x) for x in table.labels["contact"]]
+    (has_gap, tangents), force = of["contacts"].T, of["contact_force"]
+    ends = np.cumsum(has_gap + tangents)
+    starts = ends - has_gap - tangents
+    sizes = np.linalg.norm  # of tangential forces
+    each = {
+        "gap": np.where(has_gap > 0, of["gap"], np.inf).T,
+        "normal": [force[:, i] * has for i, has in zip(starts, has_gap, strict=True)],
+        "friction": [sizes(force[:, i:j], axis=1) for i, j in zip(starts + has_gap, ends, strict=True)],
+        "closed": of["closed"].T > 0,
+        "sliding": of["sliding"].T > 0,
+        "is_angle": of["angles"],
+        "struck": np.array([np.any(of["impulse"][:, i]) for i in starts]) | of["event_closed"].any(axis=0),
+    }
+    known = list(dict.fromkeys(names))
+    places = [[i for i, x in enumerate(names) if x == name] for name in known]
+    reduce = {"gap": np.min, "normal": np.sum, "friction": np.sum}
+    by = {
+        name: np.stack([reduce.get(name, np.any)(np.asarray(x)[own], axis=0) for own in places], axis=-1)
+        for name, x in each.items()
+    }
+    least, closes = by["gap"].min(axis=0), by.pop("struck") | by["closed"].any(axis=0)
+    far = np.max(by["gap"], initial=0.0, where=np.isfinite(by["gap"]))
+    near = closes | (least <= max(_NEAR * far, least.min()))
+    order = np.lexsort((least, ~closes, ~near))[: near.sum()]
+    shown = np.sort(order[:_MOST_LINES])
+    count = f"{len(shown)} of {len(order)}" if len(order) > len(shown) else f"{len(order)}"
+    others = f", {len(known) - len(order)} do not" if len(order) < len(known) else ""
+    chosen = {name: x[..., shown] for name, x in by.items()}
+    return _Pairs([known[i] for i in shown], **chosen, which=f"{count} that come near{others}")
+
+
+def _panels_of_contacts(table: RunTable, pairs: Mapping[str, str]) -> list[Callable[[Any, RunTable], None]]:
+    """Gaps and forces, of lengths and of angles, and when contacts are closed."""
+    found = _by_pairs(table, pairs)
+    panels = []
+    for is_angle in (False, True):
+        own = np.flatnonzero(found.is_angle == is_angle)
+        if np.isfinite(found.gap[:, own]).any():
+            panels.append(partial(_gaps, found=found, own=own, unit="rad" if is_angle else "m"))
+        if np.any(found.normal[:, own]) or np.any(found.friction[:, own]):
+            dry = np.isinf(found.gap[:, own]).any()  # of which it is not known
+            unit = "N m" if is_angle else "N, N m" if dry else "N"
+            panels.append(partial(_contact_forces, found=found, own=own, unit=unit))
+    return [*panels, *([partial(_contact_states, found=found)] if found.closed.any() else [])]
+
+
+def _gaps(axes: Any, table: RunTable, found: _Pairs, own: np.ndarray, unit: str) -> None:
+    for i in own:
+        if not np.isinf(found.gap[:, i]).any():
+            axes.plot(table.columns["t"].values, found.gap[:, i], color=f"C{i}", label=found.names[i])
+    axes.axhline(0.0, color=_COLOURS[-1], lw=0.6, zorder=1)
+    axes.set_title(f"Gaps [{unit}]: {found.which}", loc="left")
+    _set_legend(axes)
+
+
+def _contact_forces(axes: Any, table: RunTable, found: _Pairs, own: np.ndarray, unit: str) -> None:
+    for i in own:
+        label: str | None = found.names[i]
+        for values, style in ((found.normal[:, i], "-"), (found.friction[:, i], "--")):
+            if np.any(values):
+                axes.plot(table.columns["t"].values, values, style, color=f"C{i}", label=label)
+                label = None
+    # By time stepping an impact is a large force over a step, beside which no other one is seen.
+    values = np.stack([found.normal[:, own], found.friction[:, own]])
+    most, usual = values.max(), np.percentile(values.max(axis=(0, 2)), _USUAL)
+    cut = f", peaks to {most:.3g} cut off" if most > _PEAK * usual > 0 else ""
+    if cut:
+        axes.set_ylim(-0.1 * usual, 2 * usual)
+    axes.set_title(f"Normal forces [{unit}]{cut}; dashed: friction", loc="left")
+    _set_legend(axes)
 
 
 def _impulses(axes: Any, table: RunTable) -> None:
@@ -141,18 +238,17 @@ def _impulses(axes: Any, table: RunTable) -> None:
         axes.vlines(t[at], 0, values[at, i], color=line.get_color(), lw=1)
     more = f": {len(shown)} of {len(struck)}, those that are largest" if len(struck) > len(shown) else ""
     axes.set_title(f"Impulses of impacts{more}", loc="left")
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+    _set_legend(axes)
 
 
-def _contact_states(axes: Any, table: RunTable) -> None:
-    """A band for each contact: where it is closed, and darker where it slides."""
-    t, names = table.columns["t"].values, table.labels["contact"]
-    for name, alpha in (("closed", 0.35), ("sliding", 0.9)):
-        on = table.columns[name].values.astype(bool)
-        for i in range(len(names)):
-            axes.fill_between(t, i - 0.35, i + 0.35, where=on[:, i], color=f"C{i % 10}", alpha=alpha, lw=0)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+def _contact_states(axes: Any, table: RunTable, found: _Pairs) -> None:
+    """A band for each pair: where it is closed, and darker where it slides."""
+    t, rows = table.columns["t"].values, np.flatnonzero(found.closed.any(axis=0))
+    for on, alpha in ((found.closed, 0.35), (found.sliding, 0.9)):
+        for row, i in enumerate(rows):
+            axes.fill_between(t, row - 0.35, row + 0.35, where=on[:, i], color=f"C{i}", alpha=alpha, lw=0)
+    axes.set_yticks(range(len(rows)), [found.names[i] for i in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_title("Contacts that are closed; darker: that slide", loc="left")
 
 
@@ -193,20 +289,20 @@ def _some(table: RunTable, name: str) -> bool:
     return name in table.columns and bool(np.any(table.columns[name].values))
 
 
-def _panels(table: RunTable, units: Sequence[str]) -> list[Callable[[Any, RunTable], None]]:
+def _panels(
+    table: RunTable, units: Sequence[str], pairs: Mapping[str, str]
+) -> list[Callable[[Any, RunTable], None]]:
     """What there is to show, and nothing that would be empty."""
     kinds, moves = set(table.labels["row_kind"]), table.columns["q"].values.size > 0
     wanted = [
         *(_of_motion(table, "q", units) if moves else ()),
         *(() if kinds and moves else _of_motion(table, "v", units)),
         *(_of_motion(table, "constraint_force", units) if kinds else ()),
+        *(_panels_of_contacts(table, pairs) if "contacts" in table.columns else ()),
     ]
     others = {
         _states: _count_states(table) > 0,
-        _gaps: "gap" in table.columns,
-        _contact_forces: _some(table, "contact_force"),
         _impulses: _some(table, "impulse"),
-        _contact_states: _some(table, "closed"),
         _errors: bool(kinds & set(OF_VELOCITIES)),
         _servo: "inputs" in table.columns,
         _inputs: "inputs" in table.columns,
@@ -232,12 +328,18 @@ def _grid(figure: Any, count: int) -> list[Any]:
     return axes
 
 
-def plot(table: RunTable, path: str | Path | None = None, units: Sequence[str] = ()) -> "Figure":
+def plot(
+    table: RunTable,
+    path: str | Path | None = None,
+    units: Sequence[str] = (),
+    pairs: Mapping[str, str] = MappingProxyType({}),
+) -> "Figure":
     """Draws a trajectory's table.
 
     **Arguments:**
 
     - `units`: of each coordinate `"m"`, `"rad"` or nothing; by default not known.
+    - `pairs`: of contacts that are places of one pair of shapes its name; by default each contact is one.
 
     **Returns:** the matplotlib figure.
 
@@ -249,7 +351,7 @@ def plot(table: RunTable, path: str | Path | None = None, units: Sequence[str] =
         from ._notebook import Picture
     except ImportError as error:
         raise missing_extra("plot()", "plot") from error
-    panels = _panels(table, units)
+    panels = _panels(table, units, pairs)
     with rc_context(STYLE):
         figure = Picture(figsize=(11.0, 1.2 + 2.6 * ((len(panels) + 1) // 2)), layout="constrained")
         for panel, axes in zip(panels, _grid(figure, len(panels)), strict=True):

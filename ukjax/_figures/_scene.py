@@ -9,7 +9,7 @@ import numpy as np
 from .._misc._arguments import require_between
 from .._system._system import innermost
 from ..mechanisms import GROUND, Gravity
-from ._moving import Curve, SceneNode, Shown, arrows, build_moving_parts, corners
+from ._moving import HALF_SPACE, Curve, SceneNode, Shown, arrows, build_moving_parts, corners, is_overlay
 
 _ARROW = (
     0.25  # the arrow of the usual force, of the size of a run; those of impacts may reach beyond the window
@@ -20,7 +20,7 @@ FROM = (0.45, 1.0, 0.42)
 # Those of Okabe and Ito, which colour-blind people tell apart, without yellow, which is hard to see on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#6b6f77")
 _GREY = "#9a9da5"
-VEIL = 0.5  # opacity of bodies where arrows are shown, which begin within them
+_VEIL = 0.5  # opacity of bodies where arrows are shown, which begin within them, or shapes that touch
 _GAP = 0.3  # between runs side by side, of the width of one
 
 
@@ -66,12 +66,24 @@ class Scene(NamedTuple):
         step = 10.0 ** np.floor(np.log10(span / 8))
         return float(step * min(_NICE, key=lambda x: abs(np.log(x * step * 8 / span))))
 
+    def ground(self) -> float:
+        """How high the ground is along `up` [m]: as the lowest half-space, else below all that moves."""
+        planes = [x for parts in self.parts.values() for x in parts if x.name.endswith(HALF_SPACE)]
+        places = [corners(x).reshape(-1, 3) for x in planes] or [self.box()]
+        return float(np.min(np.concatenate(places) @ self.up))
+
     def colours(self) -> dict[str, tuple[float, float, float]]:
         """Of bodies and lines, by the first name of their parts."""
         found = {GROUND: _rgb(_GREY), "paths": _rgb(_GREY)}
         for part in itertools.chain(*self.parts.values()):
             found.setdefault(first_name(part), _rgb(COLOURS[(len(found) - 2) % len(COLOURS)]))
         return found
+
+
+def opacity_of(part: SceneNode | Curve, scene: Scene) -> float:
+    """By how much a part can be seen: bodies do not hide what is within them."""
+    veiled = any(map(is_overlay, itertools.chain(*scene.parts.values())))
+    return _VEIL if veiled and not (is_overlay(part) or part.name.endswith(HALF_SPACE)) else 1.0
 
 
 def first_name(part: SceneNode | Curve) -> str:
@@ -100,13 +112,15 @@ def _shift_part(part: SceneNode | Curve, by: np.ndarray) -> SceneNode | Curve:
 
 
 def _usual_force(runs: Sequence[Shown]) -> float:
-    """The largest force at a joint, its median over time [N]; 1 where there is none."""
+    """The largest force at a joint or a contact, its median over the times with any [N]; 1 where there is none."""
     forces = [
-        np.max([np.linalg.norm(force, axis=1) for _, force in run.forces.values()], axis=0)
+        np.max([np.linalg.norm(at[1], axis=1) for at in every], axis=0)
         for run in runs
-        if run.forces
+        if (every := [*run.forces.values(), *run.contacts.values()])
     ]
-    return float(np.median(np.concatenate(forces)) if forces else 0.0) or 1.0
+    largest = np.concatenate([*forces, np.zeros(1)])
+    some = largest[largest > 1e-6 * largest.max()]  # not rounding
+    return float(np.median(some)) if some.size else 1.0
 
 
 def scene_of(runs: Sequence[Shown], *, speed: float, fps: float) -> Scene:
@@ -135,7 +149,7 @@ def scene_of(runs: Sequence[Shown], *, speed: float, fps: float) -> Scene:
         by = np.array([i * pitch, 0.0, 0.0])
         parts[name] = [_shift_part(part, by) for part in parts[name]]
         moved += [low + by, high + by]
-        words = f"{name}; arrows: 1 m is {1 / scale:.3g} N" if runs[i].forces else name
+        words = f"{name}; arrows: 1 m is {1 / scale:.3g} N" if runs[i].forces or runs[i].contacts else name
         captions.append((words, np.array([(low[0] + high[0]) / 2, low[1], low[2]]) + by))
     low, high = np.min(moved, axis=0), np.max(moved, axis=0)
     up = _up(innermost(runs[0].problem.system), planar)

@@ -25,7 +25,7 @@ from .._motion._model import Model
 from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of, states_of
-from ._doctor import rounding_of_gaps
+from ._doctor import find_contact_pairs, list_pairs, rounding_of_gaps
 from ._observe import observe_by_equations, split_and_judged, states_first
 from ._results import end_of
 from ._start import find_start, require_near, start_moved
@@ -138,10 +138,12 @@ class Prepared:
         lost = [name for name, g in zip(names, gap, strict=True) if not np.isfinite(g)]
         if lost:
             raise InputError(f"the gap of {', '.join(lost)} is not finite at t0.")
-        deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if g < -rounding_of_gaps(q)]
+        system: Any = touching.model.system
+        touch = find_contact_pairs(system.system, touching.layout, np.asarray(gap), rounding_of_gaps(q))
+        deep = [x for x in touch if x.depth]
         if deep and asked.start_tolerance != np.inf:
             raise InputError(
-                f"the start penetrates {', '.join(deep)}: gaps must be zero or positive at t0, unless "
+                f"the start penetrates {list_pairs(deep)}: gaps must be zero or positive at t0, unless "
                 "start_tolerance=inf says that it may be pushed out."
             )
         return y

@@ -126,7 +126,7 @@ def _add_start(card: Card, problem: Problem) -> None:
         time=f"{float(problem.t0):g} to {float(problem.t1):g} s" if problem.t1 != problem.t0 else "",
     )
     _add_constraints(card, rows.names, rows.kinds, rows.position_error, rows.velocity_error)
-    shown = Shown(problem.name, problem, t[None], q[None], {}, False)
+    shown = Shown(problem.name, problem, t[None], q[None], {}, False, {}, False)
     card.attempt("picture", lambda: card.add_picture(draw_end(scene_of([shown], speed=1.0, fps=1.0))))
 
 

@@ -3,7 +3,8 @@ can be satisfied, and whether the motion and the multipliers are unique.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import equations_at, evaluate_at_state, evaluate_at_states
-from .._contact._rows import kinematics, layout_of
+from .._contact._rows import ContactLayout, kinematics, layout_of
 from .._formula._acceleration import Equations
 from .._formula._servo import Servoed
 from .._misc._arguments import require_between, require_instance
@@ -26,7 +27,8 @@ from .._system._labels import Labels, make_indexed_names
 from .._system._problem import Problem, resolve_state
 from .._system._rows import Level, collect_levels, constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
-from .._system._system import AbstractSystem, names_of, states_of
+from .._system._system import AbstractSystem, innermost, names_of, states_of
+from ..mechanisms import Contact
 from ._results import append_end
 
 if TYPE_CHECKING:
@@ -62,14 +64,68 @@ def _rows(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tup
     return kinematics(system, t, q, v).gap, jax.jacfwd(rates)(v)
 
 
+class ContactPair(NamedTuple):
+    """Two shapes that touch at a state; also a stop that is reached, or another gap that is closed.
+
+    - `name`: of the contact.
+    - `bodies`: of two shapes their bodies; else empty.
+    - `depth`: how deep they penetrate where they do so most, zero where they only touch.
+    - `unit`: of the depth, `"m"` or `"rad"`.
+    - `places`: at how many places they touch.
+    """
+
+    name: str
+    bodies: tuple[str, ...]
+    depth: float
+    unit: str
+    places: int
+
+    def __str__(self) -> str:
+        deep = f" by {self.depth:.3g} {self.unit}" if self.depth else ""
+        places = f" at {self.places} places" if self.places > 1 else ""
+        named = not self.bodies or sorted(self.name.split("-")) == sorted(self.bodies)
+        return f"{self.name}{deep}{places}" + ("" if named else f" ({', '.join(self.bodies)})")
+
+
+def contacts_of_shapes(system: AbstractSystem) -> dict[str, Contact]:
+    """The contacts of shapes of a mechanism, by the names of their places; of other systems none."""
+    mechanism = getattr(innermost(system), "mechanism", None)
+    every = (x for x in getattr(mechanism, "contacts", ()) if isinstance(x, Contact))
+    return {name: x for x in every for name in x.row_names}
+
+
+def find_contact_pairs(
+    system: AbstractSystem, layout: ContactLayout, gap: np.ndarray, zero: float
+) -> tuple[ContactPair, ...]:
+    """What touches, the deepest first."""
+    shapes, found = contacts_of_shapes(system), dict[str, ContactPair]()
+    for name, (has_gap, _), angle, g in zip(*layout[:3], gap, strict=True):
+        if has_gap and g <= zero:
+            contact = shapes.get(name)
+            pair, bodies = (name, ()) if contact is None else (contact.name, contact.bodies[::-1])
+            before, depth = found.get(pair), -float(g) if g < -zero else 0.0
+            deepest, places = (depth, 1) if before is None else (max(depth, before.depth), before.places + 1)
+            found[pair] = ContactPair(pair, bodies, deepest, "rad" if angle else "m", places)
+    return tuple(sorted(found.values(), key=lambda x: -x.depth))
+
+
+_LISTED = 10  # pairs that are named, of many
+
+
+def list_pairs(pairs: Sequence[ContactPair]) -> str:
+    """The first of some pairs in words; the others are counted."""
+    more = f" and {len(pairs) - _LISTED} more" if len(pairs) > _LISTED else ""
+    return ", ".join(map(str, pairs[:_LISTED])) + more
+
+
 def find_closed_contacts(
     system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, rows: np.ndarray, rcond: float
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, float]]:
-    """The contacts that are closed, dry friction among them, sets of their rows that depend on each other, and by how
-    much contacts penetrate.
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, float], tuple[ContactPair, ...]]:
+    """The contacts that are closed, dry friction among them, sets of their rows that depend on each other, by how much
+    contacts penetrate, and the same by pairs.
     """
     if not unilateral(system.constraints):
-        return (), (), {}
+        return (), (), {}, ()
     gap, J = evaluate_at_state(_rows, system, t, q, v)
     layout = layout_of(system, t, q, v)[0]
     zero = rounding_of_gaps(q)
@@ -85,7 +141,8 @@ def find_closed_contacts(
     found = groups(unit @ np.linalg.pinv(unit, rcond=rcond), names, (10 * rcond) ** 2)
     of_contacts = (tuple(name for name in group if name in words) for group in found)
     which = tuple(name for name, on in zip(layout.names, closed, strict=True) if on)
-    return which, tuple(group for group in of_contacts if group), deep
+    pairs = find_contact_pairs(system, layout, np.asarray(gap), zero)
+    return which, tuple(group for group in of_contacts if group), deep, pairs
 
 
 # --- Whether what a constraint says of velocities and accelerations is the rate of what it says of positions
@@ -260,6 +317,7 @@ class Report(eqx.Module):
     - `closed_contacts`: the contacts whose gap is zero, and all dry friction.
     - `redundant_contacts`: sets of their rows of which, with the constraints, only resultants of forces are unique.
     - `penetration`: of contacts whose gap is negative, by how much: a run cannot start there.
+    - `contact_pairs`: what touches or penetrates, a `ContactPair` each with its depth, the deepest first.
     - `least_sine`: by how much the independent rows are so, beside rows of unit norm; 1 without rows. Where others count
       as dependent that are so by far not to rounding, by how much these are not.
     - `nearly_dependent`: the rows of which this is the sine, where it is small (0.03, in float32 0.1): a run may take
@@ -286,6 +344,7 @@ class Report(eqx.Module):
     closed_contacts: tuple[str, ...] = ()
     redundant_contacts: tuple[tuple[str, ...], ...] = ()
     penetration: dict[str, float] = dataclasses.field(default_factory=dict)
+    contact_pairs: tuple[ContactPair, ...] = ()
     unfit: dict[str, str] = dataclasses.field(default_factory=dict)
     least_sine: float = 1.0
     nearly_dependent: tuple[str, ...] = ()
@@ -344,9 +403,7 @@ class Report(eqx.Module):
         if len(self.unique_multipliers) < m:
             unique = ", ".join(self.unique_multipliers) or "none"
             lines.append(f"Multipliers that are unique: {unique}; of the others, only the total force is.")
-        if self.closed_contacts:
-            lines.append(f"Contacts that are closed: {', '.join(self.closed_contacts)}.")
-        lines += [f"Penetrates: {name} by {depth:.3e}." for name, depth in self.penetration.items()]
+        lines += _contact_lines(self.contact_pairs)
         for group in self.redundant_contacts:
             lines.append(f"Redundant contacts: of {', '.join(group)} only the resultant is unique.")
         worst = np.maximum(np.abs(self.position_error), np.abs(self.velocity_error))
@@ -359,6 +416,14 @@ class Report(eqx.Module):
             q, v = map(_state, self.labels, "qv", self.consistent_state)
             lines.append(f"The nearest consistent state is {q}, {v}.")
         return "\n".join(lines)
+
+
+def _contact_lines(pairs: Sequence[ContactPair]) -> list[str]:
+    deep, touching = [x for x in pairs if x.depth], [x for x in pairs if not x.depth]
+    lines = [f"Penetrates: {x}." for x in deep[:_LISTED]]
+    if len(deep) > _LISTED:
+        lines.append(f"Penetrate besides: {len(deep) - _LISTED} more, none of them deeper.")
+    return [*lines, *([f"Touches: {list_pairs(touching)}."] if touching else [])]
 
 
 def _state(labels: tuple[str, ...], symbol: str, x: np.ndarray) -> str:
@@ -512,7 +577,7 @@ def _examine_state(
     sine, involved = least_sine(unit, rank) if rank else (1.0, [])
     involved = involved if sine < nearly_dependent(M.dtype) else ()
     kernel = np.linalg.svd(unit)[2][rank:] if rank < len(names) else V[:0]
-    closed, redundant, deep = find_closed_contacts(system, t, q, v, unit, rcond)
+    closed, redundant, deep, pairs = find_closed_contacts(system, t, q, v, unit, rcond)
     return Report(
         rows=names,
         rank=rank,
@@ -533,6 +598,7 @@ def _examine_state(
         closed_contacts=closed,
         redundant_contacts=redundant,
         penetration=deep,
+        contact_pairs=pairs,
         least_sine=sine,
         nearly_dependent=tuple(names[i] for i in involved),
         rank_nearby=rank_nearby(system, t, q, v, kernel),

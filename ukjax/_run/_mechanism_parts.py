@@ -1,11 +1,10 @@
 """What a run of a mechanism tells of its joints, loads and contacts; and all that tables of a run can be asked for."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -13,12 +12,13 @@ from .._formula._servo import Servoed, compute_servo_run
 from .._misc._errors import InputError, unknown_name
 from .._system._labels import title_of
 from .._system._system import innermost
-from ..mechanisms import Contact, Effort, Reaction, TreeSystem, contact_frames
+from ..mechanisms import GROUND, Contact, Effort, Reaction, TreeSystem, contact_frames
 from ..mechanisms._current_values import MechanismSystem
 from ..mechanisms._efforts import efforts_along
 from ..mechanisms._postures import quaternions
 from ..mechanisms._reactions import reactions_along
 from ..mechanisms._start import InputMatrix
+from ._doctor import contacts_of_shapes
 from ._parts import energies, get_problem, points
 
 if TYPE_CHECKING:
@@ -58,6 +58,13 @@ def coordinate_units(trajectory: "Trajectory") -> tuple[str, ...]:
     return tuple("m" if x in _METRES else "rad" if x in _RADIANS else "" for x in last)
 
 
+def pair_names(trajectory: "Trajectory") -> dict[str, str]:
+    """The names of the contacts of a mechanism by the names of their places, of those that are shapes."""
+    if trajectory.problem is None:
+        return {}
+    return {name: x.name for name, x in contacts_of_shapes(trajectory.problem.system).items()}
+
+
 def reactions(trajectory: "Trajectory") -> dict[str, Reaction]:
     """As `Trajectory.reactions`."""
     system, inputs = _mechanism(trajectory, "reactions")
@@ -77,8 +84,21 @@ def _frames_along(system: MechanismSystem, t: Array, q: Array) -> dict[str, tupl
     return frames(t, q)
 
 
-def contacts(trajectory: "Trajectory") -> dict[str, tuple[Array, Array]]:
-    """Of contacts of shapes the place [m] and the force on the second body [N], in world axes, by name.
+class ContactForce(NamedTuple):
+    """The force at a contact of shapes, in world axes.
+
+    - `point`: where it acts [m] (k, d).
+    - `force`: on the second body [N] (k, d).
+    - `friction`: the part of it across the normal.
+    """
+
+    point: Array
+    force: Array
+    friction: Array
+
+
+def contacts(trajectory: "Trajectory") -> dict[str, ContactForce]:
+    """The forces at contacts of shapes, by name.
 
     **Raises:** `InputError` for a run without such.
     """
@@ -88,8 +108,19 @@ def contacts(trajectory: "Trajectory") -> dict[str, tuple[Array, Array]]:
     found = {}
     for name, (point, axes) in _frames_along(system, trajectory.t, trajectory.q).items():
         own = history.force[:, history.rows(name)]
-        found[name] = point, jnp.einsum("ti,tia->ta", own, axes[:, : own.shape[1]])
+        each = own[:, :, None] * axes[:, : own.shape[1]]
+        found[name] = ContactForce(point, each.sum(axis=1), each[:, 1:].sum(axis=1))
     return found
+
+
+def forces_on_bodies(trajectory: "Trajectory") -> dict[str, ContactForce]:
+    """As `contacts`, but where the second body is the ground the force on the first."""
+    of_shapes = contacts_of_shapes(get_problem(trajectory).system)
+    signs = {name: -1.0 if x.bodies[1] == GROUND else 1.0 for name, x in of_shapes.items()}
+    return {
+        k: ContactForce(x.point, signs[k] * x.force, signs[k] * x.friction)
+        for k, x in contacts(trajectory).items()
+    }
 
 
 def _name_reactions(trajectory: "Trajectory") -> dict[str, Array]:
@@ -112,7 +143,7 @@ PARTS: dict[str, Callable[["Trajectory"], dict[str, Array]]] = {
     "points": lambda run: {f"point_{name}": x for name, x in points(run).items()},
     "reactions": _name_reactions,
     "loads": _name_loads,
-    "contacts": lambda run: {f"contact_{name}": force for name, (_, force) in contacts(run).items()},
+    "contacts": lambda run: {f"contact_{name}": x.force for name, x in contacts(run).items()},
     "energies": lambda run: {f"energy_{name}": x for name, x in energies(run).items()},
 }
 """What tables of a run, and sweeps, can be asked for, as arrays by name, times in front."""

@@ -300,7 +300,7 @@ class Trajectory(eqx.Module):
 
         - `path`: its suffix chooses the format: .npz, .nc (NetCDF) or .zarr, which `load` reads; .csv, for other
           programs, with the columns of `to_pandas`; .html, which any browser shows without a network.
-        - `parts`: as for `to_xarray`; `load` leaves them out.
+        - `parts`: as for `to_xarray`, `load` leaves them out; of .html files as for `ukjax.view`.
 
         **Returns:** the path. **Raises:** `InputError` for another suffix, `MissingExtraError` without its library.
         """
@@ -325,9 +325,9 @@ class Trajectory(eqx.Module):
         return cls(**fields | {"result": RESULTS._name_to_item[fields["result"]]})
 
     def plot(self, path: str | Path | None = None) -> "Figure":
-        """Draws over time: coordinates, and what there is of constraint forces and errors (log axis), servo errors and
-        inputs, and energy. Of many lines the ones that move most are drawn, and it says so. Lengths and angles of a
-        mechanism have panels of their own.
+        """Draws over time: coordinates, and what there is of constraint forces and errors (log axis), contacts, servo
+        errors and inputs, and energy. Of many lines the ones that move most are drawn, of contacts those that come near,
+        and it says so. Lengths and angles of a mechanism have panels of their own, places of one pair of shapes one line.
 
         **Arguments:**
 
@@ -336,7 +336,8 @@ class Trajectory(eqx.Module):
         from .._figures import _plot
         from . import _mechanism_parts
 
-        return _plot.plot(_reports.table(self), path, _mechanism_parts.coordinate_units(self))
+        units, pairs = _mechanism_parts.coordinate_units(self), _mechanism_parts.pair_names(self)
+        return _plot.plot(_reports.table(self), path, units, pairs)
 
     def view(self, **options: Any) -> "View":
         """This run in the browser: `ukjax.view`, which has the `options` and also shows several runs side by side."""
@@ -360,7 +361,7 @@ class Trajectory(eqx.Module):
 
         - `path`: where to write it (.gif, .html, or .mp4, which needs ffmpeg); by default it is only returned.
         - `problem`: what was simulated; by default known, as `with_problem` says.
-        - `parts`: `"reactions"` and `"contacts"`, the forces at joints and contacts as arrows.
+        - `parts`: as for `ukjax.view`, such as `"contacts"`, the forces at contacts as arrows.
         - `speed`, `fps`: seconds of motion in a second of film, and frames per second.
 
         **Returns:** the matplotlib animation. **Raises:** `InputError` where there is nothing to draw, or for a file

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ._trajectory import Trajectory
 
-_SHOWN = ("points", "reactions", "contacts")  # of the parts of a run
+_SHOWN = ("points", "reactions", "contacts", "shapes")  # three of the parts of a run, and what touches
 
 
 def view(
@@ -46,8 +46,9 @@ def view(
     **Arguments:**
 
     - `runs`: a trajectory, several, or several by the names they are to have.
-    - `parts`: what to add of `"reactions"` and `"contacts"`, the force at each joint and contact as an arrow, and
-      `"points"`, the paths of the points.
+    - `parts`: what to add of `"reactions"`, the force at each joint as an arrow; `"contacts"`, the force at each contact
+      of shapes, its friction as an arrow of its own, and where it acts; `"shapes"`, the shapes that touch, of bodies that
+      look different; and `"points"`, the paths of the points.
     - `speed`: seconds of motion that a second shows.
     - `fps`: frames per second.
     - `port`: of the address; by default one that is free.
@@ -88,12 +89,11 @@ def animate(
 
 
 def _choose_shown(parts: Any) -> tuple[str, ...]:
-    parts = _mechanism_parts.choose_parts(parts)
-    if unknown := [name for name in parts if name not in _SHOWN]:
-        raise InputError(
-            f"parts that can be shown are 'points', 'reactions' and 'contacts', not '{unknown[0]}'."
-        )
-    return parts
+    names = (parts,) if isinstance(parts, str) else tuple(parts)
+    if unknown := [name for name in names if name not in _SHOWN]:
+        *most, last = map(repr, _SHOWN)
+        raise InputError(f"parts that can be shown are {', '.join(most)} and {last}, not {unknown[0]!r}.")
+    return names
 
 
 def text_of(runs: Any, *, parts: Any, speed: float, fps: float) -> str:
@@ -132,14 +132,16 @@ def prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails:
         )
     run = trim_to_end(run)
     forces = _mechanism_parts.reactions(run) if "reactions" in parts else {}
-    arrows = {k: (x.point, x.force) for k, x in forces.items()}
-    arrows |= _mechanism_parts.contacts(run) if "contacts" in parts else {}
+    forces = {k: (x.point, x.force) for k, x in forces.items()}
+    contacts = _mechanism_parts.forces_on_bodies(run) if "contacts" in parts else {}
     t, q, v, a = (np.asarray(x) for x in (run.t, run.q, run.v, run.a))
     rate = np.asarray(evaluate_at_states(_kinematics, problem.system, t, q, v))
     history = run.contacts
     events = np.zeros(0) if history is None else np.asarray(history.event_time)
     times, places = refine(t, q, rate, a if a.shape == q.shape else 0 * q, events, _LEAST)
-    at_times = lambda x: interpolate_frames(times, t, np.asarray(x))
+    at_times: Any = lambda of: {
+        k: tuple(interpolate_frames(times, t, np.asarray(x)) for x in of[k]) for k in of
+    }
     if "points" in parts:
         _parts.require_points(problem)
     return Shown(
@@ -147,8 +149,10 @@ def prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails:
         problem,
         times,
         places,
-        {k: (at_times(x), at_times(force)) for k, (x, force) in arrows.items()},
+        at_times(forces),
         trails or "points" in parts,
+        at_times(contacts),
+        "shapes" in parts,
     )
 
 

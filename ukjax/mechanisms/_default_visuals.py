@@ -15,9 +15,10 @@ import numpy as np
 
 from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody, PointMass
+from ._contact_visuals import draw_contact_shapes
 from ._joints import Cylindrical, Revolute, Spherical, Universal
 from ._mechanism import Mechanism
-from ._visual import Visual
+from ._visual import Visual, facing, lift_to_space
 
 _WIDTH = 0.014  # of lines and slender rods, of the mechanism's size: some ten pixels of a window across
 _DARK, _GROUND = (0.16, 0.17, 0.20), (0.42, 0.44, 0.48)  # joints, and what stands on the ground
@@ -25,27 +26,47 @@ _DARK, _GROUND = (0.16, 0.17, 0.20), (0.42, 0.44, 0.48)  # joints, and what stan
 
 def looks(system: Any) -> tuple[Visual, ...]:
     """Its `visuals`, of a system that has such; of a mechanism those it was given, and what the bodies and joints that
-    were given none look like by themselves; none of other systems.
+    were given none look like by themselves, of those made of no shape what touches; none of other systems.
     """
     mechanism = getattr(system, "mechanism", None)
     if hasattr(system, "visuals") or not isinstance(mechanism, Mechanism):
         return getattr(system, "visuals", ())
-    given = dict[str, list[Visual]]()
-    for visual in mechanism.visuals:
-        given.setdefault(visual.body, []).append(visual)
-    width = _WIDTH * _span(mechanism)
-    depths = _depths(mechanism, 3 * width)
-    found = list(mechanism.visuals)
+    given = _group_by_body(mechanism.visuals)
+    width, depths = _measure(mechanism)
+    touching = _group_by_body(draw_contact_shapes(mechanism, width, depths))
+    found = [*mechanism.visuals, *(() if GROUND in given else touching.get(GROUND, ()))]
     for body in mechanism.bodies:
         joints = [j for j in mechanism.joints if body.name in j.bodies and j.point is not None]
         if body.name not in given:
-            found += _draw_body(body, joints, width, depths[body.name])
+            found += _draw_body(body, joints, touching.get(body.name, []), width, depths[body.name])
         elif getattr(body, "shape", "") == "joints":
             found += _reaching(body, joints, given[body.name], width)
     for joint in mechanism.joints:
         if given.keys().isdisjoint(joint.bodies) and joint.point is not None:
             found += _draw_joint(joint, width, *(depths[name] for name in joint.bodies[:2]))
     return tuple(found)
+
+
+def looks_of_contacts(system: Any) -> tuple[Visual, ...]:
+    """What touches, of a mechanism, where a body does not look like it anyhow."""
+    mechanism = getattr(system, "mechanism", None)
+    if not isinstance(mechanism, Mechanism):
+        return ()
+    shown = set(looks(system))
+    return tuple(x for x in draw_contact_shapes(mechanism, *_measure(mechanism)) if x not in shown)
+
+
+def _group_by_body(visuals: Sequence[Visual]) -> dict[str, list[Visual]]:
+    found = dict[str, list[Visual]]()
+    for visual in visuals:
+        found.setdefault(visual.body, []).append(visual)
+    return found
+
+
+def _measure(mechanism: Mechanism) -> tuple[float, dict[str, float]]:
+    """How wide lines are, and how far in front of the plane each body is drawn."""
+    width = _WIDTH * _span(mechanism)
+    return width, _depths(mechanism, 3 * width)
 
 
 def _span(mechanism: Mechanism) -> float:
@@ -68,11 +89,6 @@ def _depths(mechanism: Mechanism, gap: float) -> dict[str, float]:
     return {name: gap * layer if mechanism.dimension == 2 else 0.0 for name, layer in layers.items()}
 
 
-def _lift_to_space(x: Any, depth: float) -> np.ndarray:
-    x = np.asarray(x, float)
-    return np.append(x, depth) if x.size == 2 else x
-
-
 def _spread(body: AbstractBody) -> tuple[np.ndarray, np.ndarray]:
     """The root mean square distances s (3,) along the principal axes, largest first, and these, as columns (3, 3)."""
     if isinstance(body, PointMass):
@@ -83,19 +99,6 @@ def _spread(body: AbstractBody) -> tuple[np.ndarray, np.ndarray]:
     moments, axes = np.linalg.eigh(inertia)
     squares = np.maximum(moments.sum() - 2.0 * moments, 0.0) / (2.0 * mass)
     return np.sqrt(squares), axes * np.linalg.det(axes)
-
-
-def facing(axis: Any) -> np.ndarray:
-    """A rotation that takes the z axis to another one.
-
-    **Returns:** (3, 3), or (k, 3, 3).
-    """
-    z = np.asarray(axis, float)
-    z = z / np.linalg.norm(z, axis=-1, keepdims=True)
-    aside = np.where(np.abs(z[..., :1]) < 0.9, [1.0, 0.0, 0.0], [0.0, 1.0, 0.0])
-    y = np.cross(z, aside)
-    y /= np.linalg.norm(y, axis=-1, keepdims=True)
-    return np.stack([np.cross(y, z), y, z], axis=-1)
 
 
 def _make_capsule(body: str, a: np.ndarray, b: np.ndarray, radius: float) -> Visual:
@@ -114,18 +117,22 @@ def _spoke(body: str, radius: float, width: float, centre: np.ndarray, axes: np.
 
 
 def _draw_body(
-    body: AbstractBody, joints: Sequence[AbstractJoint], width: float, depth: float
+    body: AbstractBody,
+    joints: Sequence[AbstractJoint],
+    touching: Sequence[Visual],
+    width: float,
+    depth: float,
 ) -> list[Visual]:
-    """The shape it has; else lines through its points, or through its joints."""
-    name, centre, shape = body.name, _lift_to_space(body.centre, depth), getattr(body, "shape", "")
+    """The shape it has; else what of it touches, and lines through its points, or through its joints."""
+    name, centre, shape = body.name, lift_to_space(body.centre, depth), getattr(body, "shape", "")
     spread, axes = _spread(body)
     if isinstance(body, PointMass):
-        return [Visual(name, "sphere", 2.5 * width, centre)]
+        return [*touching] or [Visual(name, "sphere", 2.5 * width, centre)]
     if shape == "ball":
         return [Visual(name, "sphere", np.sqrt(5.0) * spread.mean(), centre)]
     if shape == "box":
         edges = getattr(body, "edges", None)
-        size = np.sqrt(12.0) * spread if edges is None else _lift_to_space(edges, 2.0 * width)
+        size = np.sqrt(12.0) * spread if edges is None else lift_to_space(edges, 2.0 * width)
         return [Visual(name, "box", np.maximum(size, 0.3 * width), centre, axes)]
     if shape == "disk":
         radius = 2.0 * spread[:2].mean()
@@ -135,24 +142,34 @@ def _draw_body(
         ]
     if shape == "rod":
         radius = 2.0 * spread[1:].mean() if body.dimension == 3 else 0.0
-        start, end = (_lift_to_space(body.points[x], depth) for x in ("start", "end"))
+        start, end = (lift_to_space(body.points[x], depth) for x in ("start", "end"))
         return [_make_capsule(name, start, end, max(radius, width))]
-    return _bare(body, joints, width, depth)
+    return _bare(body, joints, touching, width, depth)
 
 
-def _bare(body: AbstractBody, joints: Sequence[AbstractJoint], width: float, depth: float) -> list[Visual]:
-    """Lines through points, or through joints, more than two as a plate; with less to go by the ellipsoid of inertia."""
-    name, (spread, axes), centre = body.name, _spread(body), _lift_to_space(body.centre, depth)
-    ends = {tuple(_lift_to_space(x, depth)) for x in (_end(joint, name) for joint in joints)}
+def _bare(
+    body: AbstractBody,
+    joints: Sequence[AbstractJoint],
+    touching: Sequence[Visual],
+    width: float,
+    depth: float,
+) -> list[Visual]:
+    """Lines through points, or through joints, more than two as a plate; with less to go by the ellipsoid of inertia.
+
+    What touches is in place of plates and ellipsoids.
+    """
+    name, (spread, axes), centre = body.name, _spread(body), lift_to_space(body.centre, depth)
+    ends = {tuple(lift_to_space(x, depth)) for x in (_end(joint, name) for joint in joints)}
     of_joints = getattr(body, "shape", "") == "joints"
-    named = [] if of_joints else [_lift_to_space(x, depth) for x in body.points.values()]
+    named = [] if of_joints else [lift_to_space(x, depth) for x in body.points.values()]
     through = named or _around([np.array(x) for x in sorted(ends)])
-    found = []
+    found = [*touching]
     if len(through) < 2:
         through = [*through, centre]
-        found.append(Visual(name, "ellipsoid", np.maximum(np.sqrt(5.0) * spread, 2.0 * width), centre, axes))
+        axis_lengths = np.maximum(np.sqrt(5.0) * spread, 2.0 * width)
+        found = found or [Visual(name, "ellipsoid", axis_lengths, centre, axes)]
     if len(through) > 2:
-        found += [] if named and len(named) > 3 else [_plate(name, through)]
+        found = found or ([] if len(named) > 3 else [_plate(name, through)])
         through = [*through, through[0]]
     return [*found, *([_line(name, through, width)] if len(through) > 1 else [])]
 
@@ -210,7 +227,7 @@ def _draw_joint(joint: AbstractJoint, width: float, before: float, behind: float
     size = width * (1.7 if GROUND in joint.bodies else 1.3)
     colour = _GROUND if GROUND in joint.bodies else _DARK
     body = joint.child if joint.child != GROUND else joint.parent
-    point = _lift_to_space(_end(joint, body), (before + behind) / 2)
+    point = lift_to_space(_end(joint, body), (before + behind) / 2)
     if isinstance(joint, Spherical | Universal):
         return [Visual(body, "sphere", 1.3 * size, point, colour=colour)]
     if isinstance(joint, Revolute | Cylindrical):

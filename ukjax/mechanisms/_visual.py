@@ -146,3 +146,22 @@ def _geometry(what: str, kind: str, vertices: Any, faces: Any) -> dict[str, np.n
     elif wanted["vertices"] and len(found["vertices"]) < 2:  # pyright: ignore[reportArgumentType]
         raise InputError(f"{what} of kind 'line' needs at least two vertices.")
     return found
+
+
+def facing(axis: Any) -> np.ndarray:
+    """A rotation that takes the z axis to another one.
+
+    **Returns:** (3, 3), or (k, 3, 3).
+    """
+    z = np.asarray(axis, float)
+    z = z / np.linalg.norm(z, axis=-1, keepdims=True)
+    aside = np.where(np.abs(z[..., :1]) < 0.9, [1.0, 0.0, 0.0], [0.0, 1.0, 0.0])
+    y = np.cross(z, aside)
+    y /= np.linalg.norm(y, axis=-1, keepdims=True)
+    return np.stack([np.cross(y, z), y, z], axis=-1)
+
+
+def lift_to_space(x: Any, depth: float) -> np.ndarray:
+    """A place as one of space, of the plane at a depth."""
+    x = np.asarray(x, float)
+    return np.append(x, depth) if x.size == 2 else x
