@@ -18,7 +18,7 @@ from ..mechanisms._default_visuals import facing, looks
 from ._meshes import revolve
 
 _WIDTH = 0.008  # of lines, of the size of what is shown: some five pixels of a window
-_BARS = 7  # lines of at most so many points are bars with balls where they meet, as of a linkage; others are curves
+MOST_BARS = 7  # lines of at most so many points are bars with balls where they meet, as of a linkage; others are curves
 _FLAT = 1e-9  # the least stretch: viewers divide by it
 _OF_PATH = 600  # points of a path
 _TURNS = 8  # of the coil of a spring
@@ -94,7 +94,7 @@ class Shown(NamedTuple):
     paths: bool
 
 
-def _place_bodies(system: Any, t: Time, q: Coordinates) -> dict[str, Any]:
+def place_bodies(system: Any, t: Time, q: Coordinates) -> dict[str, Any]:
     """Of each body its rotation, or its angle, its centre, and this in the reference posture."""
     placements = system.placements(t, q)
     return {k: (x.angle if jnp.size(x.p) == 2 else x.R, x.p, x.centre) for k, x in placements.items()}
@@ -153,7 +153,7 @@ def _bodies(system: Any, t: np.ndarray, q: np.ndarray, times: np.ndarray) -> lis
         visuals.setdefault(visual.body, []).append(visual)
     if not visuals:
         return []
-    places, found = evaluate_at_states(_place_bodies, system, t, q), []
+    places, found = evaluate_at_states(place_bodies, system, t, q), []
     for name, shapes in visuals.items():
         turned, p, centre = (np.asarray(x, float) for x in places[name])
         rotation = _turning(times, t, turned)
@@ -177,7 +177,7 @@ def _lines(name: str, line: np.ndarray, width: float, colour: Any, spring: bool)
     count = line.shape[1]
     if spring and count == 2:
         return [_stretch_between(name, _coil(name, 1.6 * width, colour), line[:, 0], line[:, 1])]
-    if count > _BARS:
+    if count > MOST_BARS:
         return [Curve(name, line, width)]
     bar = Visual(name, "cylinder", (width, 1.0), colour=colour)
     ball = Visual(name, "sphere", 1.6 * width, colour=colour)
