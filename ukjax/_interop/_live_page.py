@@ -7,7 +7,7 @@ import html
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import diffrax as dfx
 import jax
@@ -75,7 +75,7 @@ def to_page(
     - `problem`: the model and its start.
     - `path`: a name that ends in .html. A file of that name is replaced.
     - `parameters`: which numbers of the model have a slider, by their names in `to_c`; all others are written into the
-      code. By default at most 12: masses, lengths, gravity, stiffness and damping first.
+      code. By default masses, lengths, gravity, stiffness and damping, without such all numbers, at most 12.
     - `inputs`: motors that have a slider for their effort, as for `to_c`.
     - `dt`: the step [s].
     - `solver`: an explicit one of Diffrax.
@@ -89,7 +89,9 @@ def to_page(
     require_solver(solver)
     dt = float(positive_time("dt", dt))
     if problem.q0.dtype != np.float64:
-        raise InputError("a live page computes in double precision: jax.config.update('jax_enable_x64', True).")
+        raise InputError(
+            "a live page computes in double precision: jax.config.update('jax_enable_x64', True)."
+        )
     chosen, with_values = _choose_parameters(problem, parameters)
     t, q, v = state = jnp.asarray(problem.t0, problem.q0.dtype), problem.q0, problem.v0
     motors = _choose_inputs(problem, inputs)
@@ -195,9 +197,8 @@ def _choose_parameters(
     every, with_every = parameters_of((problem.system, NoStabilizer()))
     known = {x.name: x for x in every}
     if names is None:
-        order = lambda x: _FIRST.index(end) if (end := _name_ending(x)) in _FIRST else len(_FIRST)
-        first = sorted(every, key=order)[:_SLIDERS]
-        names = [x.name for x in every if x in first]
+        names = [x.name for x in every if _name_ending(x) in _FIRST] or list(known)
+        names = names[:_SLIDERS]
     names = [names] if isinstance(names, str) else list(names)
     if unknown := [x for x in names if x not in known]:
         raise unknown_name("parameter", unknown[0], known)
@@ -212,6 +213,7 @@ def _describe_parameter(x: Parameter) -> dict[str, Any]:
     """What a slider needs to know. Masses and the like vary by as much as a factor of 4, places by half."""
     end, value = _name_ending(x), x.default
     low, high = (0.25, 4.0) if end in (*_FIRST, "inertia") else (0.5, 1.5)
+    low = 0.0 if end == "gravity" else low
     low, high = sorted((low * value, high * value)) if value else (-1.0, 1.0)
     return {"name": x.name, "value": value, "low": low, "high": high, "unit": _UNITS.get(end, "")}
 
@@ -232,7 +234,7 @@ def _total_mass(problem: Problem) -> float:
     bodies = getattr(innermost(problem.system), "bodies", ())
     if bodies:
         return float(sum(float(x.mass) for x in bodies))
-    return float(jnp.max(jnp.diag(problem.system.mass_matrix(problem.t0, problem.q0))))
+    return float(jnp.max(jnp.diag(problem.system.mass_matrix(jnp.asarray(problem.t0), problem.q0))))
 
 
 # --- What is drawn
@@ -248,13 +250,16 @@ def _place_parts(problem: Problem, system: Any, t: Any, q: Any) -> dict[str, Arr
         turned, p, centre = placed[name]
         if not jnp.ndim(turned):
             c, s, o, i = jnp.cos(turned), jnp.sin(turned), jnp.zeros_like(turned), jnp.ones_like(turned)
-            turned = jnp.stack([jnp.stack([c, -s, o]), jnp.stack([s, c, o]), jnp.stack([o, o, i])])
+            turned = jnp.stack([c, -s, o, s, c, o, o, o, i]).reshape(3, 3)
         found[name] = _frame(turned, _in_space(p) - turned @ _in_space(centre))
     lines, points = compute_drawing(dataclasses.replace(problem, system=system), t, q)
     for name, line in lines.items():
         if name in bodies:
             continue
-        line, springs = _in_space(line), [x.name for x in getattr(inner, "loads", ()) if isinstance(x, SpringDamper)]
+        line, springs = (
+            _in_space(line),
+            [x.name for x in getattr(inner, "loads", ()) if isinstance(x, SpringDamper)],
+        )
         if name in springs and len(line) == 2:
             found[name] = _stretch(*line)
         elif len(line) > MOST_BARS:
@@ -285,7 +290,7 @@ def _stretch(a: Array, b: Array) -> Array:
 
 
 def _foresee(problem: Problem, advance: Program, parameters: Sequence[float], dt: float) -> Scene:
-    """The picture of what moves in the first seconds, as far as there is a motion: what the camera is to have in sight."""
+    """The picture of the first seconds, as far as there is a motion: what the camera is to have in sight."""
     t, q, v = float(problem.t0), np.asarray(problem.q0), np.asarray(problem.v0)
     seen, p, still = [(t, q)], np.array(parameters, float), np.zeros(v.size)
     for k in range(round(_WATCHED / dt)):

@@ -17,8 +17,24 @@ from ._program import Program
 _IMPORTS, _EXPORTS = 2, 7  # sections of a module
 _FUNCTION, _MEMORY, _GLOBAL = 0, 2, 3  # kinds of imports
 # Of the C library: what a page gives under the same names, by JavaScript's `Math`.
-KNOWN = """acos acosh asin asinh atan atan2 atanh cbrt cosh exp exp2 expm1 fmod log log1p pow sinh tan tanh malloc realloc
-free""".split()
+KNOWN = {
+    *(
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "cbrt",
+        "cosh",
+        "exp",
+        "exp2",
+        "expm1",
+        "fmod",
+    ),
+    *("log", "log1p", "pow", "sinh", "tan", "tanh", "malloc", "realloc", "free"),
+}
 
 
 class WebAssembly(NamedTuple):
