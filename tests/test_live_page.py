@@ -1,6 +1,7 @@
 """Live pages: a browser runs them, and its numbers are those of `uk.step`, of closed forms, and those that it prints."""
 
 import base64
+import dataclasses
 import gzip
 import json
 import re
@@ -143,6 +144,45 @@ def test_a_slider_changes_the_motion(tmp_path: Path) -> None:
         assert printed(page, "position") < 1e-12
 
 
+class Ball(uk.AbstractSystem):
+    """A mass on a sphere about the origin, at a height: where the height is above the sphere, it is nowhere."""
+
+    radius: jax.Array
+    height: jax.Array
+
+    @property
+    def constraints(self) -> tuple[uk.Holonomic, ...]:
+        rows = lambda t, q: jnp.stack([q @ q - self.radius**2, q[2] - self.height])
+        return (uk.Holonomic(rows, name="on a circle"),)
+
+    def mass_matrix(self, t: Any, q: Any) -> Any:
+        return jnp.eye(3)
+
+    def force(self, t: Any, q: Any, v: Any) -> Any:
+        return jnp.zeros(3)
+
+    def drawing(self, t: Any, q: Any) -> Any:
+        return {"string": jnp.stack([jnp.zeros(3), q])}
+
+
+@needs_browser
+def test_a_slider_goes_back_where_there_is_no_posture(tmp_path: Path) -> None:
+    system = Ball(jnp.array(1.2), jnp.array(0.5))
+    start = jnp.array([np.sqrt(1.2**2 - 0.5**2), 0.0, 0.5])
+    path = uk.to_page(uk.Problem(system, start, jnp.array([0.0, 1.0, 0.0]), 0.0, 1.0), tmp_path / "page.html")
+    with running(path, tmp_path) as page:
+        steps(page, 10)
+        page.evaluate("live.motion.wanted[live.data.parameters.findIndex(x => x.name === 'height')] = 3.0")
+        page.evaluate("live.motion.steps(6000)")
+        state = page.evaluate("live.motion.steps(1)")
+        message, off = page.evaluate("[live.motion.message, live.motion.report().position]")
+    radius, height = state["p"]
+    assert message == "No posture there: the slider went back."
+    assert 0.6 < height < radius == 1.2
+    assert np.linalg.norm(state["q"]) == pytest.approx(1.2, abs=1e-9)
+    assert off < 1e-9
+
+
 @needs_browser
 def test_the_mouse_pulls_a_body(tmp_path: Path) -> None:
     """A pendulum that hangs: the force of the pull on its mass is k (target - q) to begin with, and moves it there."""
@@ -234,6 +274,9 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
     invisible = uk.System(jnp.eye(1), lambda t, q, v: -q)
     with pytest.raises(uk.InputError, match="nothing to show"):
         uk.to_page(uk.Problem(invisible, jnp.ones(1), jnp.zeros(1), 0.0, 1.0), path)
+    single = dataclasses.replace(uk.models.pendulum(), q0=jnp.zeros(2, jnp.float32))
+    with pytest.raises(uk.InputError, match="double precision"):
+        uk.to_page(single, path)
     odd = uk.System(jnp.eye(2), lambda t, q, v: -jax.scipy.special.erf(q))
     problem = uk.Problem(odd, jnp.ones(2), jnp.zeros(2), 0.0, 1.0, lambda t, q: {"mass": q})
     with pytest.raises(uk.InputError, match="a browser has no function erf"):
@@ -246,3 +289,4 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "swing.html" in done.output
     assert "<title>pendulum</title>" in path.read_text()
+    assert CliRunner().invoke(cli.app, ["export", "pendulum", "--to", "page", "--bounded"]).exit_code == 2

@@ -46,6 +46,10 @@ def export(
     """Write functions of a model as C, with a self-test and a README; or a page on which it moves."""
     if to not in ("c", "page"):
         raise InputError(f"--to is c or page, not '{to}': C99 is what models are written in.")
+    if to == "page" and (functions or constants or bounded or float32):
+        raise InputError(
+            "--function, --constants, --bounded and --float32 are for --to c: a page has its own functions."
+        )
     start_jax(float32)
     problem = _options.problem_of(name, parameters)
     if to == "page":

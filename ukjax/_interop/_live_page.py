@@ -149,8 +149,8 @@ def to_page(
         "scene": _describe_scene(scene, slots, curves),
     }
     packed = base64.b64encode(gzip.compress(json.dumps(data).encode(), mtime=0)).decode()
-    text = _TEMPLATE.read_text(encoding="utf-8").replace("TITLE", html.escape(problem.name))
-    return write_page(text.replace("DATA", packed, 1), path)
+    text = _TEMPLATE.read_text(encoding="utf-8").replace("{{data}}", packed)
+    return write_page(text.replace("{{title}}", html.escape(problem.name)), path)
 
 
 def _apply(t: Any, q: Any, v: Any, force: Any) -> Any:
@@ -173,7 +173,7 @@ def _write_function(
         program, _, _ = program_of(closed, lambda x: False)
         return program, write_wasm(program)
 
-    program, made = explain_untranslatable(f"{fn.__name__} of a live page", write)
+    program, made = explain_untranslatable(f"{fn.__name__} of a live page", write, "WebAssembly")
     module = base64.b64encode(made.module).decode()
     return program, made._asdict() | {"module": module, "results": list(results.items())}
 

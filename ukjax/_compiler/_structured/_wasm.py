@@ -72,7 +72,13 @@ def _target() -> Any:
     binding = llvm()
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
-    return binding.Target.from_triple("wasm32-unknown-unknown").create_target_machine(opt=2)
+    try:
+        target = binding.Target.from_triple("wasm32-unknown-unknown")
+    except RuntimeError as error:
+        raise Untranslatable(
+            "this LLVM has no WebAssembly: pip install --force-reinstall llvmlite"
+        ) from error
+    return target.create_target_machine(opt=2)
 
 
 def _export(module: bytes, which: int) -> tuple[bytes, int]:
