@@ -290,3 +290,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert "swing.html" in done.output
     assert "<title>pendulum</title>" in path.read_text()
     assert CliRunner().invoke(cli.app, ["export", "pendulum", "--to", "page", "--bounded"]).exit_code == 2
+
+
+def test_the_pages_of_the_docs_are_as_new() -> None:
+    """But for their data, they are the page that is written now."""
+    root = Path(__file__).parent.parent
+    template = (root / "ukjax" / "_interop" / "live_page.html").read_text()
+    kept = {x.stem: x.read_text() for x in (root / "docs" / "live").glob("*.html")}
+    assert {*kept} == {"parallelogram", "four_bar", "cassie"}
+    for text in kept.values():
+        (title,) = re.findall("<title>(.*)</title>", text)
+        bare = re.sub('(id="data">)[^<]*', r"\1{{data}}", text)
+        assert bare == template.replace("{{title}}", title)

@@ -31,7 +31,7 @@ from .._system._rows import constraint_rows
 from .._system._stabilize import NoStabilizer
 from .._system._system import innermost
 from ..analysis._inputs import MatrixForce, input_matrix_of
-from ..mechanisms import Prismatic, SpringDamper
+from ..mechanisms import GROUND, Prismatic, SpringDamper
 from ..mechanisms._default_visuals import looks
 from ._c_functions import Parameter, explain_untranslatable, parameters_of
 
@@ -92,8 +92,9 @@ def to_page(
         raise InputError(
             "a live page computes in double precision: jax.config.update('jax_enable_x64', True)."
         )
-    chosen, with_values = _choose_parameters(problem, parameters)
-    t, q, v = state = jnp.asarray(problem.t0, problem.q0.dtype), problem.q0, problem.v0
+    chosen, system_of = _choose_parameters(problem, parameters)
+    p = jnp.array([x.default for x in chosen], float)
+    t, q, v = state = jnp.asarray(problem.t0, float), problem.q0, problem.v0
     motors = _choose_inputs(problem, inputs)
     places = lambda system, t, q: _place_parts(problem, system, t, q)
     parts = jax.eval_shape(lambda t, q: places(problem.system, t, q), t, q)
@@ -125,11 +126,9 @@ def to_page(
         return {"force": force}
 
     grip = (jnp.zeros(len(slots)), jnp.zeros(3), jnp.zeros(3), *([jnp.zeros(len(motors))] if motors else []))
-    advancing, written = _write_function(advance, with_values, len(chosen), (*state, t, v))
-    functions = {"advance": written}
-    functions["observe"] = _write_function(observe, with_values, len(chosen), state)[1]
-    functions["push"] = _write_function(push, with_values, len(chosen), (*state, *grip))[1]
-    scene = _foresee(problem, advancing, [x.default for x in chosen], dt)
+    given = {advance: (t, v), observe: (), push: grip}
+    written = {fn.__name__: _write_function(fn, system_of, (p, *state, *x)) for fn, x in given.items()}
+    scene = _foresee(problem, written["advance"][0], np.asarray(p), dt)
     span, mass = float(np.linalg.norm(scene.high - scene.low)) or 1.0, _total_mass(problem)
     stiffness = mass * max(40.0, 30.0 / span)  # a pull across the picture is some times the weight
     data = {
@@ -145,7 +144,7 @@ def to_page(
         "parts": len(slots),
         "stiffness": stiffness,
         "damping": 0.3 * np.sqrt(stiffness * mass),
-        "functions": functions,
+        "functions": {name: module for name, (_, module) in written.items()},
         "scene": _describe_scene(scene, slots, curves),
     }
     packed = base64.b64encode(gzip.compress(json.dumps(data).encode(), mtime=0)).decode()
@@ -158,19 +157,18 @@ def _apply(t: Any, q: Any, v: Any, force: Any) -> Any:
 
 
 def _write_function(
-    fn: Callable[..., dict[str, Array]], with_values: Callable[..., Any], count: int, given: Sequence[Any]
+    fn: Callable[..., dict[str, Array]], system_of: Callable[[Array], Any], given: Sequence[Any]
 ) -> tuple[Program, dict[str, Any]]:
-    """A function of a system with so many parameters and of arrays: its program, and its module for the page."""
+    """A function of the system with some parameters, and of arrays: its program, and its module for the page."""
     results = dict[str, int]()
 
     def compute(p: Array, *arrays: Array) -> list[Array]:
-        found = fn(with_values([p[i] for i in range(count)])[0], *arrays)
+        found = fn(system_of(p), *arrays)
         results.update({name: x.size for name, x in found.items() if x.size})
         return [x.astype(float) for x in found.values()]
 
     def write() -> Any:
-        closed = jax.make_jaxpr(compute)(jnp.zeros(count), *given)
-        program, _, _ = program_of(closed, lambda x: False)
+        program, _, _ = program_of(jax.make_jaxpr(compute)(*given), lambda x: False)
         return program, write_wasm(program)
 
     program, made = explain_untranslatable(f"{fn.__name__} of a live page", write, "WebAssembly")
@@ -189,8 +187,8 @@ def _name_ending(parameter: Parameter) -> str:
 
 def _choose_parameters(
     problem: Problem, names: Sequence[str] | None
-) -> tuple[list[Parameter], Callable[[Sequence[Array]], Any]]:
-    """The parameters that have sliders, and the model as a function of their values.
+) -> tuple[list[Parameter], Callable[[Array], Any]]:
+    """The parameters that have sliders, and the system as a function of their values.
 
     **Raises:** `InputError` for a name that is not known.
     """
@@ -203,10 +201,8 @@ def _choose_parameters(
     if unknown := [x for x in names if x not in known]:
         raise unknown_name("parameter", unknown[0], known)
     place = {name: i for i, name in enumerate(names)}
-    with_values = lambda values: with_every(
-        [values[place[x.name]] if x.name in place else jnp.asarray(x.default) for x in every]
-    )
-    return [known[name] for name in names], with_values
+    value = lambda p, x: p[place[x.name]] if x.name in place else jnp.asarray(x.default)
+    return [known[name] for name in names], lambda p: with_every([value(p, x) for x in every])[0]
 
 
 def _describe_parameter(x: Parameter) -> dict[str, Any]:
@@ -246,7 +242,7 @@ def _place_parts(problem: Problem, system: Any, t: Any, q: Any) -> dict[str, Arr
     inner, found = innermost(system), dict[str, Array]()
     bodies = dict.fromkeys(x.body for x in looks(innermost(problem.system)))
     placed = place_bodies(inner, t, q) if bodies else {}
-    for name in bodies:
+    for name in (x for x in bodies if x != GROUND):
         turned, p, centre = placed[name]
         if not jnp.ndim(turned):
             c, s, o, i = jnp.cos(turned), jnp.sin(turned), jnp.zeros_like(turned), jnp.ones_like(turned)
@@ -289,10 +285,10 @@ def _stretch(a: Array, b: Array) -> Array:
     return _frame(jnp.stack([jnp.cross(y, z), y, length * z], axis=1), (a + b) / 2)
 
 
-def _foresee(problem: Problem, advance: Program, parameters: Sequence[float], dt: float) -> Scene:
+def _foresee(problem: Problem, advance: Program, p: np.ndarray, dt: float) -> Scene:
     """The picture of the first seconds, as far as there is a motion: what the camera is to have in sight."""
     t, q, v = float(problem.t0), np.asarray(problem.q0), np.asarray(problem.v0)
-    seen, p, still = [(t, q)], np.array(parameters, float), np.zeros(v.size)
+    seen, still = [(t, q)], np.zeros(v.size)
     for k in range(round(_WATCHED / dt)):
         given = [p, np.array([t + k * dt]), q, v, np.array([dt]), still]
         q, v = advance.on_host([x.ctypes.data for x in given if x.size])
