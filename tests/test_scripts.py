@@ -66,6 +66,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/contact_order.py": ["--only", "a block slides to its stop"],
     "benchmarks/contact_problems.py": [],
     "benchmarks/contact_starts.py": ["--starts", "8", "--only", "box"],
+    "benchmarks/cube_tosses.py": ["--help"],
     "benchmarks/first_results.py": [
         "--only",
         "a pendulum for 1 s",
@@ -75,6 +76,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/gpu_static.py": ["pendulum", "--cards", "sm_90"],
     "benchmarks/growth.py": ["--sizes", "1", "2", "--batches", "1"],
     "benchmarks/import_time.py": ["--rounds", "1"],
+    "benchmarks/interval_coverage.py": ["--quick"],
     "benchmarks/methods.py": ["--only", "angles"],
     "benchmarks/mixed_precision.py": ["--models", "pendulum", "--starts", "2"],
     "benchmarks/neural_force.py": ["--widths", "4", "--stabilizers", "Projection"],

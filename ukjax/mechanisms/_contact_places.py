@@ -7,7 +7,8 @@ from typing import final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from .._misc._types import Coordinates, Velocities
 from ._bodies import GROUND
@@ -17,7 +18,7 @@ from ._each_body import call_each_body
 from ._mechanism import Mechanism, Placements, Twists
 from ._moving_bodies import flat_twist
 from ._tree_layout import Order
-from ._tree_loops import columns, ends, locate_bodies, placements_by_name, twists_of
+from ._tree_loops import ends, locate_bodies, own_columns, placements_by_name, twists_of
 from ._tree_place import cast_arrays, chains_of, moving
 from ._vmap_by_structure import vmap_by_structure
 
@@ -43,7 +44,7 @@ class AbsolutePlaces(AbstractBodyKinematics):
         return self.placements(names, q), call_each_body("twist", self._parts(names), q, v)
 
     def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
-        parts, starts = list(self._parts(names).values()), self.velocity_starts(names)
+        parts = list(self._parts(names).values())
         width, items = max(part.sizes[1] for part in parts), []
         for part in parts:
             alone, n_q = dataclasses.replace(part, q_start=0, v_start=0), part.sizes[0]
@@ -54,16 +55,14 @@ class AbsolutePlaces(AbstractBodyKinematics):
             return jax.jacfwd(twist)(jnp.zeros(part.sizes[1], q.dtype))
 
         found = []
-        for part, start, moved in zip(parts, starts, vmap_by_structure(of_one, items), strict=True):
-            n = part.sizes[1]
-            before = part.v_start - start if n else 0
-            found.append(jnp.pad(moved, ((0, 0), (before, width - n - before))))
+        for part, moved in zip(parts, vmap_by_structure(of_one, items), strict=True):
+            found.append(jnp.pad(moved, ((0, 0), (0, width - part.sizes[1]))))
         return jnp.stack(found)
 
-    def velocity_starts(self, names: Sequence[str]) -> list[int]:
+    def velocity_numbers(self, names: Sequence[str]) -> Int[np.ndarray, "bodies w"]:
         parts = self._parts(names).values()
-        width, size = max(x.sizes[1] for x in parts), sum(x.sizes[1] for x in self.parts.values())
-        return [min(x.v_start, size - width) for x in parts]
+        all_of_one = np.arange(max(x.sizes[1] for x in parts))
+        return np.stack([np.where(all_of_one < x.sizes[1], x.v_start + all_of_one, 0) for x in parts])
 
 
 @final
@@ -109,7 +108,7 @@ class TreePlaces(AbstractBodyKinematics):
         mechanism, numbers = self.described(q.dtype), self._numbers(names)
         chains = chains_of(mechanism, self.order.layout)
         posture, found = locate_bodies(chains, q, numbers)
-        of = columns(chains, posture, found[1], numbers)
+        of, _ = own_columns(chains, posture, found[1], numbers)
         parts = (
             (of.omega, of.velocity) if mechanism.dimension == 3 else (of.omega[..., 2:], of.velocity[..., :2])
         )
@@ -118,5 +117,8 @@ class TreePlaces(AbstractBodyKinematics):
         still = jnp.zeros(stacked.shape[1:], q.dtype)
         return jnp.stack([by_name.get(name, still) for name in names])
 
-    def velocity_starts(self, names: Sequence[str]) -> list[int]:
-        return [0] * len(names)
+    def velocity_numbers(self, names: Sequence[str]) -> Int[np.ndarray, "bodies w"]:
+        numbers = self._numbers(names)
+        own, _ = self.order.layout.moving_velocities(numbers)
+        by_name = {self.mechanism.bodies[i].name: x for i, x in zip(numbers, own, strict=True)}
+        return np.stack([by_name.get(name, np.zeros_like(own[0])) for name in names])

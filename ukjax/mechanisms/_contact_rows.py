@@ -6,7 +6,8 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from .._misc._arguments import real_array
 from .._misc._errors import InputError, format_value, unknown_name
@@ -44,11 +45,11 @@ class AbstractBodyKinematics(eqx.Module):
 
     @abc.abstractmethod
     def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
-        """How velocities move some bodies, by name: of each its twist by w of them, from `velocity_starts` on."""
+        """How velocities move some bodies, by name: of each its twist by w of them, its `velocity_numbers`."""
 
     @abc.abstractmethod
-    def velocity_starts(self, names: Sequence[str]) -> list[int]:
-        """The first of the velocities by which each of some bodies moves."""
+    def velocity_numbers(self, names: Sequence[str]) -> Int[np.ndarray, "bodies w"]:
+        """The velocities by which each of some bodies moves; in places of `columns` that are zero any."""
 
     @property
     def labels(self) -> tuple[str, ...]:

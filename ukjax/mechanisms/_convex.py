@@ -9,7 +9,7 @@ how far they are apart along n. Its maximum is their distance, and where they ov
 three steps: `_convex_search` finds parts of both (corners, edges, faces, curved parts), `_convex_features` the normal of
 these by Newton's method, and `_convex_touch` the corners of the area that flat parts share. What depends on placements
 smoothly is the last step of the second, which is also what is differentiated: so the derivatives of a gap, two of them,
-are those of its parts.
+are those of its parts. In time steps the search begins at the parts of the step before (`Parts`).
 """
 
 from typing import Any, NamedTuple

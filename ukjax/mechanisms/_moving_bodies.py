@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._contact._kinds import Instant, Motion
@@ -39,7 +38,7 @@ class MovingBodies(NamedTuple):
 
     - `placements`: where they are.
     - `twists`, `rates`: how they move, and the rates of that (bodies, s).
-    - `columns`: how velocities move them, from the first of theirs on (bodies, s, w).
+    - `columns`: how velocities move them, of each its own (bodies, s, w).
     """
 
     placements: AnyPlacement
@@ -101,23 +100,22 @@ def contact_row(
 
 def write_row(places: Any, names: Sequence[str], row: BodyRow, J: Array, to: Array, stride: int) -> Array:
     """J with the rows of a contact, from row `to` on; that of velocity k begins at k times the stride."""
-    starts = jnp.asarray(np.array(places.velocity_starts(names)))
+    places_of = jnp.asarray(places.velocity_numbers(names).reshape(-1) * stride)
     for k, body in enumerate(row.bodies):
-        at = entry(starts, body) * stride + to
-        J = _with_body(J, row.by_twist[:, k], row.of.columns, body, at, stride)
+        J = _with_body(J, row.by_twist[:, k], row.of.columns, body, to, places_of)
     return J
 
 
 def _with_body(
-    J: Array, by_twist: Float[Array, "rows s"], columns: Array, body: Array, to: Array, stride: int
+    J: Array, by_twist: Float[Array, "rows s"], columns: Array, body: Array, to: Array, places: Array
 ) -> Array:
-    """J with what the velocities of a body add to the rows of a contact, of the first velocity from a place on."""
+    """J with what the velocities of a body add to the rows of a contact, with the places of velocities of all bodies."""
     (_, s, width), flat = columns.shape, columns.reshape(-1)
 
     def column(j: Array, J: Array) -> Array:
         moves = [entry(flat, (body * s + c) * width + j) for c in range(s)]
         for a in range(by_twist.shape[0]):
-            at = to + j * stride + a
+            at = to + entry(places, body * width + j) + a
             more = sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
             J = put(J, at, entry(J, at) + more)
         return J

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._misc._types import Coordinates, Time, Velocities, in_full_precision
 from .._system._constraint import AbstractTogether
@@ -70,12 +70,25 @@ def columns(chains: Chains, posture: Posture, centres: Float[Array, "k 3"], bodi
     return Twist(moves * angular, moves * posture.linear[None] + cross(angular, arm))
 
 
+def own_columns(
+    chains: Chains, posture: Posture, centres: Float[Array, "k 3"], bodies: tuple[int, ...]
+) -> tuple[Twist, Int[np.ndarray, "k w"]]:
+    """The same of the velocities that move each body alone (k, w, 3), and which these are."""
+    numbers, moves = chains.layout.moving_velocities(bodies)
+    points = posture.origin[1:][np.array(chains.layout.of_velocity, int)[numbers]]
+    moves = jnp.asarray(moves, centres.dtype)[:, :, None]
+    angular = moves * posture.angular[numbers]
+    return Twist(
+        angular, moves * posture.linear[numbers] + cross(angular, centres[:, None] - points)
+    ), numbers
+
+
 def twists_of(
     chains: Chains, posture: Posture, centres: Float[Array, "k 3"], v: Velocities, bodies: tuple[int, ...]
 ) -> Twist:
     """How some bodies move, stacked."""
-    of = columns(chains, posture, centres, bodies)
-    return jax.tree.map(lambda x: jnp.einsum("ika,k->ia", x, v), of)
+    of, numbers = own_columns(chains, posture, centres, bodies)
+    return jax.tree.map(lambda x: jnp.einsum("ika,ik->ia", x, v[numbers]), of)
 
 
 @final

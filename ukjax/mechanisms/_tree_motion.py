@@ -93,6 +93,14 @@ class TreeLayout(NamedTuple):
             reach.append(reach[element.before] | own)
         return np.stack([reach[self.frames[i] if i >= 0 else 0] for i in bodies])
 
+    def moving_velocities(self, bodies: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the velocities that move each of some bodies, as many as of the one with the most (k, w), and
+        which of them do."""
+        moved = self.moved(bodies)
+        width = max(int(moved.sum(1).max(initial=0)), 1)
+        numbers = np.argsort(~moved, axis=1, kind="stable")[:, :width]
+        return numbers, np.take_along_axis(moved, numbers, 1)
+
     def carriers(self) -> list[int]:
         """The frame that carries the axis of each velocity: a ball's axes turn with what is behind it."""
         return [

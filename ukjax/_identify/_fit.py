@@ -1,0 +1,341 @@
+"""The least squares: what is made small, the method, and how noise, robust losses and pieces of runs enter it.
+
+Made small is the sum of rho(r) over the samples, r = (output - sample) / noise, and of squares of priors, of jumps
+between pieces of runs, and of a weak pull towards where a round of the search began, which keeps directions in place
+that the data do not tell, and vanishes as rounds go on. A robust rho enters as the square of sign(r) sqrt(2 rho(r)),
+which has the same sum and the same gradient.
+
+A round goes through u with z = z_0 + u / D, where D is the sensitivity where it begins: a step of one is a change by
+one standard deviation, were there no other unknowns, whatever the units are.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jaxtyping import Array
+
+from .._misc._closures import Static, combine_static, partition_static
+from .._misc._errors import InputError
+from ._runs import Outcome, Rows, Runs
+
+Loss = Literal["squares", "huber", "cauchy"]
+
+TUNING = {"squares": np.inf, "huber": 1.345, "cauchy": 2.385}
+"""Where residuals begin to count less, in units of the noise: of normal ones the estimate has 95 % of the efficiency."""
+_LOST = 1e6  # the residual of a sample that a run does not get to
+_PULL = 1e-4  # towards where a round began, per standard deviation
+_SETTLED = 1e-2  # relative change of the noise at which rounds end; squares then fell by less than a tenth of a sample's
+_ROUNDS = 30
+DEPENDENT = 1e-7
+"""Singular values below this share of the largest are of directions that change nothing."""
+_FAR = 1e6  # one by the damping of later rounds
+_ENOUGH = 1e-3
+"""A round ends where squares would fall by no more, in units of those of one sample: by 0.03 of a standard error. Runs
+with adaptive steps are not smoother than that where data are precise."""
+_IDLE = 4  # steps in a row by which squares fall by no more: there are none better
+_CONTINUITY = (1.0, 1e-2, 1e-4, 1e-7)
+"""Standard deviation of jumps between pieces of a run, relative to the size of the state, in one round after another."""
+
+
+@final
+class Fit(eqx.Module):
+    """What is made small, as a function of u.
+
+    - `runs`, `rows`: the runs, and the recordings beside them.
+    - `index`: for each row, where its unknown initial state is in z; the length of z for what is known (b, f).
+    - `joined`: rows and the rows that go on where they end (j,), (j,).
+    - `state_size`: spread of coordinates and velocities, for jumps (n_q,), (n,).
+    - `prior`: numbers of `report` with a prior, their means and standard deviations, (n,) each.
+    - `z`, `scale`: where u = 0 is, and D.
+    """
+
+    runs: Runs
+    rows: Rows
+    index: Array
+    joined: tuple[Array, Array]
+    state_size: tuple[Array, Array]
+    prior: tuple[Array, Array, Array]
+    z: Array
+    scale: Array
+    loss: Loss = eqx.field(static=True)
+
+    @property
+    def count(self) -> int:
+        """How many of z are parameters."""
+        return self.runs.space.size
+
+    def split(self, z: Array) -> tuple[Array, Array]:
+        """The parameters, and what the initial state of each row is changed by."""
+        return z[: self.count], jnp.append(z, 0.0)[self.index]
+
+    def at(self, u: Array) -> Array:
+        return self.z + u / self.scale
+
+
+class Weights(NamedTuple):
+    """What changes from round to round.
+
+    - `noise`: of each channel (d,).
+    - `jump`: relative standard deviation of jumps between pieces of runs.
+    """
+
+    noise: Array
+    jump: Array
+
+
+def robust(r: Array, loss: Loss) -> Array:
+    """sign(r) sqrt(2 rho(r))."""
+    k = TUNING[loss]
+    if loss == "huber":
+        large = jnp.abs(r) > k
+        beyond = jnp.where(large, jnp.abs(r), k)
+        return jnp.where(large, jnp.sign(r) * jnp.sqrt(k * (2.0 * beyond - k)), r)
+    if loss == "cauchy":
+        x = jnp.where(r == 0, 1.0, (r / k) ** 2)
+        return jnp.where(r == 0, r, r * jnp.sqrt(jnp.log1p(x) / x))
+    return r
+
+
+def report(fit: Fit, z: Array, start: tuple[Array, Array]) -> Array:
+    """All numbers that can have a prior: parameters, and the initial states of all rows."""
+    return jnp.concatenate([fit.runs.space.numbers(z[: fit.count]), jnp.concatenate(start, axis=1).ravel()])
+
+
+def data_residuals(fit: Fit, outcome: Outcome, noise: Array) -> Array:
+    """(output - sample) / noise (b, k, d); 0 where there is no sample."""
+    rows = fit.rows
+    off = (outcome.y - rows.y) / jnp.broadcast_to(noise, rows.y.shape)
+    off = jnp.where(jnp.isfinite(off), off, _LOST)
+    return jnp.where(rows.present > 0, off, 0.0)
+
+
+def _jumps(off: Array, along: Array, size: Array) -> Array:
+    """Jumps (j, n) in the directions that states are searched in (j, n, f), relative to the size of the state: others are
+    the constraints' own, or the length of a quaternion."""
+    scaled = along / jnp.broadcast_to(size[:, None], along.shape)
+    length = jnp.sqrt(jnp.sum(scaled**2, axis=1))
+    found = jnp.einsum("jnf,jn->jf", scaled, off / jnp.broadcast_to(size, off.shape))
+    return jnp.nan_to_num(found / jnp.where(length > 0, length, 1.0), nan=_LOST).ravel()
+
+
+def residuals(fit: Fit, z: Array, weights: Weights) -> tuple[Array, Array]:
+    """What squares are made small of: of samples, and of all else."""
+    outcome = fit.runs(*fit.split(z), fit.rows)
+    data = robust(data_residuals(fit, outcome, weights.noise), fit.loss)
+    ends, begins = fit.joined
+    jumps = [
+        _jumps(end[ends] - start[begins], along[begins], size) / weights.jump
+        for end, start, along, size in zip(
+            outcome.end, outcome.start, (fit.rows.along_q, fit.rows.along_v), fit.state_size, strict=True
+        )
+    ]
+    which, mean, deviation = fit.prior
+    prior = (report(fit, z, outcome.start)[which] - mean) / deviation
+    return data.ravel(), jnp.concatenate([*jumps, prior])
+
+
+@eqx.filter_jit
+def outcomes(fit: Fit) -> Outcome:
+    """All runs."""
+    return fit.runs(*fit.split(fit.z), fit.rows)
+
+
+# --- Levenberg and Marquardt, step by step, so that progress is seen and Ctrl-C heard
+
+# Optimistix makes damping less only where a step was better than predicted to 1 %: collinear parameters take thousands.
+_SOLVER = eqx.tree_at(
+    lambda solver: solver.search,
+    optx.LevenbergMarquardt(rtol=1e-6, atol=1e-4),
+    optx.ClassicalTrustRegion(high_cutoff=0.75, low_cutoff=1e-4, high_constant=10.0, low_constant=0.2),
+)
+
+
+def _residuals(u: Array, static: Static, arrays: Any) -> Array:
+    fit, weights = combine_static(static, arrays)
+    return jnp.concatenate([*residuals(fit, fit.at(u), weights), _PULL * u])
+
+
+_made_small = eqx.filter_custom_jvp(_residuals)
+
+
+@_made_small.def_jvp
+def _made_small_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """By the matrix of derivatives: what Optimistix keeps of a step is this one array, whatever was traced."""
+    u, *given = primals
+    both = lambda u: (_residuals(u, *given),) * 2
+    J, r = jax.jacfwd(both, has_aux=True)(u)
+    return r, J @ tangents[0]
+
+
+@functools.lru_cache(maxsize=16)
+def _blank(static: Static, tree: Any, shapes: tuple[Any, ...], size: int) -> Any:
+    """The state of the method before its first step; it holds a trace, so one of each kind of problem serves all."""
+    arrays, u = jax.tree.unflatten(tree, shapes), jnp.zeros(size)
+    fn = lambda u, arrays: (_made_small(u, static, arrays), None)
+    out, aux = eqx.filter_eval_shape(fn, u, arrays)
+    return _SOLVER.init(fn, u, arrays, {}, out, aux, frozenset())
+
+
+@eqx.filter_jit
+def _step(static: Static, u: Array, arrays: Any, state: Any) -> tuple[Array, Any, Array, Array, Array]:
+    """One step: the best u, the state, residuals and derivatives there, and by what squares would fall if linear."""
+    fn = lambda u, arrays: (_made_small(u, static, arrays), None)
+    u, state, _ = _SOLVER.step(fn, u, arrays, {}, state, frozenset())
+    r, J = state.f_info.residual, state.f_info.jac.as_matrix()
+    # Of the triangle of [J r], which is as small as J is wide.
+    R = jnp.linalg.qr(jnp.concatenate([J, r[:, None]], axis=1), mode="r")
+    U, s, _ = jnp.linalg.svd(R[:, :-1], full_matrices=False)
+    gain = jnp.sum(jnp.where(s > DEPENDENT * jnp.max(s), U.T @ R[:, -1], 0.0) ** 2)
+    return u, state, r, J, gain
+
+
+class _Descent:
+    """Least squares from u = 0 on; what a step gives of the best point is there after it."""
+
+    def __init__(self, fit: Fit, weights: Weights, number: int = 0):
+        self._static, self._arrays = partition_static((fit, weights))
+        leaves, tree = jax.tree.flatten(self._arrays)
+        shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves)
+        state = _blank(self._static, tree, shapes, fit.z.size)
+        if number:  # in later rounds steps of Gauss and Newton are right
+            state = eqx.tree_at(lambda s: s.search_state.step_size, state, jnp.asarray(_FAR))
+        self._state, self._fit, self._J = state, fit, None
+        self.u = jnp.zeros(fit.z.size)
+
+    def step(self) -> None:
+        self.u, self._state, self.r, self._J, self.gain = _step(
+            self._static, self.u, self._arrays, self._state
+        )
+
+    @property
+    def cost(self) -> float:
+        return float(jnp.sum(self.r**2))
+
+    @property
+    def J(self) -> np.ndarray | None:
+        """Derivatives of all residuals but the pull, by z; None before the first step."""
+        return None if self._J is None else np.asarray(self._J)[: -self.u.size] * np.asarray(self._fit.scale)
+
+
+# --- Rounds: the noise is estimated and u measured anew between them
+
+
+def leverages(J: np.ndarray) -> np.ndarray:
+    """Of each row, how far it decides its own fit."""
+    _, s, Vt = np.linalg.svd(np.linalg.qr(J, mode="r"), full_matrices=False)
+    seen = s > DEPENDENT * s.max()
+    return np.sum((J @ (Vt[seen] / s[seen, None]).T) ** 2, axis=1)
+
+
+def _estimate_noise(fit: Fit, J: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """The standard deviation of each channel, from what the fit leaves: of squares by degrees of freedom, of robust
+    losses by the median, which outliers do not move.
+
+    **Raises:** `InputError` where there are too few samples to tell.
+    """
+    d, scale = noise.size, np.asarray(fit.scale)
+    off = np.asarray(data_residuals(fit, outcomes(fit), jnp.asarray(noise))).reshape(-1, d)
+    present = np.asarray(fit.rows.present).reshape(-1, d) > 0
+    share = leverages(J / scale)[: off.size].reshape(off.shape)
+    found = noise.copy()
+    for c in range(d):
+        r = off[present[:, c], c]
+        left = r.size - share[present[:, c], c].sum()
+        if left < 0.5 and r.size:
+            raise InputError(
+                f"{r.size} samples of a channel are no more than the numbers they decide, so its noise cannot be "
+                "estimated: give noise=, or fewer parameters."
+            )
+        if r.size:
+            size = np.sqrt(np.mean(r**2)) if fit.loss == "squares" else 1.4826 * np.median(np.abs(r))
+            found[c] *= size * np.sqrt(r.size / left)
+    return found
+
+
+def scale_of(J: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """D: how sensitive residuals are to each of z, at least so that z changes by no more than its size at once."""
+    norms = np.linalg.norm(J, axis=0)
+    unsized = DEPENDENT * norms.max(initial=0) or 1.0
+    return np.maximum(norms, np.where(np.isinf(size), unsized, 1.0 / size))
+
+
+class Noise(NamedTuple):
+    """Standard deviations of channels (d,): where to begin, which are known, and the least that is estimated."""
+
+    value: np.ndarray
+    known: np.ndarray
+    least: np.ndarray
+
+
+class Found(NamedTuple):
+    """What a search ended with.
+
+    - `fit`: with the best z.
+    - `weights`: there.
+    - `J`: derivatives of all residuals by z: of samples, jumps and priors.
+    - `costs`: the sum of squares after each step.
+    - `stopped`: `"converged"`, `"iterations"` or `"interrupted"`.
+    """
+
+    fit: Fit
+    weights: Weights
+    J: np.ndarray
+    costs: np.ndarray
+    stopped: str
+
+
+def search(
+    fit: Fit, noise: Noise, size: np.ndarray, iterations: int, update: Callable[[int, float], None]
+) -> Found:
+    """Rounds of least squares, until neither the noise nor z changes.
+
+    **Arguments:**
+
+    - `size`: how far each of z may change at first, where the data do not say.
+    - `update`: told of steps and costs.
+    """
+    jumps = _CONTINUITY if fit.joined[0].size else _CONTINUITY[-1:]
+    weights, costs, stopped = Weights(jnp.asarray(noise.value), jnp.asarray(jumps[0])), [], "converged"
+    descent = _Descent(fit, weights)
+    descent.step()
+    J: Any = descent.J
+    count = fit.rows.y.size
+    try:
+        for number in range(_ROUNDS):
+            if len(costs) >= iterations:
+                stopped = "iterations"
+                break
+            weights = weights._replace(jump=jnp.asarray(jumps[min(number, len(jumps) - 1)]))
+            fit = eqx.tree_at(lambda f: f.scale, fit, jnp.asarray(scale_of(J, size)))
+            descent, before, first, enough, idle = _Descent(fit, weights, number), np.inf, np.inf, 0.0, 0
+            while idle < _IDLE and len(costs) < iterations:
+                descent.step()
+                costs.append(descent.cost)
+                first = costs[-1] if before == np.inf else first
+                update(len(costs), costs[-1])
+                enough = _ENOUGH * (1.0 if noise.known.all() else costs[-1] / count)
+                idle = idle + 1 if before - costs[-1] <= enough else 0
+                idle, before = _IDLE if descent.gain < enough else idle, costs[-1]
+            J, fallen, changed = descent.J, first - costs[-1], 0.0
+            fit = eqx.tree_at(lambda f: f.z, fit, fit.at(descent.u))
+            if not noise.known.all():
+                old = np.asarray(weights.noise)
+                new = np.maximum(_estimate_noise(fit, J, old), noise.least)
+                new = np.where(noise.known, noise.value, new)
+                weights = weights._replace(noise=jnp.asarray(new))
+                changed = float(np.max(np.abs(np.log(new / old))))
+                J[:count] *= np.tile(old / new, count // new.size)[:, None]
+            if idle >= _IDLE and number >= len(jumps) - 1 and changed < _SETTLED and fallen < 100.0 * enough:
+                break
+    except KeyboardInterrupt:
+        if not costs:
+            raise
+        stopped, J = "interrupted", J if descent.J is None else descent.J
+        fit = eqx.tree_at(lambda f: f.z, fit, fit.at(descent.u))
+    return Found(fit, weights, J, np.array(costs), stopped)

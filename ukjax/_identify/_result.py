@@ -1,0 +1,382 @@
+"""What `identify` returns: estimates, what they are worth, and how the runs fit."""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._figures._card import Card
+from .._misc._arguments import require_between, whole_number
+from .._misc._errors import missing_extra
+from .._system._problem import Problem
+from . import _figure
+from ._fit import TUNING, Fit, Found, data_residuals, outcomes, report, robust, scale_of
+from ._prepare import Prepared, extra_row, name_of
+from ._recording import Recording
+from ._runs import Rows, sensitivities
+from ._space import from_search, search_slope, to_search
+from ._statistics import Directions, combinations, describe, directions, influence, quantile, spread
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+_SHOWN = 30  # numbers in a printed table
+_POOR = 1.5  # residuals in units of the noise given, above which it is said
+
+
+class Prediction(NamedTuple):
+    """Outputs of the model at the k times of a recording, with their band.
+
+    - `t`: times [s] (k,).
+    - `y`: outputs (k, d).
+    - `deviation`: their standard deviation for what is not known of the parameters (k, d).
+    - `low`, `high`: between these a new sample lies, noise included, at the level asked for (k, d).
+    """
+
+    t: np.ndarray
+    y: np.ndarray
+    deviation: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+@eqx.filter_jit
+def _report(fit: Fit, starts: bool) -> tuple[Any, Any]:
+    """All numbers of `report`, or only the parameters among them, and their derivatives by z."""
+
+    def numbers(z: Any) -> tuple[Any, Any]:
+        x = fit.runs.space.numbers(z[: fit.count])
+        x = report(fit, z, fit.runs(*fit.split(z), fit.rows).start) if starts else x
+        return x, x
+
+    slope, x = jax.jacfwd(numbers, has_aux=True)(fit.z)
+    return x, slope
+
+
+@eqx.filter_jit
+def _sensitivities(fit: Fit, rows: Rows, index: Any) -> tuple[Any, Any]:
+    """Outputs of rows, and their derivatives by z (b, k, d, p)."""
+    s = jnp.append(fit.z, 0.0)[index]
+    outcome, J = sensitivities(fit.runs, fit.z[: fit.count], s, rows)
+    of_start = jax.nn.one_hot(index, fit.z.size, dtype=fit.z.dtype)
+    own = jnp.einsum("bkds,bsp->bkdp", J.y[..., fit.count :], of_start)
+    return outcome.y, own.at[..., : fit.count].add(J.y[..., : fit.count])
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class IdentifyResult:
+    """Estimates and what they are worth; `print(result)` shows a table, and so does a notebook.
+
+    - `parameters`: what was given, with the estimates: `model(**result.parameters)` is the identified problem.
+    - `offsets`: estimated offsets of channels, by name.
+    - `problems`: the identified problem of each recording, from its start to its last sample.
+    - `names`: of all n numbers: parameters, their entries and those of bodies, offsets, and unknown initial states.
+    - `values`: the estimates (n,), and `standard_errors` (n,): infinite for what the data do not tell.
+    - `recordings`: their names.
+    - `channels`: names of the d outputs; `noise`: their standard deviations, given or estimated (d,).
+    - `unseen`: combinations that the data do not tell: for each the changes of numbers that together change no output,
+      relative ones, but of numbers that are zero. A prior may still decide them.
+    - `costs`: the sum of squares after each step of the search.
+    - `stopped`: `"converged"`, `"iterations"` (all used up) or `"interrupted"`.
+    - `name`: of the problem.
+    """
+
+    parameters: dict[str, Any]
+    offsets: dict[str, float]
+    problems: tuple[Problem, ...]
+    names: tuple[str, ...]
+    values: np.ndarray
+    standard_errors: np.ndarray
+    recordings: tuple[str, ...]
+    channels: tuple[str, ...]
+    noise: np.ndarray
+    unseen: tuple[dict[str, float], ...]
+    costs: np.ndarray
+    stopped: str
+    name: str
+    _prepared: Prepared = dataclasses.field(repr=False)
+    _fit: Fit = dataclasses.field(repr=False)
+    _slopes: np.ndarray = dataclasses.field(repr=False)
+    _directions: Directions = dataclasses.field(repr=False)
+    _freedom: float = dataclasses.field(repr=False)
+
+    # --- What the estimates are worth
+
+    @functools.cached_property
+    def covariance(self) -> np.ndarray:
+        """Of the estimates (n, n); of numbers that the data do not tell infinite on the diagonal, and NaN beside it."""
+        R = self._slopes @ self._directions.root
+        found, lost = R @ R.T, ~np.isfinite(self.standard_errors)
+        found[lost], found[:, lost] = np.nan, np.nan
+        found[lost, lost] = np.inf
+        return found
+
+    @property
+    def correlation(self) -> np.ndarray:
+        """Of the estimates (n, n)."""
+        deviation = np.where(self.standard_errors > 0, self.standard_errors, 1.0)
+        with np.errstate(invalid="ignore"):
+            return self.covariance / np.outer(deviation, deviation)
+
+    def intervals(self, level: float = 0.95) -> np.ndarray:
+        """Confidence intervals (n, 2), within bounds: of a positive number they are those of its logarithm.
+
+        **Arguments:**
+
+        - `level`: with which probability an interval covers the number.
+        """
+        require_between("level", level, 0, 1)
+        low, high = self._prepared.low, self._prepared.high
+        z = to_search(self.values, low, high)
+        reach = quantile(level, self._freedom) * self.standard_errors / search_slope(self.values, low, high)
+        return np.stack(
+            [np.asarray(from_search(z + sign * reach, low, high)) for sign in (-1.0, 1.0)], axis=1
+        )
+
+    @property
+    def misfit(self) -> float:
+        """How large residuals are, in units of the noise and of what the fit leaves of it: 1 where the model can do what
+        was measured; where noise was given and this is much larger, it cannot, or the search ended beside the best
+        fit."""
+        samples = float(np.asarray(self._fit.rows.present).sum())
+        return float(np.sqrt(self.costs[-1] / max(samples - self._directions.root.shape[1], 1.0)))
+
+    # --- Runs beside the recordings
+
+    @functools.cached_property
+    def _outcomes(self) -> Any:
+        return jax.tree.map(np.asarray, outcomes(self._fit))
+
+    def _of_recording(self, x: np.ndarray, i: int) -> np.ndarray:
+        """What rows have, along the times of a recording."""
+        parts, left = [], self._prepared.recordings[i].t.size
+        rows = self._prepared.rows_of[i]
+        for row in rows:
+            count = left if row == rows[-1] else self._counts[row]
+            parts.append(x[row][:count])
+            left -= count
+        return np.concatenate(parts)
+
+    @functools.cached_property
+    def _counts(self) -> np.ndarray:
+        """How many samples each row but the last of a recording has."""
+        rows = self._fit.rows
+        return np.asarray((rows.ts < rows.t1[:, None]).sum(axis=1))
+
+    @functools.cached_property
+    def residuals(self) -> list[np.ndarray]:
+        """Samples less outputs (k, d), one array for each recording; NaN where there is no sample."""
+        rows = self._fit.rows
+        off = np.where(np.asarray(rows.present) > 0, np.asarray(rows.y) - self._outcomes.y, np.nan)
+        return [self._of_recording(off, i) for i in range(len(self._prepared.recordings))]
+
+    def predict(self, recording: int | Recording = 0, *, level: float = 0.95) -> Prediction:
+        """Outputs with their band, of a recording that was fitted or of another one.
+
+        **Arguments:**
+
+        - `recording`: the number of one that was given to `identify`; or a new one, which starts where it says, or
+          where the problem does. Its samples are not looked at.
+        - `level`: with which probability a new sample lies in the band.
+
+        **Raises:** `InputError` for a number that there is none of, and for a new recording that does not fit the
+        model.
+        """
+        require_between("level", level, 0, 1)
+        if isinstance(recording, Recording):
+            fit, row = extra_row(self._prepared, self._fit, recording)
+            index = jnp.full((1, row.along_q.shape[2]), fit.z.size)
+            y, J = (np.asarray(x)[0] for x in _sensitivities(fit, row, index))
+            t = recording.t
+        else:
+            i = whole_number("recording", recording, 0, len(self._prepared.recordings) - 1)
+            y, J = (self._of_recording(np.asarray(x), i) for x in self._all_sensitivities)
+            t = self._prepared.recordings[i].t
+        deviation = spread(J.reshape(-1, J.shape[-1]), self._directions).reshape(y.shape)
+        reach = quantile(level, self._freedom) * np.sqrt(deviation**2 + self.noise**2)
+        return Prediction(t, y, deviation, y - reach, y + reach)
+
+    @functools.cached_property
+    def _all_sensitivities(self) -> tuple[Any, Any]:
+        return _sensitivities(self._fit, self._fit.rows, self._fit.index)
+
+    # --- What is shown
+
+    def summary(self) -> dict[str, Any]:
+        """The figures one looks at first, as plain numbers."""
+        return {
+            "model": self.name,
+            "estimates": dict(zip(self.names, map(float, self.values), strict=True)),
+            "standard_errors": dict(zip(self.names, map(float, self.standard_errors), strict=True)),
+            "noise": dict(zip(self.channels, map(float, self.noise), strict=True)),
+            "unseen": list(self.unseen),
+            "recordings": len(self._prepared.recordings),
+            "samples": int(np.asarray(self._fit.rows.present).sum()),
+            "cost": float(self.costs[-1]),
+            "iterations": len(self.costs),
+            "stopped": self.stopped,
+        }
+
+    def _head(self) -> str:
+        told = self.summary()
+        ended = {"iterations": "stopped"}.get(self.stopped, self.stopped)
+        of = f"{told['recordings']} recording{'s' * (told['recordings'] > 1)}, {told['samples']} samples"
+        return (
+            f"{self.name}: {len(self.names)} numbers from {of}; {ended} after {told['iterations']} iterations"
+        )
+
+    def _table(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                name,
+                f"{x:.6g}",
+                f"{e:.2g}" if np.isfinite(e) else "not told",
+                f"{a:.6g} to {b:.6g}" if np.isfinite(e) else "",
+            )
+            for name, x, e, (a, b) in zip(
+                self.names, self.values, self.standard_errors, self.intervals(), strict=True
+            )
+        ][:_SHOWN]
+
+    def _notes(self) -> list[str]:
+        known = self._prepared.noise.known
+        noise = [
+            f"{name} {x:.3g}{' (given)' * bool(k)}"
+            for name, x, k in zip(self.channels, self.noise, known, strict=True)
+        ]
+        more = [f"and {len(self.names) - _SHOWN} more numbers"] if len(self.names) > _SHOWN else []
+        values = dict(zip(self.names, self.values, strict=True))
+        unseen = [f"no output tells: {describe(x, values)}" for x in self.unseen]
+        if known.any() and self.misfit > _POOR:
+            more.append(
+                f"residuals are {self.misfit:.3g} times the noise given: the model cannot do what was measured, "
+                "or the search ended beside the best fit"
+            )
+        return [*more, f"noise: {', '.join(noise[:12])}{', ...' * (len(noise) > 12)}", *unseen]
+
+    def __str__(self) -> str:
+        head = ("", "estimate", "standard error", "95 % interval")
+        rows = [head, *self._table()]
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        lines = ["  ".join(x.ljust(w) for x, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([self._head(), *lines, *self._notes()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        card = Card(self._head())
+        card.add_table(("", "estimate", "standard error", "95 % interval"), self._table())
+        for note in self._notes():
+            card.add_line(note)
+        return card.to_html()
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """Estimates, standard errors, covariance, noise, and samples, outputs and residuals along (recording, sample,
+        channel), NaN beyond the last sample of a recording.
+
+        **Raises:** `MissingExtraError` without xarray (`ukjax[data]`).
+        """
+        try:
+            import xarray
+        except ImportError as error:
+            raise missing_extra("to_xarray()", "data") from error
+        recordings, residuals = self._prepared.recordings, self.residuals
+        k = max(r.t.size for r in recordings)
+        pad = lambda x: np.concatenate([x, np.full((k - len(x), *x.shape[1:]), np.nan)])
+        stack = lambda each: np.stack([pad(each(i)) for i in range(len(recordings))])
+        y = stack(lambda i: self._of_recording(self._outcomes.y, i))
+        along, intervals = ("recording", "sample", "channel"), self.intervals()
+        return xarray.Dataset(
+            {
+                "estimate": ("parameter", self.values),
+                "standard_error": ("parameter", self.standard_errors),
+                "interval": (("parameter", "end"), intervals, {"level": 0.95}),
+                "covariance": (("parameter", "parameter_"), self.covariance),
+                "noise": ("channel", self.noise),
+                "time": (("recording", "sample"), stack(lambda i: recordings[i].t), {"units": "s"}),
+                "output": (along, y),
+                "residual": (along, stack(lambda i: residuals[i])),
+                "measured": (along, y + stack(lambda i: residuals[i])),
+            },
+            coords={
+                "parameter": list(self.names),
+                "parameter_": list(self.names),
+                "end": ["low", "high"],
+                "channel": list(self.channels),
+                "recording": list(self.recordings),
+            },
+            attrs={"model": self.name, "stopped": self.stopped, "iterations": len(self.costs)},
+        )
+
+    def plot(self, path: str | Path | None = None) -> "Figure":
+        """Draws samples, outputs with their band, and residuals in units of the noise, a column for each of the first
+        recordings.
+
+        **Arguments:**
+
+        - `path`: where to write the figure (.png, .pdf, .svg); by default it is only returned.
+
+        **Returns:** the matplotlib figure.
+
+        **Raises:** `MissingExtraError` without matplotlib (`ukjax[plot]`).
+        """
+        return _figure.plot(self, path)
+
+
+def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
+    """The result of a search."""
+    fit, J, space = found.fit, found.J, found.fit.runs.space
+    noise, known = np.asarray(found.weights.noise), prepared.noise.known
+    r = data_residuals(fit, outcomes(fit), found.weights.noise)
+    bent, r = np.asarray(robust(r, fit.loss)).ravel(), np.asarray(r).ravel()
+    present = np.asarray(fit.rows.present).ravel() > 0
+    psi, slope = influence(r, TUNING[fit.loss], fit.loss)
+    # By this the covariance is larger than that of least squares (Huber and Ronchetti 2009, section 7.6).
+    wider = 1.0 if fit.loss == "squares" else np.mean(psi[present] ** 2) / np.mean(slope[present]) ** 2
+    data, jumps, rest = np.split(J, [r.size, len(J) - fit.prior[0].size])
+    bend = np.where(bent == 0, 1.0, psi / np.where(bent == 0, 1.0, bent))
+    data = data / bend[:, None]  # derivatives of outputs again
+    both = np.concatenate([data, rest])
+    scale = scale_of(both, prepared.size)
+    seen, of_data = directions(both, jumps, scale), directions(data, jumps, scale)
+    freedom = np.inf if known.all() else max(present.sum() - seen.root.shape[1], 1)
+    seen = seen._replace(root=seen.root * np.sqrt(wider))
+    starts = len(prepared.names) > len(space.names)
+    x, slopes = (np.asarray(x)[prepared.places] for x in _report(fit, starts))
+    given = space.as_given(fit.z[: fit.count])
+    values = space.values(fit.z[: fit.count])
+    offset = {name for _, name in fit.runs.offsets}
+    rows, problems = fit.rows, []
+    for r_, own in zip(prepared.recordings, prepared.rows_of, strict=True):
+        row = jax.tree.map(lambda x, i=own[0]: x[i], rows)
+        problem = fit.runs.problem(values, row.inputs)[0]
+        s = jnp.append(fit.z, 0.0)[fit.index[own[0]]]
+        q0, v0 = fit.runs.start(problem, s, row)
+        problems.append(dataclasses.replace(problem, q0=q0, v0=v0, t0=float(row.t0), t1=float(r_.t[-1])))
+    return IdentifyResult(
+        parameters={name: x for name, x in given.items() if name not in offset},
+        offsets={name.removeprefix("offset."): float(values[name]) for name in given if name in offset},
+        problems=tuple(problems),
+        names=prepared.names,
+        values=x,
+        standard_errors=spread(slopes, seen),
+        recordings=tuple(name_of(prepared.recordings, i) for i in range(len(problems))),
+        channels=prepared.channels,
+        noise=noise,
+        unseen=combinations(slopes, x, prepared.names, of_data),
+        costs=found.costs,
+        stopped=found.stopped,
+        name=prepared.name,
+        _prepared=prepared,
+        _fit=fit,
+        _slopes=slopes,
+        _directions=seen,
+        _freedom=freedom,
+    )

@@ -1,0 +1,262 @@
+"""The runs that stand beside the recordings, one row of a batch each, and their derivatives in forward mode.
+
+A recording is one row, or with multiple shooting (Bock 1981) one for each piece of it, whose initial state is unknown.
+Initial states are searched in the tangent space of the constraints at a known state: q = q_known + N V_q s_q and
+v = v_known + V_v s_v, where the columns of V span the velocities that the rows of positions, or all rows, allow. The
+run projects what that leaves.
+"""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._misc._arguments import call_user_function, number_array
+from .._misc._errors import InputError, format_value, unknown_name
+from .._run._simulate import simulate
+from .._run._trajectory import Trajectory
+from .._sweep._names import Build, points_of
+from .._system._problem import Problem
+from .._system._rows import constraint_rows
+from .._system._system import AbstractSystem, has_quasi_velocities, innermost, names_of
+from ..mechanisms import AbsoluteSystem, TreeSystem
+from ..mechanisms._postures import with_unit_quaternions
+from ._space import Space
+
+# --- What is measured
+
+_OF_RUN = ("t", "q", "v", "a", "multipliers", "constraint_force")
+_OF_PROBLEM = ("points", "problem")
+KNOWN = (*_OF_RUN, *_OF_PROBLEM)
+"""What `measure` may ask for by name, besides parameters."""
+
+
+def _positions(q: Array) -> Array:
+    return q
+
+
+@final
+class Measure(eqx.Module):
+    """The outputs of a state, as one vector.
+
+    - `fn`: of the user.
+    - `asked`: the names of its arguments.
+    """
+
+    fn: Callable[..., Any]
+    asked: tuple[str, ...] = eqx.field(static=True)
+
+    def __call__(self, known: dict[str, Any], values: dict[str, Any]) -> Any:
+        given = {name: known[name] if name in known else values[name] for name in self.asked}
+        return call_user_function("measure", self.fn, **given)
+
+
+def make_measure(fn: Any, parameters: Sequence[str]) -> Measure:
+    """What is measured; by default the coordinates.
+
+    **Raises:** `InputError` for what is no function of known names.
+    """
+    if fn is None:
+        return Measure(_positions, ("q",))
+    if not callable(fn):
+        raise InputError(
+            f"measure must be a function such as lambda t, q, v, a: q[0], got {format_value(fn)}."
+        )
+    known, taken = [*KNOWN, *parameters], inspect.signature(fn).parameters
+    unknown = [
+        name for name, x in taken.items() if name not in known and x.default is inspect.Parameter.empty
+    ]
+    if unknown:
+        raise unknown_name("argument of measure", unknown[0], known)
+    return Measure(fn, tuple(name for name in taken if name in known))
+
+
+def as_channels(outputs: Any) -> dict[str, Array]:
+    """What `measure` returned, by name; "" for one array."""
+    outputs = outputs if isinstance(outputs, dict) else {"": outputs}
+    if not outputs:
+        raise InputError("measure returned nothing: return an array, or a dict of arrays by name.")
+    return {name: jnp.ravel(number_array("what measure returns", x)) for name, x in outputs.items()}
+
+
+# --- Rows
+
+
+class Rows(NamedTuple):
+    """b runs, with k times each, of which the last are repeated where there are fewer.
+
+    - `t0`, `t1`: start and end [s] (b,).
+    - `ts`: times of samples [s] (b, k).
+    - `y`: samples (b, k, d), 0 for those that are missing; `present`: which are there, 1 or 0.
+    - `q`, `v`: known states (b, n_q), (b, n); `own`: 1 where q, where v counts, 0 where the problem's start does (b,
+      2).
+    - `along_q`, `along_v`: what an unknown initial state adds to them (b, n_q, f), (b, n, f).
+    - `inputs`: of the model, by name (b, ...).
+    """
+
+    t0: Any
+    t1: Any
+    ts: Any
+    y: Any
+    present: Any
+    q: Any
+    v: Any
+    own: Any
+    along_q: Any
+    along_v: Any
+    inputs: dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """What a run gives: outputs (k, d), NaN where it did not get, and the states it started from and ended in."""
+
+    y: Array
+    start: tuple[Array, Array]
+    end: tuple[Array, Array]
+
+
+@final
+class Runs(eqx.Module):
+    """The runs of all rows as a function of parameters and initial states.
+
+    - `build`: from values to a problem.
+    - `of_model`: the parameters that the model takes; `measure` takes the others.
+    - `space`: of the parameters.
+    - `measure`: what is measured.
+    - `offsets`: channels with an unknown offset, and its name.
+    - `options`: of `simulate`.
+    - `span`: start and end of all runs, as numbers, for time steps of contacts, whose number must be known.
+    """
+
+    build: Build
+    of_model: tuple[str, ...] = eqx.field(static=True)
+    space: Space
+    measure: Measure
+    offsets: tuple[tuple[int, str], ...] = eqx.field(static=True)
+    options: dict[str, Any]
+    span: tuple[float, float] | None = eqx.field(static=True)
+
+    def problem(self, values: dict[str, Any], inputs: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:
+        """The problem of some values, with their start, and the formula and the stabilizer of its runs."""
+        made: Any = self.build({name: values[name] for name in self.of_model} | inputs)
+        problem, spec = made
+        points = points_of(problem, spec.system)
+        problem = dataclasses.replace(problem, system=spec.system, q0=spec.q0, v0=spec.v0, points=points)
+        return problem, {"formula": spec.formula, "stabilizer": spec.stabilizer}
+
+    def outputs_at(
+        self, known: dict[str, Array], problem: Problem, values: dict[str, Any]
+    ) -> dict[str, Array]:
+        """What is measured of a state, by name."""
+        more: dict[str, Any] = {"problem": problem}
+        if "points" in self.measure.asked:
+            if problem.points is None:
+                raise InputError("measure asks for points, and the problem has none.")
+            more["points"] = problem.points(known["t"], known["q"])
+        return as_channels(self.measure(known | more, values))
+
+    def outputs(self, run: Trajectory, problem: Problem, values: dict[str, Any]) -> Array:
+        """What is measured of a run at its saved times (k, d)."""
+        at = lambda known: jnp.concatenate(list(self.outputs_at(known, problem, values).values()))
+        y = jax.vmap(at)({name: getattr(run, name) for name in _OF_RUN})
+        for i, name in self.offsets:
+            y = y.at[:, i].add(values[name])
+        return y
+
+    def start(self, problem: Problem, s: Array, row: Rows) -> tuple[Array, Array]:
+        """The initial state of a row, before it is projected."""
+        q0 = jnp.where(row.own[0] > 0, row.q, problem.q0) + row.along_q @ s
+        v0 = jnp.where(row.own[1] > 0, row.v, problem.v0) + row.along_v @ s
+        inner = innermost(problem.system)
+        is_mechanism = isinstance(inner, AbsoluteSystem | TreeSystem)
+        return with_unit_quaternions(inner, q0) if is_mechanism and s.size else q0, v0
+
+    def one(self, theta: Array, s: Array, row: Rows) -> Outcome:
+        """The run of one row."""
+        values = self.space.values(theta)
+        problem, how = self.problem(values, row.inputs)
+        t0, t1 = (row.t0, row.t1) if self.span is None else self.span
+        # The first time tells the start on the constraints, the last one the end.
+        ts = jnp.concatenate([row.t0[None], row.ts, row.t1[None]])
+        run = simulate(
+            problem.system, *self.start(problem, s, row), t0=t0, t1=t1, ts=ts, **how, **self.options
+        )
+        y = self.outputs(run, problem, values)
+        return Outcome(y[1:-1], (run.q[0], run.v[0]), (run.q[-1], run.v[-1]))
+
+    def __call__(self, theta: Array, s: Array, rows: Rows) -> Outcome:
+        """All runs; derivatives of each by the parameters and its own initial state are all taken in one batch."""
+        return _all(self, theta, s, rows)
+
+
+@eqx.filter_custom_jvp
+def _all(runs: Runs, theta: Array, s: Array, rows: Rows) -> Outcome:
+    return jax.vmap(functools.partial(runs.one, theta))(s, rows)
+
+
+def sensitivities(runs: Runs, theta: Array, s: Array, rows: Rows) -> tuple[Outcome, Outcome]:
+    """All runs, and along a last axis their derivatives by the parameters and their own initial states; 0 of samples that
+    a run did not get to."""
+
+    def along(s: Array, row: Rows) -> tuple[Outcome, Outcome]:
+        x = jnp.concatenate([theta, s])
+        one = lambda x: runs.one(x[: theta.size], x[theta.size :], row)
+        slopes = jax.vmap(lambda e: jax.jvp(one, (x,), (e,)), out_axes=(None, -1))
+        return slopes(jnp.eye(x.size, dtype=x.dtype))
+
+    outcome, J = jax.vmap(along)(s, rows)
+    return outcome, jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), J)
+
+
+@_all.def_jvp
+def _all_jvp(primals: Any, tangents: Any) -> tuple[Outcome, Outcome]:
+    """By derivatives that no tangent is part of: however many are asked for, the runs are differentiated once."""
+    runs, theta, s, rows = primals
+    zero = lambda tangent, x: jnp.zeros_like(x) if tangent is None else tangent
+    dtheta, ds = zero(tangents[1], theta), zero(tangents[2], s)
+    outcome, J = sensitivities(runs, theta, s, rows)
+    change = jnp.concatenate([jnp.broadcast_to(dtheta, (s.shape[0], theta.size)), ds], axis=1)
+    return outcome, jax.tree.map(lambda x: jnp.einsum("b...p,bp->b...", x, change), J)
+
+
+# --- Directions of unknown initial states
+
+
+@eqx.filter_jit
+def _rows_at(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Array]:
+    N = jax.jacfwd(system.kinematics, argnums=2)(t, q, v) if has_quasi_velocities(system) else jnp.eye(q.size)
+    return constraint_rows(system, t, q, v), N
+
+
+_DEPENDENT = 1e-8
+"""Singular values below this share of the largest are those of dependent rows."""
+
+
+def _free_velocities(A: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of the velocities that rows allow."""
+    _, s, Vt = np.linalg.svd(A, full_matrices=True)
+    return Vt[int(np.sum(s > _DEPENDENT * s.max(initial=0))) :].T
+
+
+def tangent_space(system: AbstractSystem, t: Any, q: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
+    """What coordinates and what velocities may change by, as columns."""
+    rows, N = _rows_at(system, jnp.asarray(t), jnp.asarray(q), jnp.asarray(v))
+    A = np.asarray(rows.A)
+    return np.asarray(N) @ _free_velocities(A[rows.of_positions]), _free_velocities(A[rows.of_velocities])
+
+
+def state_names(
+    system: AbstractSystem, q: Array, v: Array, of_q: str, of_v: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What coordinates and velocities are called, as by sweeps: by label, velocities with a dash, or by number."""
+    names = names_of(system, q, v)
+    plain = lambda label, kind, dash, i: f"{kind}[{i}]" if "[" in label else f"{label}{dash}"
+    coordinates = tuple(plain(x, of_q, "", i) for i, x in enumerate(names.coordinates))
+    return coordinates, tuple(plain(x, of_v, "'", i) for i, x in enumerate(names.velocities))
