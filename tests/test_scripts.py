@@ -26,6 +26,7 @@ SHORT: dict[str, list[str] | None] = {
     "experiments/flop_counts.py": None,
     "experiments/identify.py": None,
     "experiments/liu_servo.py": ["--quick"],
+    "experiments/live_pages.py": ["four_bar", "--out", "."],
     "experiments/long_runs.py": ["--quick"],
     "experiments/neural_force.py": None,
     "experiments/operations.py": ["--quick"],

@@ -14,7 +14,7 @@ import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._figures._meshes import mesh_of
 from ukjax._figures._moving import Curve, SceneNode
-from ukjax._figures._page import _FIELD, _camera
+from ukjax._figures._page import FIELD, place_camera
 from ukjax._figures._scene import Scene, scene_of
 from ukjax._run._view import _name_runs, prepare_run
 from ukjax.mechanisms._default_visuals import looks
@@ -367,12 +367,12 @@ def test_what_cannot_be_shown():
 
 def pixel(shown: Scene, place: np.ndarray, width: int, height: int) -> tuple[int, int]:
     """Column and row of a place in a window, by a camera without distortion."""
-    position, middle = _camera(shown)
+    position, middle = place_camera(shown)
     ahead = (middle - position) / np.linalg.norm(middle - position)
     right = np.cross(ahead, shown.up)
     right /= np.linalg.norm(right)
     x, y, z = np.stack([right, np.cross(ahead, right), ahead]) @ (place - position)
-    focal = height / 2 / np.tan(_FIELD / 2)
+    focal = height / 2 / np.tan(FIELD / 2)
     return round(width / 2 + focal * x / z), round(height / 2 + focal * y / z)
 
 

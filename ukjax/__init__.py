@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._interop._environment_state import EnvironmentState as EnvironmentState
     from ._interop._export import export as export
     from ._interop._export import load_exported as load_exported
+    from ._interop._live_page import to_page as to_page
     from ._interop._to_c import to_c as to_c
     from ._interop._torch import to_torch as to_torch
     from ._misc._errors import CacheWarning as CacheWarning
@@ -178,6 +179,7 @@ else:
         "_interop._environment": "Environment",
         "_interop._environment_state": "EnvironmentState",
         "_interop._export": "export load_exported",
+        "_interop._live_page": "to_page",
         "_interop._to_c": "to_c",
         "_interop._torch": "to_torch",
         "_misc._errors": "CacheWarning ConstraintWarning ContactWarning InputError MissingExtraError SimulationError "

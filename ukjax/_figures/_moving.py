@@ -21,7 +21,7 @@ from ..mechanisms._visual import facing, lift_to_space
 from ._meshes import revolve
 
 _WIDTH = 0.008  # of lines, of the size of what is shown: some five pixels of a window
-_BARS = 7  # lines of at most so many points are bars with balls where they meet, as of a linkage; others are curves
+MOST_BARS = 7  # lines of at most so many points are bars with balls where they meet, as of a linkage; others are curves
 _FLAT = 1e-9  # the least stretch: viewers divide by it
 _OF_PATH = 600  # points of a path
 _TURNS = 8  # of the coil of a spring
@@ -115,7 +115,7 @@ def is_overlay(part: SceneNode | Curve) -> bool:
     return part.name.startswith(FORCES) or part.name.endswith(SHAPES)
 
 
-def _place_bodies(system: Any, t: Time, q: Coordinates) -> dict[str, Any]:
+def place_bodies(system: Any, t: Time, q: Coordinates) -> dict[str, Any]:
     """Of each body its rotation, or its angle, its centre, and this in the reference posture."""
     placements = system.placements(t, q)
     return {k: (x.angle if jnp.size(x.p) == 2 else x.R, x.p, x.centre) for k, x in placements.items()}
@@ -176,7 +176,7 @@ def _fix_to_bodies(
         by_body.setdefault(visual.body, []).append(visual)
     if not by_body:
         return []
-    places, found = evaluate_at_states(_place_bodies, system, t, q), []
+    places, found = evaluate_at_states(place_bodies, system, t, q), []
     for name, shapes in by_body.items():
         turned, p, centre = (np.asarray(x, float) for x in places[name])
         rotation = _turning(times, t, turned)
@@ -200,7 +200,7 @@ def _lines(name: str, line: np.ndarray, width: float, colour: Any, spring: bool)
     count = line.shape[1]
     if spring and count == 2:
         return [_stretch_between(name, _coil(name, 1.6 * width, colour), line[:, 0], line[:, 1])]
-    if count > _BARS:
+    if count > MOST_BARS:
         return [Curve(name, line, width)]
     bar = Visual(name, "cylinder", (width, 1.0), colour=colour)
     ball = Visual(name, "sphere", 1.6 * width, colour=colour)

@@ -14,7 +14,7 @@ from ._meshes import capsule, tube
 from ._moving import Curve, SceneNode
 from ._scene import FROM, Scene, first_name, opacity_of
 
-_FIELD = 0.6  # of view, from top to bottom [rad]: that of a lens of 60 mm, which distorts little
+FIELD = 0.6  # of view, from top to bottom [rad]: that of a lens of 60 mm, which distorts little
 _ASPECT = 1.3  # width by height of a window in which all must be in sight
 _MARGIN = 1.15
 _FROM = {True: (0.06, 1.0, 0.06), False: FROM}  # of the plane a little from aside, so that it looks solid
@@ -76,12 +76,12 @@ def _move(handle: Any, part: SceneNode | Curve, frame: int) -> None:
         handle.scale = tuple(part.scale[frame].tolist())
 
 
-def _camera(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
+def place_camera(scene: Scene) -> tuple[np.ndarray, np.ndarray]:
     """Where a camera stands and what it looks at, so that all that ever moves is in sight."""
     right, above, away = scene.axes(_FROM[scene.planar])
     middle = (scene.low + scene.high) / 2
     corners = scene.box() - middle
-    half = np.tan(_FIELD / 2)
+    half = np.tan(FIELD / 2)
     wide = np.abs(corners @ right) / (_ASPECT * half)
     tall = np.abs(corners @ above) / half
     distance = _MARGIN * float(np.max(np.maximum(wide, tall) + corners @ away))
@@ -150,9 +150,9 @@ def _draw_scene(server: Any, scene: Scene) -> list[tuple[Any, SceneNode | Curve]
     server.scene.set_up_direction(tuple(scene.up))
     _grid(server.scene, scene)
     camera = server.initial_camera
-    camera.position, camera.look_at = _camera(scene)
+    camera.position, camera.look_at = place_camera(scene)
     far = float(np.linalg.norm(camera.position - camera.look_at))
-    camera.up, camera.fov, camera.near, camera.far = scene.up, _FIELD, far / 100, far * 100
+    camera.up, camera.fov, camera.near, camera.far = scene.up, FIELD, far / 100, far * 100
     colours, moved = scene.colours(), []
     for run, parts in scene.parts.items():
         for part in parts:

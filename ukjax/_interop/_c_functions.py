@@ -34,13 +34,13 @@ Values = dict[str, Array]
 # --- What can be exported
 
 
-def explain_untranslatable(what: str, make: Callable[[], T]) -> T:
-    """What a function makes, or why that has no form in C."""
+def explain_untranslatable(what: str, make: Callable[[], T], form: str = "C") -> T:
+    """What a function makes, or why that has no form in a language."""
     try:
         return make()
     except Untranslatable as error:
         at = f" ({error.at})" if error.at else ""
-        raise InputError(f"{what} cannot be written as C: {error}{at}.") from error
+        raise InputError(f"{what} cannot be written as {form}: {error}{at}.") from error
 
 
 @final

@@ -34,6 +34,7 @@ from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_pla
 # LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it
 # takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
 _STRAIGHT = 6000
+_MOST_GIVEN = 500  # numbers that such a function takes as such, the others by memory: browsers allow 1000
 _INTS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
@@ -213,8 +214,8 @@ class Module:
         return f"@callee{self._count}", self.reserve(max(results, 1) * self.machine.width * 8)
 
     def outline(self, nodes: Sequence[Node], given: list[Node], results: list[Node]) -> tuple[str, int]:
-        """The name of a function of straight code, and where in memory it leaves results."""
-        name, place = self._new_function(len(results))
+        """The name of a function of straight code, and where in memory it finds what is given last and leaves results."""
+        name, place = self._new_function(max(len(results), len(given) - _MOST_GIVEN))
         self._functions.append(Function(self).straight(name, nodes, given, results, place))
         return name, place
 
@@ -442,10 +443,12 @@ class Function:
         self, name: str, nodes: Sequence[Node], given: Sequence[Node], results: Any, place: int
     ) -> str:
         """The text of a function of straight code, which takes numbers and leaves its own in memory."""
-        self.names.update((x, f"%given{i}") for i, x in enumerate(given))
+        direct = given[:_MOST_GIVEN]
+        self.names.update((x, f"%given{i}") for i, x in enumerate(direct))
+        self._take(dict(enumerate(given[_MOST_GIVEN:])), place)
         self._write_each(nodes)
         self._leave(results, place)
-        params = [*self.machine.passed, *(f"{self.vector(x.type)} %given{i}" for i, x in enumerate(given))]
+        params = [*self.machine.passed, *(f"{self.vector(x.type)} %given{i}" for i, x in enumerate(direct))]
         lines = "\n".join(["entry:", *self.entry, *self.lines, "  ret void"])
         return f"define internal void {name}({', '.join(params)}) {{\n{lines}\n}}\n"
 
@@ -618,7 +621,9 @@ class Function:
                         given[x] = None
         results = [x for x in nodes if self.uses.count[x] > within[x]]
         name, place = self.module.outline(nodes, list(given), results)
-        args = [f"{self.vector(x.type)} {self.value(x, x.type)}" for x in given]
+        direct, others = list(given)[:_MOST_GIVEN], list(given)[_MOST_GIVEN:]
+        self._leave(others, place)
+        args = [f"{self.vector(x.type)} {self.value(x, x.type)}" for x in direct]
         self.do(f"call void {name}({', '.join([*self.machine.passed, *args])})")
         self._take(dict(enumerate(results)), place)
 
