@@ -202,9 +202,7 @@ def judge(tosses: list[Toss], predicted: list[np.ndarray]) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="the file of tosses, .npz")
-    parser.add_argument(
-        "--tosses", type=int, nargs="+", default=[16], help="how many to identify from"
-    )
+    parser.add_argument("--tosses", type=int, nargs="+", default=[16], help="how many to identify from")
     parser.add_argument("--held-out", type=int, default=HELD_OUT, help="how many to predict")
     parser.add_argument("--only", choices=["ukjax"], help="without MuJoCo")
     options = parser.parse_args(arguments)

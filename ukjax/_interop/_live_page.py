@@ -299,7 +299,8 @@ def _foresee(problem: Problem, advance: Program, p: np.ndarray, dt: float) -> Sc
     times, places = (np.array(x) for x in zip(*seen, strict=True))
     if len(times) == 1:
         times, places = times[0] + np.array([0.0, dt]), places.repeat(2, axis=0)
-    return scene_of([Shown(problem.name, problem, times, places, {}, paths=False)], speed=1.0, fps=20.0)
+    shown = Shown(problem.name, problem, times, places, {}, paths=False, contacts={}, shapes=False)
+    return scene_of([shown], speed=1.0, fps=20.0)
 
 
 def _describe_scene(scene: Scene, slots: Sequence[str], curves: Sequence[str]) -> dict[str, Any]:
