@@ -247,6 +247,18 @@ def test_an_ellipsoid_bounces_alike_on_a_half_space_and_on_a_box() -> None:
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-7)
 
 
+def test_gaps_of_bodies_far_apart_are_their_distances() -> None:
+    """An ellipsoid and a capsule whose balls are nearer than they are themselves, along a run by steps."""
+    places = {"a": (0, 0, 1.0), "b": (0, 0, 0.4)}
+    bodies = [um.Body(name, 1.0, at, np.eye(3)) for name, at in places.items()]
+    first = um.Ellipsoid("a", places["a"], (0.3, 0.2, 0.05))
+    second = um.Capsule("b", (-0.2, 0, 0.4), (0.2, 0, 0.4), 0.05)
+    system = um.assemble(bodies, loads=[um.Gravity()], contacts=[um.Contact(first, second)])
+    run = uk.simulate(um.problem(system, t1=0.1), contact="steps", dt0=1e-2, ts=np.linspace(0, 0.1, 3))
+    assert run.contacts is not None
+    np.testing.assert_allclose(run.contacts.gap, 0.5, rtol=1e-9)
+
+
 def test_derivative_of_a_slide_by_steps() -> None:
     """How far a box slides on a box, by its first speed: v / (mu g)."""
     body, shape = (

@@ -76,6 +76,10 @@ class ContactKind(Protocol):
         """What the others are computed from."""
         ...
 
+    def everywhere(self) -> "ContactKind":
+        """The same with the gaps of what is far apart, for which others stand in steps."""
+        ...
+
     def nothing(self, at: Instant) -> Any:
         """What is kept before anything was sought."""
         ...
@@ -155,6 +159,9 @@ class FunctionKind:
         J = jax.jacfwd(self._velocities, argnums=2)(t, q, v)
         drift = self._velocities(t, q, jnp.zeros_like(v))
         return self._gaps(t, q), rate, J.reshape(-1), drift.reshape(-1)
+
+    def everywhere(self) -> "FunctionKind":
+        return self
 
     def nothing(self, at: Instant) -> None:
         return None

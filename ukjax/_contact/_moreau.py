@@ -315,20 +315,20 @@ class ContactStep:
         sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
         self.starts = np.cumsum([0, *sizes])[:-1]
 
-    def gaps(self, at: Instant, kept: Sequence[Any]) -> Array:
+    def _gaps(self, kinds: Sequence[ContactKind], at: Instant, kept: Sequence[Any]) -> Array:
         """The gaps of all contacts (n,), zero for those that have none."""
         n = len(self.layout.contacts)
         gaps = fill_entries(blank(n, at.q.dtype), 0, 0, n)
-        for kind, own in zip(self.kinds, kept, strict=True):
+        for kind, own in zip(kinds, kept, strict=True):
             if kind.has_gap:
                 gaps = kind.gaps(at, own, gaps)
         return gaps
 
     def gaps_at(self, t: Array, q: Array, kept: Sequence[Any]) -> Array:
-        """The gaps of all contacts (n,), sought from what was kept a short time ago."""
-        at = Instant(t, q)
-        found = [kind.seek(at, kind.unsought(at, x)) for kind, x in zip(self.kinds, kept, strict=True)]
-        return self.gaps(at, found)
+        """The gaps of all contacts (n,), also of those far apart, sought from what was kept a short time ago."""
+        at, kinds = Instant(t, q), [kind.everywhere() for kind in self.kinds]
+        found = [kind.seek(at, kind.unsought(at, x)) for kind, x in zip(kinds, kept, strict=True)]
+        return self._gaps(kinds, at, found)
 
     def before(self, t: Array, q: Array, v: Array) -> StepState:
         """What there is before a first step."""
@@ -400,7 +400,7 @@ class ContactStep:
                 here = [kind.unsought(at, x) for kind, x in zip(self.kinds, kept, strict=True)]
                 seek = lambda: [kind.seek(at, x) for kind, x in zip(self.kinds, here, strict=True)]
                 kept = loop(whole(x.seeks), lambda _, kept: seek(), kept)
-            gaps = loop(whole(~first), lambda _, gaps: self.gaps(at, kept), x.gaps)
+            gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept), x.gaps)
             near = lambda _, x: self._near(moving, h, x, last, looks)
             x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
             takes_part, worst = self._penetrating(gaps, x.push)

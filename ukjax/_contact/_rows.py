@@ -160,7 +160,7 @@ def _gaps_of(c: Unilateral, t: Array, q: Array) -> Array:
         return c.gaps(t, q)
     at, own = Instant(t, q), kinds(0)
     gaps = jnp.zeros(sum(len(kind.contacts) for kind in own), q.dtype)
-    for kind in own:
+    for kind in (x.everywhere() for x in own):
         gaps = kind.gaps(at, seek_anew(kind, at), gaps)
     return gaps
 

@@ -64,6 +64,9 @@ class ShapeKind(eqx.Module):
         """Closed forms are computed."""
         return False
 
+    def everywhere(self) -> "ShapeKind":
+        return self
+
     def nothing(self, at: Instant) -> None:
         return None
 

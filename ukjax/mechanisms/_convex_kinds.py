@@ -4,6 +4,7 @@ Where a pair touches is sought once an instant and kept in memory; its contacts 
 which not even the balls about both bodies touch are not looked at.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
@@ -24,8 +25,6 @@ from ._convex_features import no_parts
 from ._convex_touch import Touch
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
 from ._placement import AnyPlacement, norm, rate_of
-
-_MARGIN = 0.02  # of the sizes of a pair: beyond it the distance of the balls about them stands for the gap
 
 
 class _Touches(NamedTuple):
@@ -49,6 +48,7 @@ class ConvexKind(eqx.Module):
     - `firsts`, `counts`: of each pair which of all contacts its first is, and how many there are.
     - `tangents`: how many tangential rows each has.
     - `on_plane`: whether the first shape is a half-space.
+    - `margin`: of the sizes of a pair, beyond which the distance of the balls about them stands for the gap.
     """
 
     places: Any
@@ -61,6 +61,11 @@ class ConvexKind(eqx.Module):
     counts: tuple[int, ...] = eqx.field(static=True)
     tangents: int = eqx.field(static=True)
     on_plane: bool = eqx.field(static=True)
+    margin: float = eqx.field(static=True, default=0.02)
+
+    def everywhere(self) -> "ConvexKind":
+        """The same with the gaps of pairs that are far apart."""
+        return dataclasses.replace(self, margin=np.inf)
 
     @property
     def has_gap(self) -> bool:
@@ -107,7 +112,7 @@ class ConvexKind(eqx.Module):
 
     def _is_near(self, pair: Pair) -> Array:
         sizes = pair.cores[1].size if self.on_plane else pair.cores[0].size + pair.cores[1].size
-        return self._bound(pair) < _MARGIN * sizes
+        return self._bound(pair) < self.margin * sizes
 
     def _touch_like(self, placements: Any, dtype: jnp.dtype) -> Touch:
         make = lambda: touch_of(self._pair(placements, jnp.asarray(0), dtype), self.on_plane, no_parts(dtype))
