@@ -1,4 +1,4 @@
-"""The command `ukjax export NAME --to c`: a model's functions in C, by `to_c`."""
+"""The command `ukjax export NAME`: a model's functions in C, by `to_c`, or the model as an FMU, by `to_fmu`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +15,10 @@ from ._terminal import interruptible, print_json, show, start_jax
 
 def export(
     name: _options.Name,
-    to: Annotated[str, typer.Option("--to", help="The language: c, which is C99.")] = "c",
+    to: Annotated[str, typer.Option("--to", help="c, which is C99, or fmu: FMI 3.0.")] = "c",
     out: Annotated[
-        Path | None, typer.Option(help="The folder to write to; by default the model's name and _c.")
+        Path | None,
+        typer.Option(help="The folder or file to write; by default the model's name with _c or .fmu."),
     ] = None,
     functions: Annotated[
         list[str] | None,
@@ -37,14 +38,47 @@ def export(
         bool, typer.Option("--constants", help="Write masses, lengths and gains into the code.")
     ] = False,
     bounded: Annotated[bool, typer.Option("--bounded", help="Refuse loops without a bound.")] = False,
+    step: Annotated[
+        float | None, typer.Option(help="Of an FMU: the longest step of co-simulation [s].")
+    ] = None,
+    platforms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--platform", help="Of an FMU: for which to compile, such as x86_64-windows; may be repeated."
+        ),
+    ] = None,
     float32: _options.Float32 = False,
     as_json: _options.Json = False,
 ) -> None:
-    """Write functions of a model as C, with a self-test and a README."""
-    if to != "c":
-        raise InputError(f"--to is c, not '{to}': C99 is what models are written in.")
+    """Write functions of a model as C, with a self-test and a README, or the model as an FMU."""
+    if to not in ("c", "fmu"):
+        raise InputError(f"--to is c or fmu, not '{to}': C99, or a Functional Mock-up Unit of FMI 3.0.")
+    of_c = {"--function": functions, "--bounded": bounded, "--float32": float32}
+    for option, given in (of_c if to == "fmu" else {"--step": step, "--platform": platforms}).items():
+        if given:
+            raise InputError(f"{option} is none of --to {to}.")
     start_jax(float32)
     problem = _options.problem_of(name, parameters)
+    if to == "fmu":
+        own = {"constants": constants, "inputs": inputs, "platforms": platforms}
+        own |= {} if step is None else {"step": step}
+        fmu = interruptible(lambda: uk.to_fmu(problem, out, **own))
+        if as_json:
+            print_json(
+                {
+                    "path": str(fmu.path),
+                    "platforms": fmu.platforms,
+                    "variables": [x._asdict() for x in fmu.variables],
+                }
+            )
+            return
+        table = Table(title=f"{fmu.path}: binaries for {', '.join(fmu.platforms)}")
+        for column in ("variable", "causality", "start", "unit"):
+            table.add_column(column, justify="right" if column == "start" else "left")
+        for x in fmu.variables:
+            table.add_row(x.name, x.causality, "" if x.start is None else f"{x.start:g}", x.unit)
+        show(table)
+        return
     chosen, folder = functions or ["acceleration"], out or Path(f"{problem.name}_c")
     how = {"constants": constants, "bounded": bounded, "inputs": inputs}
     written = interruptible(lambda: uk.to_c(problem, folder, chosen, **how))

@@ -220,6 +220,8 @@ def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
 
     **Raises:** `InputError` for a name that is not known.
     """
+    if isinstance(chosen, Function):
+        return chosen
     if callable(chosen):
         return _wrap_function(chosen)
     name = str(chosen)
