@@ -270,6 +270,27 @@ def test_derivatives_are_differences(model: str, tmp_path: Path) -> None:
 
 
 @needs_cc
+@pytest.mark.parametrize("model", ["pendulum", "parallelogram"])
+def test_derivatives_of_forces_are_differences(model: str, tmp_path: Path) -> None:
+    """Also where rows depend on others, as of the parallelogram."""
+    problem = MODELS[model]()
+    library = Library(uk.to_c(problem, tmp_path, ["forces", "forces_jacobian"]))
+    t, q, v = states(problem, 1)[0]
+    q, v, n, m = np.asarray(q), np.asarray(v), v.size, len(uk.constraint_rows(problem.system, t, q, v).b)
+    sizes = (n * n, n * n, m * n, m * n)
+    found = [x.reshape(-1, n) for x in library("forces_jacobian", t, q, v, gives=sizes)]
+    forces = lambda q, v: library("forces", t, q, v, gives=(m, n))[::-1]
+    h = 1e-6
+    for i, e in enumerate(h * np.eye(n)):
+        by_q, by_v = (
+            [(x - y) / (2 * h) for x, y in zip(forces(*on), forces(*back), strict=True)]
+            for on, back in (((q + e, v), (q - e, v)), ((q, v + e), (q, v - e)))
+        )
+        for x, y in zip(found, (by_q[0], by_v[0], by_q[1], by_v[1]), strict=True):
+            np.testing.assert_allclose(x[:, i], y, atol=1e-7 * max(1, np.abs(x).max()))
+
+
+@needs_cc
 def test_inverse_dynamics(tmp_path: Path) -> None:
     """The torque of the crank that gives the linkage an acceleration; the acceleration under it is that one."""
     problem = four_bar()

@@ -19,6 +19,7 @@ from .._formula._equations import with_dense_mass
 from .._formula._servo import Servoed
 from .._misc._arguments import call_user_function, require_function
 from .._misc._errors import InputError, Untranslatable, unknown_name
+from .._pseudoinverse import GramSchmidt, pinv
 from .._run._step import step
 from .._system._constraint import require_bilateral
 from .._system._driven import DrivenSystem
@@ -113,9 +114,36 @@ def _constraints(given: ModelState) -> Values:
     return {"A": rows.A, "b": rows.b, **errors}
 
 
+@jax.custom_jvp
+def _with_derivative(multipliers: Array, ideal: Array, A: Array) -> Array:
+    """Multipliers, of least norm with A^T lambda = ideal, whose scalar code has no derivative."""
+    return multipliers
+
+
+@_with_derivative.defjvp
+def _with_derivative_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (multipliers, _, A), (_, d_ideal, d_A) = primals, tangents
+    inverse = pinv(A, GramSchmidt()).matrix
+    # As lambda = A w, its part beside the range of A changes with A alone.
+    moved = d_A @ (inverse @ multipliers)
+    return multipliers, inverse.T @ (d_ideal - d_A.T @ multipliers) + moved - A @ (inverse @ moved)
+
+
+def observe(given: ModelState, u: Array | None = None) -> Values:
+    """What scalar code tells of a state, with derivatives of the multipliers too."""
+    if unsolved := given.how.code(u is not None).unsolved:
+        raise Untranslatable(unsolved)
+    observed = dict(given.by_code(lambda code: code.observed, u))
+    if observed["position_error"].size:
+        equations = given.by_code(lambda code: code.equations, u)
+        ideal = observed["constraint_force"] - equations.c
+        observed["multipliers"] = _with_derivative(observed["multipliers"], ideal, equations.rows.A)
+    return observed
+
+
 def _forces(given: ModelState, u: Array | None = None) -> Values:
     """The multipliers of the constraint rows, and the generalized force of the constraints."""
-    observed = given.by_code(lambda code: code.observed, u)
+    observed = observe(given, u)
     return {"multipliers": observed["multipliers"], "force": observed["constraint_force"]}
 
 

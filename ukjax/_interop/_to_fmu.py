@@ -26,7 +26,7 @@ from .._compiler._structured._c import literal
 from .._compiler._structured._ir import Needed, Node, is_number
 from .._compiler._structured._program import Program
 from .._misc._arguments import positive_time, require_instance
-from .._misc._errors import InputError, Untranslatable, format_value
+from .._misc._errors import InputError, format_value
 from .._misc._files import as_path, replacing
 from .._motion._project import project
 from .._run._mechanism_parts import coordinate_units
@@ -36,7 +36,7 @@ from .._system._problem import Problem
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import has_quasi_velocities
-from ._c_functions import FUNCTIONS, Function, ModelState, Settings, Values
+from ._c_functions import FUNCTIONS, Function, ModelState, Settings, Values, observe
 from ._c_text import File, describe_origin, write_header, write_source
 from ._to_c import make_file
 
@@ -48,10 +48,7 @@ _TOLERANCE = 1e-9
 
 def _model(given: ModelState, u: Array | None = None) -> Values:
     """q', v', the multipliers and forces of the constraints, the energy, and by how much constraints are off."""
-    code = given.how.code(u is not None)
-    if code.unsolved:
-        raise Untranslatable(code.unsolved)
-    observed = given.by_code(lambda code: code.observed, u)
+    observed = observe(given, u)
     energy = given.system.energy(given.t, given.q, given.v)
     off = jnp.abs(jnp.concatenate([observed["position_error"], observed["velocity_error"]]))
     parts = [
