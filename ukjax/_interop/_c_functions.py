@@ -116,17 +116,14 @@ def _constraints(given: ModelState) -> Values:
 
 @jax.custom_jvp
 def _with_derivative(multipliers: Array, ideal: Array, A: Array) -> Array:
-    """Multipliers, of least norm with A^T lambda = ideal, whose scalar code has no derivative."""
+    """Multipliers with A^T lambda = ideal, whose scalar code has no derivative; A has the rows that are kept."""
     return multipliers
 
 
 @_with_derivative.defjvp
 def _with_derivative_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     (multipliers, _, A), (_, d_ideal, d_A) = primals, tangents
-    inverse = pinv(A, GramSchmidt()).matrix
-    # As lambda = A w, its part beside the range of A changes with A alone.
-    moved = d_A @ (inverse @ multipliers)
-    return multipliers, inverse.T @ (d_ideal - d_A.T @ multipliers) + moved - A @ (inverse @ moved)
+    return multipliers, (d_ideal - d_A.T @ multipliers) @ pinv(A, GramSchmidt()).matrix
 
 
 def observe(given: ModelState, u: Array | None = None) -> Values:
@@ -137,7 +134,8 @@ def observe(given: ModelState, u: Array | None = None) -> Values:
     if observed["position_error"].size:
         equations = given.by_code(lambda code: code.equations, u)
         ideal = observed["constraint_force"] - equations.c
-        observed["multipliers"] = _with_derivative(observed["multipliers"], ideal, equations.rows.A)
+        A = jnp.where(observed["kept"][:, None], equations.rows.A, 0.0)
+        observed["multipliers"] = _with_derivative(observed["multipliers"], ideal, A)
     return observed
 
 

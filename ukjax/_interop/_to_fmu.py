@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree as xml
+from xml.etree import ElementTree
 
 import diffrax as dfx
 import equinox as eqx
@@ -121,7 +121,7 @@ class _Layout(NamedTuple):
     inputs: int  # how many come before the parameters: time, state, inputs
     first_result: int
 
-    def index(self, name: str) -> int | None:
+    def place(self, name: str) -> int | None:
         names = [x.name for x in self.variables]
         return names.index(name) if name in names else None
 
@@ -195,8 +195,8 @@ def _write_glue(file: File, layout: _Layout, token: str) -> str:
     name, inputs, results = file.name, layout.inputs, len(layout.variables) - layout.first_result
     sizes = {
         "VALUES": len(layout.variables), "INPUTS": inputs, "STATE": 1, "STATES": nq + nv,
-        "FIRST_RESULT": layout.first_result, "RESULTS": results, "STEP_SIZE": layout.index("step_size"),
-        "TOLERANCE": layout.index("constraint_tolerance"), "CONSTRAINT_ERROR": layout.index("constraint_error"),
+        "FIRST_RESULT": layout.first_result, "RESULTS": results, "STEP_SIZE": layout.place("step_size"),
+        "TOLERANCE": layout.place("constraint_tolerance"), "CONSTRAINT_ERROR": layout.place("constraint_error"),
     }  # fmt: skip
     state = ["(x)[0]", "(x) + 1", f"(x) + {1 + nq}"]
     u = [f"(x) + {1 + nq + nv}"] * bool(file.inputs)
@@ -241,8 +241,8 @@ def _find_dependencies(model: Program, jacobian: Program, before: int) -> list[d
 
     if isinstance(results, Node):  # an array that is written in loops
         return [dict.fromkeys(sorted(depends(results)), "dependent")] * count
-    constant = (
-        lambda k: not isinstance(slopes, Node) and is_number(slopes[k]) and slopes[k] != 0
+    constant = lambda k: (
+        not isinstance(slopes, Node) and is_number(slopes[k]) and slopes[k] != 0
     )  # zero may hide a step
     return [
         {j: "constant" if constant(i * width + j) else "dependent" for j in sorted(depends(x))}
@@ -250,21 +250,23 @@ def _find_dependencies(model: Program, jacobian: Program, before: int) -> list[d
     ]
 
 
-def _to_text(root: xml.Element) -> str:
-    xml.indent(root)
-    return xml.tostring(root, "unicode", xml_declaration=True) + "\n"
+def _to_text(root: ElementTree.Element) -> str:
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, "unicode", xml_declaration=True) + "\n"
 
 
-def _add(parent: xml.Element, tag: str, **attributes: Any) -> xml.Element:
+def _add(parent: ElementTree.Element, tag: str, **attributes: Any) -> ElementTree.Element:
     """An element, with the attributes that are given."""
     text = lambda x: str(x).lower() if isinstance(x, bool) else repr(x) if isinstance(x, float) else str(x)
-    return xml.SubElement(parent, tag, {k: text(x) for k, x in attributes.items() if x not in (None, "")})
+    return ElementTree.SubElement(
+        parent, tag, {k: text(x) for k, x in attributes.items() if x not in (None, "")}
+    )
 
 
 def _describe(file: File, layout: _Layout, token: str, step: float, depends: list[dict[int, str]]) -> str:
     """modelDescription.xml."""
     problem, constrained = file.problem, bool(file.rows)
-    root = xml.Element(
+    root = ElementTree.Element(
         "fmiModelDescription", fmiVersion="3.0", modelName=problem.name, instantiationToken=token,
         description=problem.citation, generationTool=f"ukjax {importlib.metadata.version('ukjax')}",
         variableNamingConvention="structured",
@@ -310,7 +312,7 @@ def _describe(file: File, layout: _Layout, token: str, step: float, depends: lis
 
 def _describe_build(file: File, sources: Sequence[str]) -> str:
     """buildDescription.xml."""
-    root = xml.Element("fmiBuildDescription", fmiVersion="3.0")
+    root = ElementTree.Element("fmiBuildDescription", fmiVersion="3.0")
     configuration = _add(root, "BuildConfiguration", modelIdentifier=file.name)
     files = _add(configuration, "SourceFileSet", language="C99")
     for name in sources:
@@ -425,8 +427,8 @@ def to_fmu(
     require_instance("problem", problem, Problem, "uk.models.scara()")
     if found := unilateral(problem.system.constraints):
         raise InputError(
-            f"an FMU has no contacts or limits, and the system has {', '.join(x.name for x in found)}: `ukjax.to_c` writes "
-            "a step with contacts, or leave them out."
+            f"an FMU has no contacts or limits, and the system has {', '.join(x.name for x in found)}: `ukjax.to_c` "
+            "writes a step with contacts, or leave them out."
         )
     chosen, size = _choose_platforms(platforms), float(positive_time("step", step))
     for target in chosen:
@@ -459,7 +461,10 @@ def to_fmu(
     }
     token = hashlib.sha256(f"{layout}{sources}".encode()).hexdigest()[:32]
     token = f"{{{token[:8]}-{token[8:12]}-{token[12:16]}-{token[16:20]}-{token[20:]}}}"
-    sources |= {"fmu.h": _write_glue(file, layout, token), "buildDescription.xml": _describe_build(file, compiled)}
+    sources |= {
+        "fmu.h": _write_glue(file, layout, token),
+        "buildDescription.xml": _describe_build(file, compiled),
+    }
     contents: dict[str, str | bytes] = {f"sources/{x}": text for x, text in sources.items()}
     contents["modelDescription.xml"] = _describe(file, layout, token, size, depends)
     with tempfile.TemporaryDirectory() as folder:

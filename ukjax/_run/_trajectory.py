@@ -336,7 +336,11 @@ class Trajectory(eqx.Module):
         from .._figures import _plot
         from . import _mechanism_parts
 
-        return _plot.plot(_reports.table(self), path, _mechanism_parts.coordinate_units(self.problem and self.problem.system))
+        return _plot.plot(
+            _reports.table(self),
+            path,
+            _mechanism_parts.coordinate_units(self.problem and self.problem.system),
+        )
 
     def view(self, **options: Any) -> "View":
         """This run in the browser: `ukjax.view`, which has the `options` and also shows several runs side by side."""
