@@ -23,6 +23,7 @@ import ukjax.mechanisms as um
 from ukjax._cli import _commands as cli
 
 fmpy = pytest.importorskip("fmpy", reason="pip install fmpy")
+find_problems = pytest.importorskip("fmpy.validation").validate_fmu
 pytestmark = needs_cc
 
 
@@ -120,7 +121,7 @@ def move_to(unit: Unit, it: Any, known: np.ndarray) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_fmpy_has_no_finding(model: str, units: Callable[[str], Unit]) -> None:
     unit = units(model)
-    assert fmpy.validation.validate_fmu(unit.path) == []
+    assert find_problems(unit.path) == []
     done = subprocess.run(
         [sys.executable, "-m", "fmpy", "validate", unit.path], capture_output=True, text=True
     )
@@ -302,6 +303,57 @@ def test_a_start_beside_the_constraints_is_projected(units: Callable[[str], Unit
     assert np.hypot(x, y) == pytest.approx(1.0, abs=1e-9)
 
 
+# --- FMI 2.0
+
+
+@pytest.fixture(scope="module")
+def of_fmi_2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("fmi2") / "pendulum.fmu"
+    uk.to_fmu(uk.models.pendulum(rate=0.5), path, fmi="2.0")
+    fmpy.extract(str(path), str(path.with_suffix("")))
+    return path
+
+
+def test_an_fmu_of_fmi_2_runs_as_ukjax(of_fmi_2: Path) -> None:
+    assert find_problems(str(of_fmi_2)) == []
+    run = uk.simulate(uk.models.pendulum(rate=0.5), t1=0.5, ts=11, rtol=1e-12, atol=1e-12)
+    for kind in ("ModelExchange", "CoSimulation"):
+        found = fmpy.simulate_fmu(
+            str(of_fmi_2), validate=True, fmi_type=kind, stop_time=0.5, output_interval=0.05,
+            relative_tolerance=1e-13, record_events=False,
+        )  # fmt: skip
+        names = ["position.x", "position.y", "velocity.x", "velocity.y"]
+        q_and_v = np.array([[row[x] for x in names] for row in found])
+        np.testing.assert_allclose(q_and_v, np.hstack([run.q, run.v]), atol=1e-8)
+
+
+def test_an_fmu_of_fmi_2_has_derivatives_and_states(of_fmi_2: Path) -> None:
+    described = fmpy.read_model_description(str(of_fmi_2))
+    index = {x.name: k for k, x in enumerate(described.modelVariables)}
+    given = {
+        "guid": described.guid,
+        "unzipDirectory": str(of_fmi_2.with_suffix("")),
+        "modelIdentifier": "pendulum",
+        "instanceName": "it",
+    }
+    it = fmpy.fmi2.FMU2Slave(**given)
+    it.instantiate()
+    it.setupExperiment(startTime=0.0)
+    it.enterInitializationMode()
+    it.exitInitializationMode()
+    it.doStep(0.0, 0.1)
+    kept = it.getFMUState()
+    written = it.serializeFMUState(kept)
+    it.doStep(0.1, 0.1)
+    later = it.getReal([1, 2, 3, 4])
+    it.setFMUState(it.deSerializeFMUState(written))
+    it.doStep(0.1, 0.1)
+    assert it.getReal([1, 2, 3, 4]) == later
+    # Energy m v.v / 2 + m g y: its derivative by y is m g, by v_x it is m v_x.
+    by = [it.getDirectionalDerivative([index["energy"]], [k], [1.0])[0] for k in (2, 3)]
+    np.testing.assert_allclose(by, [9.81, later[2]], atol=1e-13)
+
+
 # --- What is refused
 
 
@@ -346,6 +398,7 @@ def test_contacts_are_refused() -> None:
         ({"platforms": ["amiga"]}, "platforms must be a list of x86_64-linux"),
         ({"platforms": "x86_64-linux"}, "platforms must be a list"),
         ({"step": 0.0}, "step must be"),
+        ({"fmi": "1.0"}, "fmi must be '3.0' or '2.0'"),
         ({"inputs": ["motor"]}, "B_u|inputs"),
     ],
 )
@@ -358,7 +411,7 @@ def test_wrong_arguments(options: Any, message: str, tmp_path: Path) -> None:
 # --- What is in the file
 
 
-def test_the_sources_compile_without_a_warning(units: Callable[[str], Unit]) -> None:
+def test_the_sources_compile_without_a_warning(units: Callable[[str], Unit], of_fmi_2: Path) -> None:
     folder = units("pendulum").folder / "sources"
     build = ElementTree.fromstring((folder / "buildDescription.xml").read_text())
     sources = [x.attrib["name"] for x in build.iter("SourceFile")]
@@ -367,6 +420,8 @@ def test_the_sources_compile_without_a_warning(units: Callable[[str], Unit]) -> 
     prefixed = [*strict, "-DFMI3_FUNCTION_PREFIX=own_", "-c", "fmi3.c", "-o", "prefixed.o"]
     subprocess.run([str(CC), *prefixed], cwd=folder, check=True)
     assert b"own_fmi3DoStep" in (folder / "prefixed.o").read_bytes()
+    folder = of_fmi_2.with_suffix("") / "sources"
+    subprocess.run([str(CC), *strict, "-c", "pendulum.c", "fmi2.c"], cwd=folder, check=True)
 
 
 @pytest.mark.slow
@@ -401,7 +456,7 @@ def test_numbers_can_be_constants(tmp_path: Path) -> None:
         "step_size",
         "constraint_tolerance",
     ]
-    assert fmpy.validation.validate_fmu(str(export.path)) == []
+    assert find_problems(str(export.path)) == []
 
 
 def test_names_that_tools_do_not_take_are_changed(tmp_path: Path) -> None:
@@ -410,7 +465,7 @@ def test_names_that_tools_do_not_take_are_changed(tmp_path: Path) -> None:
     system = uk.System(jnp.eye(3), lambda t, q, v: -q, labels=labels)
     problem = uk.Problem(system, jnp.array([0.1, 0.2, 0.3]), jnp.zeros(3), 0.0, 1.0, name="über & co")
     export = uk.to_fmu(problem, tmp_path / "x.fmu")
-    assert fmpy.validation.validate_fmu(str(export.path)) == []
+    assert find_problems(str(export.path)) == []
     assert len({x.name for x in export.variables}) == len(export.variables)
     found = fmpy.simulate_fmu(str(export.path), stop_time=1.0, output_interval=1.0, relative_tolerance=1e-11)
     last = [float(found[x.name][-1]) for x in export.variables[1:4]]
@@ -437,7 +492,9 @@ def test_the_command(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli.app, given)
     assert done.exit_code == 0, done.output
     assert "position.x" in done.output
-    start = {x.name: x.start for x in fmpy.read_model_description(str(path)).modelVariables}
+    described = fmpy.read_model_description(str(path))
+    assert described.fmiVersion == "2.0"
+    start = {x.name: x.start for x in described.modelVariables}
     assert (start["parameter.gravity"], start["step_size"]) == ("1.62", "0.01")
     wrong = CliRunner().invoke(cli.app, ["export", "pendulum", "--to", "fmu", "--function", "energy"])
     assert (wrong.exit_code, "--function is none of --to fmu" in re.sub(r"\s+", " ", wrong.output)) == (

@@ -47,6 +47,7 @@ def export(
             "--platform", help="Of an FMU: for which to compile, such as x86_64-windows; may be repeated."
         ),
     ] = None,
+    fmi: Annotated[str | None, typer.Option(help="Of an FMU: the version, 3.0 or 2.0.")] = None,
     float32: _options.Float32 = False,
     as_json: _options.Json = False,
 ) -> None:
@@ -54,14 +55,16 @@ def export(
     if to not in ("c", "fmu"):
         raise InputError(f"--to is c or fmu, not '{to}': C99, or a Functional Mock-up Unit of FMI 3.0.")
     of_c = {"--function": functions, "--bounded": bounded, "--float32": float32}
-    for option, given in (of_c if to == "fmu" else {"--step": step, "--platform": platforms}).items():
+    for option, given in (
+        of_c if to == "fmu" else {"--step": step, "--platform": platforms, "--fmi": fmi}
+    ).items():
         if given:
             raise InputError(f"{option} is none of --to {to}.")
     start_jax(float32)
     problem = _options.problem_of(name, parameters)
     if to == "fmu":
         own = {"constants": constants, "inputs": inputs, "platforms": platforms}
-        own |= {} if step is None else {"step": step}
+        own |= {k: x for k, x in (("step", step), ("fmi", fmi)) if x is not None}
         fmu = interruptible(lambda: uk.to_fmu(problem, out, **own))
         if as_json:
             print_json(

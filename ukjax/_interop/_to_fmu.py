@@ -1,4 +1,4 @@
-"""A model as a Functional Mock-up Unit (FMI 3.0), for simulators such as Simulink, OpenModelica and Dymola."""
+"""A model as a Functional Mock-up Unit (FMI 3.0 or 2.0), for simulators such as Simulink, OpenModelica and Dymola."""
 
 import hashlib
 import importlib.metadata
@@ -263,18 +263,38 @@ def _add(parent: ElementTree.Element, tag: str, **attributes: Any) -> ElementTre
     )
 
 
-def _describe(file: File, layout: _Layout, token: str, step: float, depends: list[dict[int, str]]) -> str:
+def _describe(
+    file: File,
+    layout: _Layout,
+    fmi: str,
+    token: str,
+    step: float,
+    depends: list[dict[int, str]],
+    sources: Sequence[str],
+) -> str:
     """modelDescription.xml."""
-    problem, constrained = file.problem, bool(file.rows)
+    problem, constrained, old = file.problem, bool(file.rows), fmi == "2.0"
     root = ElementTree.Element(
-        "fmiModelDescription", fmiVersion="3.0", modelName=problem.name, instantiationToken=token,
-        description=problem.citation, generationTool=f"ukjax {importlib.metadata.version('ukjax')}",
-        variableNamingConvention="structured",
+        "fmiModelDescription", {"fmiVersion": fmi, "guid" if old else "instantiationToken": token},
+        modelName=problem.name, description=problem.citation,
+        generationTool=f"ukjax {importlib.metadata.version('ukjax')}", variableNamingConvention="structured",
     )  # fmt: skip
-    able = {"modelIdentifier": file.name, "canGetAndSetFMUState": True, "canSerializeFMUState": True}
-    able |= {"providesDirectionalDerivatives": True, "providesAdjointDerivatives": True}
-    _add(root, "ModelExchange", **able, needsCompletedIntegratorStep=constrained)
-    _add(root, "CoSimulation", **able, canHandleVariableCommunicationStepSize=True)
+    able: dict[str, Any] = {"modelIdentifier": file.name}
+    if old:
+        able |= {"canGetAndSetFMUstate": True, "canSerializeFMUstate": True}
+        able |= {"providesDirectionalDerivative": True}
+        steps = {"completedIntegratorStepNotNeeded": not constrained}
+    else:
+        able |= {"canGetAndSetFMUState": True, "canSerializeFMUState": True}
+        able |= {"providesDirectionalDerivatives": True, "providesAdjointDerivatives": True}
+        steps = {"needsCompletedIntegratorStep": constrained}
+    exchange = _add(root, "ModelExchange", **able, **steps)
+    simulation = _add(root, "CoSimulation", **able, canHandleVariableCommunicationStepSize=True)
+    if old:
+        for kind in (exchange, simulation):
+            files = _add(kind, "SourceFiles")
+            for name in sources:
+                _add(files, "File", name=name)
     units = _add(root, "UnitDefinitions")
     for name in dict.fromkeys(x.unit for x in layout.variables if x.unit):
         _add(_add(units, "Unit", name=name), "BaseUnit", **_UNITS[name])
@@ -286,27 +306,36 @@ def _describe(file: File, layout: _Layout, token: str, step: float, depends: lis
     variables = _add(root, "ModelVariables")
     for k, x in enumerate(layout.variables):
         known = x.causality in ("independent", "input")
-        _add(
-            variables, "Float64", name=x.name, valueReference=k, causality=x.causality,
-            variability="tunable" if x.causality == "parameter" else "continuous",
-            initial=None if known else "calculated" if x.start is None else "exact",
-            unit=x.unit, description=x.description, start=x.start, derivative=x.derivative_of,
-        )  # fmt: skip
+        common = {
+            "name": x.name, "valueReference": k, "causality": x.causality, "description": x.description,
+            "variability": "tunable" if x.causality == "parameter" else "continuous",
+            "initial": None if known else "calculated" if x.start is None else "exact",
+        }  # fmt: skip
+        number = {"unit": x.unit, "start": x.start}
+        if old:
+            by_place = None if x.derivative_of is None else x.derivative_of + 1
+            _add(_add(variables, "ScalarVariable", **common), "Real", **number, derivative=by_place)
+        else:
+            _add(variables, "Float64", **common, **number, derivative=x.derivative_of)
     structure = _add(root, "ModelStructure")
 
-    def list_unknowns(tag: str, chosen: Callable[[FmuVariable], bool], known: bool = True) -> None:
+    def list_unknowns(kind: str, group: str, chosen: Callable[[FmuVariable], bool]) -> None:
+        parent = _add(structure, group) if old else structure
         for k, x in enumerate(layout.variables):
             if not chosen(x):
                 continue
-            own = {k: "constant"} if k < layout.first_result else depends[k - layout.first_result]
-            of = {"dependencies": " ".join(map(str, own)), "dependenciesKind": " ".join(own.values())}
-            element = _add(structure, tag, valueReference=k)
-            if known:  # also empty ones: they say that it depends on nothing
-                element.attrib.update(of)
+            place = {"index": k + 1} if old else {"valueReference": k}
+            element = _add(parent, "Unknown" if old else kind, **place)
+            if kind != "InitialUnknown":  # also empty ones: they say that it depends on nothing
+                own = {k: "constant"} if k < layout.first_result else depends[k - layout.first_result]
+                element.set("dependencies", " ".join(str(j + old) for j in own))
+                element.set("dependenciesKind", " ".join(own.values()))
 
-    list_unknowns("Output", lambda x: x.causality == "output")
-    list_unknowns("ContinuousStateDerivative", lambda x: x.derivative_of is not None)
-    list_unknowns("InitialUnknown", lambda x: x.start is None and x.causality != "independent", known=False)
+    list_unknowns("Output", "Outputs", lambda x: x.causality == "output")
+    list_unknowns("ContinuousStateDerivative", "Derivatives", lambda x: x.derivative_of is not None)
+    list_unknowns(
+        "InitialUnknown", "InitialUnknowns", lambda x: x.start is None and x.causality != "independent"
+    )
     return _to_text(root)
 
 
@@ -326,6 +355,7 @@ _SUFFIXES = {"linux": "so", "darwin": "dylib", "windows": "dll"}
 _TARGETS = {"linux": "linux-gnu.2.17", "darwin": "macos", "windows": "windows-gnu"}  # of Zig
 _SYSTEMS = {"Linux": "linux", "Darwin": "darwin", "Windows": "windows"}
 _PROCESSORS = {"AMD64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
+_OF_FMI_2 = {"x86_64-linux": "linux64", "x86_64-windows": "win64", "x86_64-darwin": "darwin64"}  # folders
 PLATFORMS = tuple(f"{x}-{y}" for x in ("x86_64", "aarch64") for y in _SUFFIXES)
 
 
@@ -392,8 +422,9 @@ def to_fmu(
     solver: dfx.AbstractSolver = dfx.Tsit5(),
     step: float = 1e-3,
     platforms: Sequence[str] | None = None,
+    fmi: str = "3.0",
 ) -> FmuExport:
-    """Writes a model as a Functional Mock-up Unit by FMI 3.0: for Simulink, OpenModelica, Dymola, FMPy and others.
+    """Writes a model as a Functional Mock-up Unit: for Simulink, OpenModelica, Dymola, FMPy and others.
 
     The FMU has the model's equations as C (`to_c`), and a binary compiled of it. It needs no Python.
 
@@ -403,7 +434,7 @@ def to_fmu(
       projected onto the constraints, from one communication point to the next.
     - Outputs are positions, velocities, multipliers and forces of the constraints, the energy, and by how much
       constraints are off. Inputs are the efforts of motors. Masses, lengths and gains are tunable parameters.
-    - Directional and adjoint derivatives are exact, by time, states and inputs.
+    - Directional and adjoint derivatives are exact, by time, states and inputs; FMI 2.0 has no adjoint ones.
     - Its state can be kept, restored and written down; a process can have many instances.
 
     **Arguments:**
@@ -418,6 +449,7 @@ def to_fmu(
     - `step`: the parameter `step_size` by default [s].
     - `platforms`: for which to compile, such as `["x86_64-linux", "x86_64-windows"]`; by default this machine's. Others
       need `pip install ziglang`. Without any the FMU has source code alone.
+    - `fmi`: the version of the standard, `"3.0"` or, for tools without, `"2.0"`.
 
     **Returns:** `FmuExport`: its path, its variables and its platforms.
 
@@ -430,6 +462,8 @@ def to_fmu(
             f"an FMU has no contacts or limits, and the system has {', '.join(x.name for x in found)}: `ukjax.to_c` "
             "writes a step with contacts, or leave them out."
         )
+    if fmi not in ("2.0", "3.0"):
+        raise InputError(f"fmi must be '3.0' or '2.0', got {format_value(fmi)}.")
     chosen, size = _choose_platforms(platforms), float(positive_time("step", step))
     for target in chosen:
         _find_compiler(target)
@@ -453,26 +487,24 @@ def to_fmu(
     layout = _lay_out(file, start, system.energy(*state) is not None, size)
     before = len(programs[0].params) - 3 - len(u)
     depends = _find_dependencies(programs[0], programs[1], before)
-    compiled = [f"{file.name}.c", "fmi3.c"]
-    sources = {
-        f"{file.name}.h": write_header(file),
-        f"{file.name}.c": write_source(file),
-        "fmi3.c": Path(__file__).with_name("fmi3.c").read_text("utf-8"),
-    }
+    of_fmi = ["fmi3.c"] if fmi == "3.0" else ["fmi2.c", "fmi3.c"]  # the last is included by the one before
+    compiled = [f"{file.name}.c", of_fmi[0]]
+    sources = {f"{file.name}.h": write_header(file), f"{file.name}.c": write_source(file)}
+    sources |= {x: Path(__file__).with_name(x).read_text("utf-8") for x in of_fmi}
     token = hashlib.sha256(f"{layout}{sources}".encode()).hexdigest()[:32]
     token = f"{{{token[:8]}-{token[8:12]}-{token[12:16]}-{token[16:20]}-{token[20:]}}}"
-    sources |= {
-        "fmu.h": _write_glue(file, layout, token),
-        "buildDescription.xml": _describe_build(file, compiled),
-    }
+    sources["fmu.h"] = _write_glue(file, layout, token)
     contents: dict[str, str | bytes] = {f"sources/{x}": text for x, text in sources.items()}
-    contents["modelDescription.xml"] = _describe(file, layout, token, size, depends)
+    contents["modelDescription.xml"] = _describe(file, layout, fmi, token, size, depends, compiled)
+    if fmi == "3.0":
+        contents["sources/buildDescription.xml"] = _describe_build(file, compiled)
     with tempfile.TemporaryDirectory() as folder:
         for x, text in sources.items():
             (Path(folder) / x).write_text(text, "utf-8")
         for target in chosen:
             library = f"{file.name}.{_SUFFIXES[target.split('-')[1]]}"
-            contents[f"binaries/{target}/{library}"] = _compile(Path(folder), compiled, target, library)
+            folder_of = _OF_FMI_2.get(target, target) if fmi == "2.0" else target
+            contents[f"binaries/{folder_of}/{library}"] = _compile(Path(folder), compiled, target, library)
     path = as_path("path", path or f"{file.name}.fmu")
     with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
         for x, content in sorted(contents.items()):

@@ -23,9 +23,9 @@
 #define JOIN(a, b) JOIN_(a, b)
 #define FMI(name) EXPORT fmi3Status JOIN(FMI3_FUNCTION_PREFIX, fmi3##name)
 #define FMI_POINTER(name) EXPORT void *JOIN(FMI3_FUNCTION_PREFIX, fmi3##name)
-#ifdef _WIN32
+#if !defined(EXPORT) && defined(_WIN32)
 #define EXPORT __declspec(dllexport)
-#else
+#elif !defined(EXPORT)
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
