@@ -15,7 +15,7 @@ from ._terminal import interruptible, print_json, show, start_jax
 
 def export(
     name: _options.Name,
-    to: Annotated[str, typer.Option("--to", help="c, which is C99, or fmu: FMI 3.0.")] = "c",
+    to: Annotated[str, typer.Option("--to", help="c, which is C99, or fmu, for simulators.")] = "c",
     out: Annotated[
         Path | None,
         typer.Option(help="The folder or file to write; by default the model's name with _c or .fmu."),
@@ -53,18 +53,19 @@ def export(
 ) -> None:
     """Write functions of a model as C, with a self-test and a README, or the model as an FMU."""
     if to not in ("c", "fmu"):
-        raise InputError(f"--to is c or fmu, not '{to}': C99, or a Functional Mock-up Unit of FMI 3.0.")
+        raise InputError(f"--to is c or fmu, not '{to}': C99, or a Functional Mock-up Unit.")
     of_c = {"--function": functions, "--bounded": bounded, "--float32": float32}
+    of_fmu = {"step": step, "platforms": platforms, "fmi": fmi}
     for option, given in (
-        of_c if to == "fmu" else {"--step": step, "--platform": platforms, "--fmi": fmi}
+        of_c if to == "fmu" else {f"--{k}".removesuffix("s"): x for k, x in of_fmu.items()}
     ).items():
         if given:
             raise InputError(f"{option} is none of --to {to}.")
     start_jax(float32)
     problem = _options.problem_of(name, parameters)
     if to == "fmu":
-        own = {"constants": constants, "inputs": inputs, "platforms": platforms}
-        own |= {k: x for k, x in (("step", step), ("fmi", fmi)) if x is not None}
+        own = {"constants": constants, "inputs": inputs}
+        own |= {k: x for k, x in of_fmu.items() if x is not None}
         fmu = interruptible(lambda: uk.to_fmu(problem, out, **own))
         if as_json:
             print_json(

@@ -31,7 +31,6 @@ from .._misc._files import as_path, replacing
 from .._motion._project import project
 from .._run._mechanism_parts import coordinate_units
 from .._system._constraint import unilateral
-from .._system._labels import unique_names
 from .._system._problem import Problem
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
@@ -135,14 +134,16 @@ _UNITS = {
 def _name_all(group: str, labels: Sequence[str]) -> list[str]:
     """Names that tools show in a tree, such as `position.crank_x`."""
     words = [re.sub(r"\W+", "_", x, flags=re.ASCII).strip("_") or "x" for x in labels]
-    return [f"{group}.{'_' * x[0].isdigit()}{x.replace(' ', '_')}" for x in unique_names(words)]
+    if len(set(words)) < len(words):
+        words = [f"{x}_{i}" for i, x in enumerate(words)]
+    return [f"{group}.{'_' * x[0].isdigit()}{x}" for x in words]
 
 
 def _lay_out(file: File, start: tuple[Any, Any], energy: bool, step: float) -> _Layout:
     """All variables, in the order of their values."""
     (of_q, of_v), system, (q0, v0) = file.labels, file.problem.system, start
-    units = coordinate_units(system) or ("",) * len(of_q)
-    rates = [f"{x}/s" if x else "" for x in units]
+    units = [x if x in _UNITS else "" for x in coordinate_units(system)] or [""] * len(of_q)
+    rates = [f"{x}/s" if x in ("m", "rad") else "" for x in units]
     of_rates = [""] * len(of_v) if has_quasi_velocities(system) else rates
     positions, velocities = _name_all("position", of_q), _name_all("velocity", of_v)
     states = [
@@ -483,7 +484,7 @@ def to_fmu(
         problem, functions, name=name, dtype="float64", constants=constants, stabilizer=stabilizer,
         inputs=inputs, solver=solver, tested=False,
     )  # fmt: skip
-    start = project(problem) if constrained else (problem.q0, problem.v0)
+    start = project(file.problem) if constrained else (problem.q0, problem.v0)
     layout = _lay_out(file, start, system.energy(*state) is not None, size)
     before = len(programs[0].params) - 3 - len(u)
     depends = _find_dependencies(programs[0], programs[1], before)
