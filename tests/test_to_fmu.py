@@ -383,6 +383,11 @@ def test_what_cannot_be_done_is_said_to_the_simulator(units: Callable[[str], Uni
     it.setFloat64([unit.index["step_size"]], [-1.0])
     with pytest.raises(error):
         it.doStep(0.0, 0.1)
+    it.setFloat64([unit.index["step_size"]], [100.0])
+    before = it.getFloat64([0, *unit.states])
+    with pytest.raises(error, match="discard"):
+        it.doStep(0.0, 100.0)
+    assert it.getFloat64([0, *unit.states]) == before
 
 
 def test_a_model_description_of_another_fmu_is_refused(units: Callable[[str], Unit]) -> None:
