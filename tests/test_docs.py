@@ -148,7 +148,7 @@ def test_commands_are_understood(
     (own_folder / "mymodel.py").write_text(OWN_MODEL)
     for robot in ROBOTS.glob("*.xml"):
         shutil.copy(robot, own_folder)
-    for name in ("simulate", "check", "tune", "sweep", "bench", "to_c", "to_page"):
+    for name in ("simulate", "check", "tune", "sweep", "bench", "to_c", "to_fmu", "to_page"):
         monkeypatch.setattr(ukjax, name, stop)
     if command[0] == "cache":
         monkeypatch.setenv("UKJAX_CACHE", str(own_folder / "kept"))  # not that of the tests

@@ -232,7 +232,9 @@ def test_an_effort_does_its_work(tmp_path: Path) -> None:
 def test_parts_are_placed_as_in_other_pictures(model: str) -> None:
     problem = MODELS[model]()
     t, q = np.array([0.0, 1.0]), np.stack([problem.q0, problem.q0])
-    shown = build_moving_parts(Shown("run", problem, t, q, {}, paths=False, contacts={}, shapes=False), t).parts
+    shown = build_moving_parts(
+        Shown("run", problem, t, q, {}, paths=False, contacts={}, shapes=False), t
+    ).parts
     places = _place_parts(problem, problem.system, jnp.asarray(0.0), problem.q0)
     assert {x.name for x in shown} >= {*places}
     for part in shown:

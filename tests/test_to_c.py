@@ -270,6 +270,30 @@ def test_derivatives_are_differences(model: str, tmp_path: Path) -> None:
 
 
 @needs_cc
+@pytest.mark.parametrize("model", ["pendulum", "parallelogram"])
+def test_derivatives_of_forces_are_differences(model: str, tmp_path: Path) -> None:
+    """Also where rows depend on others, as of the parallelogram: along motions that keep the rank."""
+    problem = MODELS[model]()
+    library = Library(uk.to_c(problem, tmp_path, ["forces", "forces_jacobian"]))
+    t, q, v = states(problem, 1)[0]
+    rows, q, v, n = uk.constraint_rows(problem.system, t, q, v), np.asarray(q), np.asarray(v), v.size
+    m, free = rows.b.size, np.linalg.svd(rows.A)[2][np.linalg.matrix_rank(rows.A, 1e-9) :]
+    sizes = (n * n, n * n, m * n, m * n)
+    by_q, by_v, multipliers_by_q, multipliers_by_v = (
+        x.reshape(-1, n) for x in library("forces_jacobian", t, q, v, gives=sizes)
+    )
+    forces = lambda q, v: np.concatenate(library("forces", t, q, v, gives=(m, n)))
+    h = 1e-5
+    for e in free:
+        for J, off in (
+            (np.vstack([multipliers_by_q, by_q]), (h * e, 0 * e)),
+            (np.vstack([multipliers_by_v, by_v]), (0 * e, h * e)),
+        ):
+            difference = (forces(q + off[0], v + off[1]) - forces(q - off[0], v - off[1])) / (2 * h)
+            np.testing.assert_allclose(J @ e, difference, atol=1e-6 * max(1, np.abs(J).max()))
+
+
+@needs_cc
 def test_inverse_dynamics(tmp_path: Path) -> None:
     """The torque of the crank that gives the linkage an acceleration; the acceleration under it is that one."""
     problem = four_bar()

@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._interop._export import load_exported as load_exported
     from ._interop._live_page import to_page as to_page
     from ._interop._to_c import to_c as to_c
+    from ._interop._to_fmu import to_fmu as to_fmu
     from ._interop._torch import to_torch as to_torch
     from ._misc._errors import CacheWarning as CacheWarning
     from ._misc._errors import ConstraintWarning as ConstraintWarning
@@ -181,6 +182,7 @@ else:
         "_interop._export": "export load_exported",
         "_interop._live_page": "to_page",
         "_interop._to_c": "to_c",
+        "_interop._to_fmu": "to_fmu",
         "_interop._torch": "to_torch",
         "_misc._errors": "CacheWarning ConstraintWarning ContactWarning InputError MissingExtraError SimulationError "
         "StartMovedWarning SweepError Untranslatable",

@@ -1,4 +1,4 @@
-"""The command `ukjax export NAME --to c`: a model's functions in C, by `to_c`; `--to page`: a live page, by `to_page`."""
+"""The command `ukjax export NAME`: a model as C, by `to_c`, as an FMU, by `to_fmu`, or as a live page, by `to_page`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,11 +16,11 @@ from ._terminal import interruptible, print_json, show, start_jax
 def export(
     name: _options.Name,
     to: Annotated[
-        str, typer.Option("--to", help="c, which is C99, or page, a live page for browsers.")
+        str, typer.Option("--to", help="c, which is C99, fmu, for simulators, or page, for browsers.")
     ] = "c",
     out: Annotated[
         Path | None,
-        typer.Option(help="The folder, or page, to write; by default the model's name and _c, or .html."),
+        typer.Option(help="The folder or file to write; by default the model's name with _c, .fmu or .html."),
     ] = None,
     functions: Annotated[
         list[str] | None,
@@ -40,21 +40,59 @@ def export(
         bool, typer.Option("--constants", help="Write masses, lengths and gains into the code.")
     ] = False,
     bounded: Annotated[bool, typer.Option("--bounded", help="Refuse loops without a bound.")] = False,
+    step: Annotated[
+        float | None, typer.Option(help="Of an FMU: the longest step of co-simulation [s].")
+    ] = None,
+    platforms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--platform", help="Of an FMU: for which to compile, such as x86_64-windows; may be repeated."
+        ),
+    ] = None,
+    fmi: Annotated[str | None, typer.Option(help="Of an FMU: the version, 3.0 or 2.0.")] = None,
     float32: _options.Float32 = False,
     as_json: _options.Json = False,
 ) -> None:
-    """Write functions of a model as C, with a self-test and a README; or a page on which it moves."""
-    if to not in ("c", "page"):
-        raise InputError(f"--to is c or page, not '{to}': C99 is what models are written in.")
-    if to == "page" and (functions or constants or bounded or float32):
+    """Write functions of a model as C, with a self-test and a README, the model as an FMU, or a page on which it moves."""
+    own_options = {
+        "c": ("--function", "--constants", "--bounded", "--float32", "--input"),
+        "fmu": ("--step", "--platform", "--fmi", "--constants", "--input"),
+        "page": ("--input",),
+    }
+    if to not in own_options:
         raise InputError(
-            "--function, --constants, --bounded and --float32 are for --to c: a page has its own functions."
+            f"--to is c, fmu or page, not '{to}': C99, a Functional Mock-up Unit, or a live page."
         )
+    of_fmu = {"step": step, "platforms": platforms, "fmi": fmi}
+    given = {f"--{k}".removesuffix("s"): x for k, x in of_fmu.items()}
+    given |= {"--function": functions, "--bounded": bounded, "--float32": float32, "--constants": constants}
+    if foreign := [option for option, x in given.items() if x and option not in own_options[to]]:
+        raise InputError(f"{foreign[0]} is none of --to {to}.")
     start_jax(float32)
     problem = _options.problem_of(name, parameters)
     if to == "page":
         path = interruptible(lambda: uk.to_page(problem, out or f"{problem.name}.html", inputs=inputs))
         print_json({"path": str(path)}) if as_json else print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
+        return
+    if to == "fmu":
+        own = {"constants": constants, "inputs": inputs}
+        own |= {k: x for k, x in of_fmu.items() if x is not None}
+        fmu = interruptible(lambda: uk.to_fmu(problem, out, **own))
+        if as_json:
+            print_json(
+                {
+                    "path": str(fmu.path),
+                    "platforms": fmu.platforms,
+                    "variables": [x._asdict() for x in fmu.variables],
+                }
+            )
+            return
+        table = Table(title=f"{fmu.path}: binaries for {', '.join(fmu.platforms)}")
+        for column in ("variable", "causality", "start", "unit"):
+            table.add_column(column, justify="right" if column == "start" else "left")
+        for x in fmu.variables:
+            table.add_row(x.name, x.causality, "" if x.start is None else f"{x.start:g}", x.unit)
+        show(table)
         return
     chosen, folder = functions or ["acceleration"], out or Path(f"{problem.name}_c")
     how = {"constants": constants, "bounded": bounded, "inputs": inputs}

@@ -19,6 +19,7 @@ from .._formula._equations import with_dense_mass
 from .._formula._servo import Servoed
 from .._misc._arguments import call_user_function, require_function
 from .._misc._errors import InputError, Untranslatable, unknown_name
+from .._pseudoinverse import GramSchmidt, pinv
 from .._run._step import step
 from .._system._constraint import require_bilateral
 from .._system._driven import DrivenSystem
@@ -113,9 +114,34 @@ def _constraints(given: ModelState) -> Values:
     return {"A": rows.A, "b": rows.b, **errors}
 
 
+@jax.custom_jvp
+def _with_derivative(multipliers: Array, ideal: Array, A: Array) -> Array:
+    """Multipliers with A^T lambda = ideal, whose scalar code has no derivative; A has the rows that are kept."""
+    return multipliers
+
+
+@_with_derivative.defjvp
+def _with_derivative_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (multipliers, _, A), (_, d_ideal, d_A) = primals, tangents
+    return multipliers, (d_ideal - d_A.T @ multipliers) @ pinv(A, GramSchmidt()).matrix
+
+
+def observe(given: ModelState, u: Array | None = None) -> Values:
+    """What scalar code tells of a state, with derivatives of the multipliers too."""
+    if unsolved := given.how.code(u is not None).unsolved:
+        raise Untranslatable(unsolved)
+    observed = dict(given.by_code(lambda code: code.observed, u))
+    if observed["position_error"].size:
+        equations = given.by_code(lambda code: code.equations, u)
+        ideal = observed["constraint_force"] - equations.c
+        A = jnp.where(observed["kept"][:, None], equations.rows.A, 0.0)
+        observed["multipliers"] = _with_derivative(observed["multipliers"], ideal, A)
+    return observed
+
+
 def _forces(given: ModelState, u: Array | None = None) -> Values:
     """The multipliers of the constraint rows, and the generalized force of the constraints."""
-    observed = given.by_code(lambda code: code.observed, u)
+    observed = observe(given, u)
     return {"multipliers": observed["multipliers"], "force": observed["constraint_force"]}
 
 
@@ -220,6 +246,8 @@ def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
 
     **Raises:** `InputError` for a name that is not known.
     """
+    if isinstance(chosen, Function):
+        return chosen
     if callable(chosen):
         return _wrap_function(chosen)
     name = str(chosen)

@@ -92,8 +92,8 @@ def write_files(folder: Path, file: File) -> tuple[str, ...]:
     **Raises:** `InputError` where they cannot be written.
     """
     texts = {
-        f"{file.name}.h": _write_header(file),
-        f"{file.name}.c": _write_source(file),
+        f"{file.name}.h": write_header(file),
+        f"{file.name}.c": write_source(file),
         f"{file.name}_test.c": _write_self_test(file),
         "README.md": _write_readme(file),
     }
@@ -124,15 +124,17 @@ def _list_parts(problem: Problem) -> list[str]:
     return [line for x in lines for line in textwrap.wrap(x, 100)]
 
 
-def _describe_origin(file: File) -> str:
+def describe_origin(file: File) -> str:
+    """What has written it."""
     made = f"ukjax {importlib.metadata.version('ukjax')}, {file.problem.name}"
-    return f"Written by {made}: C99, {file.real}. Do not edit: write it again with ukjax.to_c."
+    return f"Written by {made}: C99, {file.real}. Do not edit: write it again with ukjax."
 
 
-def _write_header(file: File) -> str:
+def write_header(file: File) -> str:
+    """The header."""
     upper, (of_q, of_v) = file.name.upper(), file.labels
     about = [
-        _describe_origin(file),
+        describe_origin(file),
         *textwrap.wrap(_as_comment(file.problem.citation), 100),
         "",
         f"Each function takes {file.first_arguments}, what else it needs, and last its results; SI units, radians.",
@@ -168,13 +170,14 @@ def _write_header(file: File) -> str:
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
 
 
-def _write_source(file: File) -> str:
+def write_source(file: File) -> str:
+    """The source."""
     shared, functions = "\n".join(file.module.shared), [x.written.text for x in file.parts]
     everything = shared + "".join(functions)
     used = [("<math.h>", file.module.math or "INFINITY" in everything or "NAN" in everything)]
     used += [("<stdbool.h>", "bool" in everything), ("<stdint.h>", "_t " in everything)]
     used += [("<string.h>", "memcpy" in everything)]
-    lines = [f"/* {_describe_origin(file)} */"]
+    lines = [f"/* {describe_origin(file)} */"]
     lines += [f"#include {name}" for name, it in used if it]
     lines += ["", f'#include "{file.name}.h"', ""]
     if file.parameters:
@@ -211,7 +214,7 @@ def _write_table(name: str, rows: Sequence[np.ndarray], file: File) -> list[str]
 
 def _write_self_test(file: File) -> str:
     lines = [
-        f"/* {_describe_origin(file)}",
+        f"/* {describe_origin(file)}",
         " * Compares with numbers that ukjax computed; returns 0 if all agree. */",
     ]
     lines += ["#include <math.h>", "#include <stdio.h>", "", f'#include "{file.name}.h"']

@@ -130,31 +130,64 @@ def to_c(
     **Raises:** `InputError` for unknown functions, what has no form in C, by the line of your function where that is
     known, and a folder that cannot be written.
     """
+    folder = as_path("folder", folder)
+    file, _ = make_file(
+        problem,
+        (functions,) if isinstance(functions, str) or callable(functions) else tuple(functions),
+        name=name,
+        dtype=dtype,
+        constants=constants,
+        stabilizer=stabilizer,
+        inputs=inputs,
+        solver=solver,
+        bounded=bounded,
+    )
+    made = {
+        x.name: CFunction(x.operations, x.stack_bytes, len(x.unbounded))
+        for x in (y.written for y in file.parts)
+    }
+    return CExport(folder, write_files(folder, file), made, {x.name: x.default for x in file.parameters})
+
+
+def make_file(
+    problem: Problem,
+    functions: Sequence[Any],
+    *,
+    name: str | None,
+    dtype: Any,
+    constants: bool,
+    stabilizer: AbstractStabilizer,
+    inputs: Any,
+    solver: dfx.AbstractSolver,
+    bounded: bool = False,
+    tested: bool = True,
+) -> tuple[File, list[Program]]:
+    """What `to_c` writes, with its self-test if that is wished, and each function as a program."""
     require_instance("problem", problem, Problem, "uk.models.scara()")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Baumgarte(1.0, 10.0)")
     require_solver(solver)
     flag("constants", constants)
     flag("bounded", bounded)
-    chosen = (functions,) if isinstance(functions, str) or callable(functions) else tuple(functions)
-    if not chosen:
+    if not functions:
         raise InputError("functions names nothing to write; give ['acceleration'], for example.")
-    folder, name = as_path("folder", folder), make_identifier(name or problem.name)
+    name = make_identifier(name or problem.name)
     dtype = _dtype_of(problem, dtype)
     problem, stabilizer = _cast((problem, stabilizer), dtype)
     model, state = (problem.system, stabilizer), (jnp.asarray(problem.t0, dtype), problem.q0, problem.v0)
     parameters, with_values = ([], lambda _: model) if constants else parameters_of(model)
     how = Settings(model, state, inputs, solver)
-    of = [function_of(x, problem.v0.size, len(how.input_names)) for x in chosen]
+    of = [function_of(x, problem.v0.size, len(how.input_names)) for x in functions]
     if len({x.name for x in of}) < len(of):
         raise InputError(f"functions names one twice: {', '.join(x.name for x in of)}.")
     translated = [_translate(x, with_values, len(parameters), state, how) for x in of]
-    reads = _reads_parameters([x.program for x in translated], len(parameters))
+    programs = [x.program for x in translated]
+    reads = _reads_parameters(programs, len(parameters))
     module = Module(name)
     sources = [_make_source(x, name, parameters, reads, state) for x in translated]
     written = explain_untranslatable("the model", lambda: module.write(sources))
     if bounded:
         _require_bounds(of, written)
-    states = _make_states(problem, state)
+    states = _make_states(problem, state) if tested else []
     parts = [
         Part(x.function, y, x.results, [_evaluate(x, parameters, at) for at in states])
         for x, y in zip(translated, written, strict=True)
@@ -162,15 +195,9 @@ def to_c(
     labels = names_of(problem.system, problem.q0, problem.v0)
     texts = "".join([*module.shared, *(x.text for x in written)])
     named = re.findall(r"p->(\w+)", texts)  # what is read: a callee may need less than it is given
-    fields = [x for x in parameters if x.name in named]
+    fields = [x for x in parameters if x.name in named] or parameters[:reads]
     rows = eqx.filter_eval_shape(constraint_rows, problem.system, *state).names
-    file = File(
-        name, problem, dtype.name, labels, rows, how.input_names, fields or parameters[:reads], parts, module
-    )
-    made = {
-        x.name: CFunction(x.operations, x.stack_bytes, len(x.unbounded)) for x in (y.written for y in parts)
-    }
-    return CExport(folder, write_files(folder, file), made, {x.name: x.default for x in file.parameters})
+    return File(name, problem, dtype.name, labels, rows, how.input_names, fields, parts, module), programs
 
 
 def _reads_parameters(programs: Sequence[Program], count: int) -> bool:

@@ -45,9 +45,9 @@ def _mechanism(trajectory: "Trajectory", method: str) -> tuple[MechanismSystem, 
 _METRES, _RADIANS = ("x", "y", "z"), ("theta",)
 
 
-def coordinate_units(trajectory: "Trajectory") -> tuple[str, ...]:
+def coordinate_units(system: Any) -> tuple[str, ...]:
     """The units of the coordinates of a mechanism, nothing for those of quaternions; of other systems their `units`."""
-    system = None if trajectory.problem is None else innermost(trajectory.problem.system)
+    system = innermost(system)
     if isinstance(system, TreeSystem):
         turns = {i + k for i in quaternions(system) for k in range(4)}
         labels = enumerate(system.labels)

@@ -336,8 +336,8 @@ class Trajectory(eqx.Module):
         from .._figures import _plot
         from . import _mechanism_parts
 
-        units, pairs = _mechanism_parts.coordinate_units(self), _mechanism_parts.pair_names(self)
-        return _plot.plot(_reports.table(self), path, units, pairs)
+        units = _mechanism_parts.coordinate_units(self.problem and self.problem.system)
+        return _plot.plot(_reports.table(self), path, units, _mechanism_parts.pair_names(self))
 
     def view(self, **options: Any) -> "View":
         """This run in the browser: `ukjax.view`, which has the `options` and also shows several runs side by side."""

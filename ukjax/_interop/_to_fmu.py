@@ -1,0 +1,513 @@
+"""A model as a Functional Mock-up Unit (FMI 3.0 or 2.0), for simulators such as Simulink, OpenModelica and Dymola."""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._compiler._structured._c import literal
+from .._compiler._structured._ir import Needed, Node, is_number
+from .._compiler._structured._program import Program
+from .._misc._arguments import positive_time, require_instance
+from .._misc._errors import InputError, format_value
+from .._misc._files import as_path, replacing
+from .._motion._project import project
+from .._run._mechanism_parts import coordinate_units
+from .._system._constraint import unilateral
+from .._system._problem import Problem
+from .._system._rows import constraint_rows
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
+from .._system._system import has_quasi_velocities
+from ._c_functions import FUNCTIONS, Function, ModelState, Settings, Values, observe
+from ._c_text import File, describe_origin, write_header, write_source
+from ._to_c import make_file
+
+_TOLERANCE = 1e-9
+"""By how much a state may be off the constraints before it is projected: solvers at 1e-8 leave less most of the time."""
+
+# --- What is computed
+
+
+def _model(given: ModelState, u: Array | None = None) -> Values:
+    """q', v', the multipliers and forces of the constraints, the energy, and by how much constraints are off."""
+    observed = observe(given, u)
+    energy = given.system.energy(given.t, given.q, given.v)
+    off = jnp.abs(jnp.concatenate([observed["position_error"], observed["velocity_error"]]))
+    parts = [
+        given.system.kinematics(given.t, given.q, given.v),
+        observed["a"],
+        *([observed["multipliers"], observed["constraint_force"]] if off.size else []),
+        *([] if energy is None else [energy[None]]),
+        *([jnp.max(off)[None]] if off.size else []),
+    ]
+    return {"y": jnp.concatenate(parts)}
+
+
+def _derivatives(given: ModelState, *u: Array) -> Values:
+    """Derivatives of these by time, state and inputs."""
+
+    def values(t: Array, q: Array, v: Array, *u: Array) -> Array:
+        return _model(given._replace(t=t, q=q, v=v), *u)["y"]
+
+    by = jax.jacfwd(values, tuple(range(3 + len(u))))(given.t, given.q, given.v, *u)
+    return {"jacobian": jnp.concatenate([x.reshape(len(x), -1) for x in by], axis=1)}
+
+
+def _step(given: ModelState, dt: Array, *u: Array) -> Values:
+    """The state after one step, projected onto the constraints."""
+    return {"state": jnp.concatenate([*FUNCTIONS["step"](given, dt, *u).values()])}
+
+
+def _project(given: ModelState) -> Values:
+    """The nearest state on the constraints."""
+    return {"state": jnp.concatenate(project(given.system, given.t, given.q, given.v))}
+
+
+# --- Variables: each has the index of its value as its reference
+
+
+class FmuVariable(NamedTuple):
+    """A variable of an FMU, a number.
+
+    - `name`, `description`, `unit`: the unit is empty where it is not known.
+    - `causality`: `"independent"`, `"input"`, `"output"`, `"parameter"` or `"local"`.
+    - `start`: its value by default; None of what is computed.
+    - `derivative_of`: the reference of the state whose rate it is; None of others.
+    """
+
+    name: str
+    causality: str
+    start: float | None = None
+    unit: str = ""
+    description: str = ""
+    derivative_of: int | None = None
+
+
+class FmuExport(NamedTuple):
+    """What `to_fmu` has written.
+
+    - `path`: the file.
+    - `variables`: by their references, which are their places.
+    - `platforms`: those that it has binaries for.
+    """
+
+    path: Path
+    variables: tuple[FmuVariable, ...]
+    platforms: tuple[str, ...]
+
+
+class _Layout(NamedTuple):
+    """Where the values are."""
+
+    variables: list[FmuVariable]
+    inputs: int  # how many come before the parameters: time, state, inputs
+    first_result: int
+
+    def place(self, name: str) -> int | None:
+        names = [x.name for x in self.variables]
+        return names.index(name) if name in names else None
+
+
+_UNITS = {
+    "m": {"m": 1}, "rad": {"rad": 1}, "s": {"s": 1}, "m/s": {"m": 1, "s": -1}, "rad/s": {"rad": 1, "s": -1},
+    "m/s2": {"m": 1, "s": -2}, "rad/s2": {"rad": 1, "s": -2}, "J": {"kg": 1, "m": 2, "s": -2},
+}  # fmt: skip
+
+
+def _name_all(group: str, labels: Sequence[str]) -> list[str]:
+    """Names that tools show in a tree, such as `position.crank_x`."""
+    words = [re.sub(r"\W+", "_", x, flags=re.ASCII).strip("_") or "x" for x in labels]
+    if len(set(words)) < len(words):
+        words = [f"{x}_{i}" for i, x in enumerate(words)]
+    return [f"{group}.{'_' * x[0].isdigit()}{x}" for x in words]
+
+
+def _lay_out(file: File, start: tuple[Any, Any], energy: bool, step: float) -> _Layout:
+    """All variables, in the order of their values."""
+    (of_q, of_v), system, (q0, v0) = file.labels, file.problem.system, start
+    units = [x if x in _UNITS else "" for x in coordinate_units(system)] or [""] * len(of_q)
+    rates = [f"{x}/s" if x in ("m", "rad") else "" for x in units]
+    of_rates = [""] * len(of_v) if has_quasi_velocities(system) else rates
+    positions, velocities = _name_all("position", of_q), _name_all("velocity", of_v)
+    states = [
+        FmuVariable(name, "output", float(x), unit, f"{kind} {label}")
+        for kind, *columns in (
+            ("coordinate", positions, q0, units, of_q),
+            ("velocity", velocities, v0, of_rates, of_v),
+        )
+        for name, x, unit, label in zip(*columns, strict=True)
+    ]
+    found = [FmuVariable("time", "independent", unit="s"), *states]
+    inputs = zip(_name_all("input", file.inputs), file.inputs, strict=True)
+    found += [FmuVariable(x, "input", 0.0, description=f"effort of {label}") for x, label in inputs]
+    count = len(found)
+    found += [
+        FmuVariable(f"parameter.{x.name}", "parameter", x.default, description="of the model, in SI units")
+        for x in file.parameters
+    ]
+    about = "longest step of co-simulation; each is projected onto the constraints"
+    found.append(FmuVariable("step_size", "parameter", step, "s", about))
+    if file.rows:
+        about = "by how much constraints may be off before the state is projected onto them"
+        found.append(FmuVariable("constraint_tolerance", "parameter", _TOLERANCE, description=about))
+    first = len(found)
+    of_states = [*rates, *(f"{x}2" if x else "" for x in of_rates)]
+    found += [
+        FmuVariable(f"der({x.name})", "local", None, unit, f"rate of {x.name}", k)
+        for k, (x, unit) in enumerate(zip(states, of_states, strict=True), 1)
+    ]
+    if file.rows:
+        rows = zip(_name_all("multiplier", file.rows), file.rows, strict=True)
+        found += [FmuVariable(x, "output", description=f"multiplier of constraint {y}") for x, y in rows]
+        forces = zip(_name_all("constraint_force", of_v), of_v, strict=True)
+        about = "generalized force of the constraints on"
+        found += [FmuVariable(x, "output", description=f"{about} {y}") for x, y in forces]
+    if energy:
+        found.append(FmuVariable("energy", "output", unit="J", description="mechanical energy"))
+    if file.rows:
+        about = "by how much constraints are off, at most, of positions and of velocities"
+        found.append(FmuVariable("constraint_error", "output", description=about))
+    return _Layout(found, count, first)
+
+
+# --- The text of its files
+
+
+def _write_glue(file: File, layout: _Layout, token: str) -> str:
+    """Sizes and calls, for fmi3.c."""
+    nq, nv = len(file.problem.q0), len(file.problem.v0)
+    name, inputs, results = file.name, layout.inputs, len(layout.variables) - layout.first_result
+    sizes = {
+        "VALUES": len(layout.variables), "INPUTS": inputs, "STATE": 1, "STATES": nq + nv,
+        "FIRST_RESULT": layout.first_result, "RESULTS": results, "STEP_SIZE": layout.place("step_size"),
+        "TOLERANCE": layout.place("constraint_tolerance"), "CONSTRAINT_ERROR": layout.place("constraint_error"),
+    }  # fmt: skip
+    state = ["(x)[0]", "(x) + 1", f"(x) + {1 + nq}"]
+    u = [f"(x) + {1 + nq + nv}"] * bool(file.inputs)
+
+    def call(function: str, *given: str) -> str:
+        part = next(x for x in file.parts if x.function.name == function)
+        own = [f"(const {name}_parameters *)((x) + {inputs})"] * ("*p" in part.written.head)
+        return f"{part.written.name}({', '.join([*own, *state, *given])})"
+
+    start = ", ".join(literal(x.start or 0.0, "float64") for x in layout.variables)
+    lines = [
+        f"/* {describe_origin(file)} */",
+        f'#include "{name}.h"',
+        "",
+        f'#define TOKEN "{token}"',
+        *(f"#define {key} {x}" for key, x in sizes.items() if x is not None),
+        f"#define EVALUATE(x, y) {call('model', *u, 'y')}",
+        f"#define DIFFERENTIATE(x, y) {call('derivatives', *u, 'y')}",
+        f"#define STEP_ON(x, dt, y) {call('step', 'dt', *u, 'y')}",
+        *([f"#define PROJECT(x, y) {call('project', 'y')}"] if file.rows else []),
+        f"static const double START[VALUES] = {{{start}}};",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _find_dependencies(model: Program, jacobian: Program, before: int) -> list[dict[int, str]]:
+    """Of each result, the references of time, states and inputs that it depends on, and how."""
+    operands = list(model.params[before:])
+    starts = np.cumsum([0, *(x.size for x in operands)])
+    span = lambda i: range(starts[i], starts[i + 1])
+    (results,), (slopes,) = model.outputs, jacobian.outputs
+    count, width = model.results[0][1], int(starts[-1])
+
+    def depends(result: Any) -> set[int]:
+        found = set[int]()
+        for node in Needed([result], values=True).nodes:
+            for x in {y for y in node.args if isinstance(y, Node) and y in operands}:
+                i = operands.index(x)
+                by_entry = node.op == "load" and is_number(node.args[1])
+                found.update([span(i)[int(node.args[1])]] if by_entry else span(i))
+        return found
+
+    if isinstance(results, Node):  # an array that is written in loops
+        return [dict.fromkeys(sorted(depends(results)), "dependent")] * count
+    constant = lambda k: (
+        not isinstance(slopes, Node) and is_number(slopes[k]) and slopes[k] != 0
+    )  # zero may hide a step
+    return [
+        {j: "constant" if constant(i * width + j) else "dependent" for j in sorted(depends(x))}
+        for i, x in enumerate(results)
+    ]
+
+
+def _to_text(root: ElementTree.Element) -> str:
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, "unicode", xml_declaration=True) + "\n"
+
+
+def _add(parent: ElementTree.Element, tag: str, **attributes: Any) -> ElementTree.Element:
+    """An element, with the attributes that are given."""
+    text = lambda x: str(x).lower() if isinstance(x, bool) else repr(x) if isinstance(x, float) else str(x)
+    return ElementTree.SubElement(
+        parent, tag, {k: text(x) for k, x in attributes.items() if x not in (None, "")}
+    )
+
+
+def _describe(
+    file: File,
+    layout: _Layout,
+    fmi: str,
+    token: str,
+    step: float,
+    depends: list[dict[int, str]],
+    sources: Sequence[str],
+) -> str:
+    """modelDescription.xml."""
+    problem, constrained, old = file.problem, bool(file.rows), fmi == "2.0"
+    root = ElementTree.Element(
+        "fmiModelDescription", {"fmiVersion": fmi, "guid" if old else "instantiationToken": token},
+        modelName=problem.name, description=problem.citation,
+        generationTool=f"ukjax {importlib.metadata.version('ukjax')}", variableNamingConvention="structured",
+    )  # fmt: skip
+    able: dict[str, Any] = {"modelIdentifier": file.name}
+    if old:
+        able |= {"canGetAndSetFMUstate": True, "canSerializeFMUstate": True}
+        able |= {"providesDirectionalDerivative": True}
+        steps = {"completedIntegratorStepNotNeeded": not constrained}
+    else:
+        able |= {"canGetAndSetFMUState": True, "canSerializeFMUState": True}
+        able |= {"providesDirectionalDerivatives": True, "providesAdjointDerivatives": True}
+        steps = {"needsCompletedIntegratorStep": constrained}
+    exchange = _add(root, "ModelExchange", **able, **steps)
+    simulation = _add(root, "CoSimulation", **able, canHandleVariableCommunicationStepSize=True)
+    if old:
+        for kind in (exchange, simulation):
+            files = _add(kind, "SourceFiles")
+            for name in sources:
+                _add(files, "File", name=name)
+    units = _add(root, "UnitDefinitions")
+    for name in dict.fromkeys(x.unit for x in layout.variables if x.unit):
+        _add(_add(units, "Unit", name=name), "BaseUnit", **_UNITS[name])
+    categories = _add(root, "LogCategories")
+    for name in ("logStatusError", "logStatusDiscard"):
+        _add(categories, "Category", name=name)
+    t0, t1 = float(problem.t0), float(problem.t1)
+    _add(root, "DefaultExperiment", startTime=t0, stopTime=t1, tolerance=1e-6, stepSize=step)
+    variables = _add(root, "ModelVariables")
+    for k, x in enumerate(layout.variables):
+        known = x.causality in ("independent", "input")
+        common = {
+            "name": x.name, "valueReference": k, "causality": x.causality, "description": x.description,
+            "variability": "tunable" if x.causality == "parameter" else "continuous",
+            "initial": None if known else "calculated" if x.start is None else "exact",
+        }  # fmt: skip
+        number = {"unit": x.unit, "start": x.start}
+        if old:
+            by_place = None if x.derivative_of is None else x.derivative_of + 1
+            _add(_add(variables, "ScalarVariable", **common), "Real", **number, derivative=by_place)
+        else:
+            _add(variables, "Float64", **common, **number, derivative=x.derivative_of)
+    structure = _add(root, "ModelStructure")
+
+    def list_unknowns(kind: str, group: str, chosen: Callable[[FmuVariable], bool]) -> None:
+        parent = _add(structure, group) if old else structure
+        for k, x in enumerate(layout.variables):
+            if not chosen(x):
+                continue
+            place = {"index": k + 1} if old else {"valueReference": k}
+            element = _add(parent, "Unknown" if old else kind, **place)
+            if kind != "InitialUnknown":  # also empty ones: they say that it depends on nothing
+                own = {k: "constant"} if k < layout.first_result else depends[k - layout.first_result]
+                element.set("dependencies", " ".join(str(j + old) for j in own))
+                element.set("dependenciesKind", " ".join(own.values()))
+
+    list_unknowns("Output", "Outputs", lambda x: x.causality == "output")
+    list_unknowns("ContinuousStateDerivative", "Derivatives", lambda x: x.derivative_of is not None)
+    list_unknowns(
+        "InitialUnknown", "InitialUnknowns", lambda x: x.start is None and x.causality != "independent"
+    )
+    return _to_text(root)
+
+
+def _describe_build(file: File, sources: Sequence[str]) -> str:
+    """buildDescription.xml."""
+    root = ElementTree.Element("fmiBuildDescription", fmiVersion="3.0")
+    configuration = _add(root, "BuildConfiguration", modelIdentifier=file.name)
+    files = _add(configuration, "SourceFileSet", language="C99")
+    for name in sources:
+        _add(files, "SourceFile", name=name)
+    return _to_text(root)
+
+
+# --- Binaries
+
+_SUFFIXES = {"linux": "so", "darwin": "dylib", "windows": "dll"}
+_TARGETS = {"linux": "linux-gnu.2.17", "darwin": "macos", "windows": "windows-gnu"}  # of Zig
+_SYSTEMS = {"Linux": "linux", "Darwin": "darwin", "Windows": "windows"}
+_PROCESSORS = {"AMD64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
+_OF_FMI_2 = {"x86_64-linux": "linux64", "x86_64-windows": "win64", "x86_64-darwin": "darwin64"}  # folders
+PLATFORMS = tuple(f"{x}-{y}" for x in ("x86_64", "aarch64") for y in _SUFFIXES)
+
+
+def _own_platform() -> str:
+    system, processor = platform.system(), platform.machine()
+    return f"{_PROCESSORS.get(processor, processor)}-{_SYSTEMS.get(system, system)}"
+
+
+def _choose_platforms(platforms: Any) -> tuple[str, ...]:
+    chosen = (_own_platform(),) if platforms is None else tuple(platforms)
+    for x in chosen:
+        if isinstance(platforms, str) or x not in PLATFORMS:
+            wrong = platforms if isinstance(platforms, str) else x
+            raise InputError(
+                f"platforms must be a list of {', '.join(PLATFORMS)}, or [] for source code alone; "
+                f"got {format_value(wrong)}."
+            )
+    return chosen
+
+
+def _find_compiler(target: str) -> list[str]:
+    """The command of a C compiler for a platform.
+
+    **Raises:** `InputError` where there is none.
+    """
+    processor, system = target.split("-")
+    zig = [sys.executable, "-m", "ziglang", "cc"] if importlib.util.find_spec("ziglang") else []
+    if target == _own_platform():
+        if cc := shutil.which("cc"):
+            return [cc]
+        if zig:
+            return zig
+        raise InputError(
+            "there is no C compiler here: install cc, or `pip install ziglang`, or give platforms=[] for an FMU of "
+            "source code alone."
+        )
+    if not zig:
+        raise InputError(f"a binary for {target} needs Zig: `pip install ziglang`.")
+    return [*zig, "-target", f"{processor}-{_TARGETS[system]}"]
+
+
+def _compile(folder: Path, sources: Sequence[str], target: str, output: str) -> bytes:
+    """A shared library."""
+    command = _find_compiler(target)
+    options = ["-std=c99", "-O2", "-shared", "-fvisibility=hidden", *sources, "-o", output]
+    options += [] if target.endswith("windows") else ["-fPIC", "-lm"]
+    done = subprocess.run([*command, *options], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise InputError(f"{' '.join(command)} cannot compile the FMU for {target}: {done.stderr[:1000]}")
+    return (folder / output).read_bytes()
+
+
+# --- The whole
+
+
+def to_fmu(
+    problem: Problem,
+    path: str | Path | None = None,
+    *,
+    name: str | None = None,
+    constants: bool = False,
+    stabilizer: AbstractStabilizer = NoStabilizer(),
+    inputs: Any = None,
+    solver: dfx.AbstractSolver = dfx.Tsit5(),
+    step: float = 1e-3,
+    platforms: Sequence[str] | None = None,
+    fmi: str = "3.0",
+) -> FmuExport:
+    """Writes a model as a Functional Mock-up Unit: for Simulink, OpenModelica, Dymola, FMPy and others.
+
+    The FMU has the model's equations as C (`to_c`), and a binary compiled of it. It needs no Python.
+
+    - In model exchange the simulator integrates the states q and v. A state that has drifted off the constraints by more
+      than the parameter `constraint_tolerance` is projected onto them by an event after that step.
+    - In co-simulation it takes steps of `solver`, of equal size and no longer than the parameter `step_size`, each
+      projected onto the constraints, from one communication point to the next.
+    - Outputs are positions, velocities, multipliers and forces of the constraints, the energy, and by how much
+      constraints are off. Inputs are the efforts of motors. Masses, lengths and gains are tunable parameters.
+    - Directional and adjoint derivatives are exact, by time, states and inputs; FMI 2.0 has no adjoint ones.
+    - Its state can be kept, restored and written down; a process can have many instances.
+
+    **Arguments:**
+
+    - `problem`: the model; its start is projected onto the constraints.
+    - `path`: the file, which is replaced; by default the name with `.fmu`.
+    - `name`: of the model in C and of the binary; by default that of the problem.
+    - `constants`: whether masses, lengths and gains are written into the code instead.
+    - `stabilizer`: what the acceleration has against drift in model exchange, as `Baumgarte(1.0, 10.0)`.
+    - `inputs`: the motors, as of `to_c`: names of actuators or of joints, or B_u (n, p), or a function of (t, q).
+    - `solver`: of co-simulation: an explicit one of Diffrax.
+    - `step`: the parameter `step_size` by default [s].
+    - `platforms`: for which to compile, such as `["x86_64-linux", "x86_64-windows"]`; by default this machine's. Others
+      need `pip install ziglang`. Without any the FMU has source code alone.
+    - `fmi`: the version of the standard, `"3.0"` or, for tools without, `"2.0"`.
+
+    **Returns:** `FmuExport`: its path, its variables and its platforms.
+
+    **Raises:** `InputError` for contacts and limits, for what has no form in C, a start that is on no constraints, and
+    where there is no C compiler.
+    """
+    require_instance("problem", problem, Problem, "uk.models.scara()")
+    if found := unilateral(problem.system.constraints):
+        raise InputError(
+            f"an FMU has no contacts or limits, and the system has {', '.join(x.name for x in found)}: `ukjax.to_c` "
+            "writes a step with contacts, or leave them out."
+        )
+    if fmi not in ("2.0", "3.0"):
+        raise InputError(f"fmi must be '3.0' or '2.0', got {format_value(fmi)}.")
+    chosen, size = _choose_platforms(platforms), float(positive_time("step", step))
+    for target in chosen:
+        _find_compiler(target)
+    system, t0 = problem.system, problem.t0
+    state = (jnp.asarray(t0, problem.q0.dtype), problem.q0, problem.v0)
+    names = Settings((system, stabilizer), state, inputs, solver).input_names
+    u = {"u": np.zeros(len(names))} if names else {}
+    functions = [
+        Function("model", "The rates of the state, and the outputs.", u, _model),
+        Function("derivatives", "Derivatives of these by time, state and inputs.", u, _derivatives),
+        Function("step", "The state after one step.", {"dt": np.asarray(1e-3), **u}, _step),
+    ]
+    constrained = bool(eqx.filter_eval_shape(constraint_rows, system, *state).names)
+    if constrained:
+        functions.append(Function("project", "The nearest state on the constraints.", {}, _project))
+    file, programs = make_file(
+        problem, functions, name=name, dtype="float64", constants=constants, stabilizer=stabilizer,
+        inputs=inputs, solver=solver, tested=False,
+    )  # fmt: skip
+    start = project(file.problem) if constrained else (problem.q0, problem.v0)
+    layout = _lay_out(file, start, system.energy(*state) is not None, size)
+    before = len(programs[0].params) - 3 - len(u)
+    depends = _find_dependencies(programs[0], programs[1], before)
+    of_fmi = ["fmi3.c"] if fmi == "3.0" else ["fmi2.c", "fmi3.c"]  # the last is included by the one before
+    compiled = [f"{file.name}.c", of_fmi[0]]
+    sources = {f"{file.name}.h": write_header(file), f"{file.name}.c": write_source(file)}
+    sources |= {x: Path(__file__).with_name(x).read_text("utf-8") for x in of_fmi}
+    token = hashlib.sha256(f"{layout}{sources}".encode()).hexdigest()[:32]
+    token = f"{{{token[:8]}-{token[8:12]}-{token[12:16]}-{token[16:20]}-{token[20:]}}}"
+    sources["fmu.h"] = _write_glue(file, layout, token)
+    contents: dict[str, str | bytes] = {f"sources/{x}": text for x, text in sources.items()}
+    contents["modelDescription.xml"] = _describe(file, layout, fmi, token, size, depends, compiled)
+    if fmi == "3.0":
+        contents["sources/buildDescription.xml"] = _describe_build(file, compiled)
+    with tempfile.TemporaryDirectory() as folder:
+        for x, text in sources.items():
+            (Path(folder) / x).write_text(text, "utf-8")
+        for target in chosen:
+            library = f"{file.name}.{_SUFFIXES[target.split('-')[1]]}"
+            folder_of = _OF_FMI_2.get(target, target) if fmi == "2.0" else target
+            contents[f"binaries/{folder_of}/{library}"] = _compile(Path(folder), compiled, target, library)
+    path = as_path("path", path or f"{file.name}.fmu")
+    with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+        for x, content in sorted(contents.items()):
+            archive.writestr(x, content)
+    return FmuExport(path, tuple(layout.variables), chosen)
