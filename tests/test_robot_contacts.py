@@ -111,6 +111,16 @@ def test_pairs_are_those_of_mujoco() -> None:
     assert model.ngeom * (model.ngeom - 1) // 2 > len(ours)  # some are left out
 
 
+def test_a_pair_that_is_listed_twice_touches_once() -> None:
+    pair = '<pair geom1="floor" geom2="ball"/>'
+    text = f"""<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>
+      <body pos="0 0 1"><freejoint/><geom name="ball" size="0.1"/></body></worldbody>
+      <contact>{pair}{pair}</contact></mujoco>"""
+    robot = uk.load(text, contact=True)
+    assert [x.name for x in robot.tree.mechanism.contacts] == ["ball-floor"]
+    assert "contact listed again (1): ball-floor" in str(robot.report)
+
+
 def test_start_is_moved_out_of_what_it_penetrates() -> None:
     """A foot below the floor, and a joint beyond its limit; moving bodies that overlap do not touch."""
     text = """

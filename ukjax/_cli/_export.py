@@ -53,7 +53,7 @@ def export(
     float32: _options.Float32 = False,
     as_json: _options.Json = False,
 ) -> None:
-    """Write functions of a model as C, with a self-test and a README, the model as an FMU, or a page on which it moves."""
+    """Write a model as C, with a self-test and a README, as an FMU, or as a page on which it moves."""
     own_options = {
         "c": ("--function", "--constants", "--bounded", "--float32", "--input"),
         "fmu": ("--step", "--platform", "--fmi", "--constants", "--input"),

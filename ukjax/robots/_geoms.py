@@ -196,6 +196,9 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         if not is_offered(first, second):
             rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
             continue
+        if any(x.name == name for x in found):
+            rows.append(("contact listed again", name, "ignored", "rigid bodies touch once"))
+            continue
         called = (names[i], bodies[0]), (names[j], bodies[1])
         e, mu = chosen.restitution.of(*called), chosen.friction.of(*called)
         if e is None:
