@@ -117,7 +117,7 @@ def test_a_pair_that_is_listed_twice_touches_once() -> None:
       <body pos="0 0 1"><freejoint/><geom name="ball" size="0.1"/></body></worldbody>
       <contact>{pair}{pair}</contact></mujoco>"""
     robot = uk.load(text, contact=True)
-    assert [x.name for x in robot.tree.mechanism.contacts] == ["ball-floor"]
+    assert [x.name for x in robot.problem.system.mechanism.contacts] == ["ball-floor"]
     assert "contact listed again (1): ball-floor" in str(robot.report)
 
 
