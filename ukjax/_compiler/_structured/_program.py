@@ -243,6 +243,9 @@ class Program:
     def of_members(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results (entries, members), by machine code that Python itself calls."""
         members = operands[0].shape[1]
+        if members == 1:
+            one = [np.ascontiguousarray(x[:, 0], t) for x, (t, _) in zip(operands, self.operands, strict=True)]
+            return [x[:, None] for x in self.on_host([x.ctypes.data for x in one])]
         whole = max(members, self._width(vector_bytes()))  # a vector at least: the last member is repeated
         padded = [
             np.pad(x, ((0, 0), (0, whole - members)), "edge") if whole > members else x for x in operands
