@@ -232,7 +232,7 @@ def _dependency(
     further = Builder(build.type)
     z, holds = solution.dependency(given := [build.placeholder() for _ in range(m)])
     found = [*z, build.number(holds)]
-    seen = set(Needed(x for array in jax.tree.leaves(observed) for x in array.reshape(-1)).nodes)
+    seen = set(Needed([x for array in jax.tree.leaves(observed) for x in array.reshape(-1)]).nodes)
     known, between = _borders(found, seen.union(build.nodes.top.params))
     inputs = [further.input() for _ in range(len(known) + m)]
     of_type = lambda x, node: further.apply("ne", x, 0.0) if is_truth(node) else x

@@ -244,7 +244,9 @@ class Program:
         """The results (entries, members), by machine code that Python itself calls."""
         members = operands[0].shape[1]
         if members == 1:
-            one = [np.ascontiguousarray(x[:, 0], t) for x, (t, _) in zip(operands, self.operands, strict=True)]
+            one = [
+                np.ascontiguousarray(x[:, 0], t) for x, (t, _) in zip(operands, self.operands, strict=True)
+            ]
             return [x[:, None] for x in self.on_host([x.ctypes.data for x in one])]
         whole = max(members, self._width(vector_bytes()))  # a vector at least: the last member is repeated
         padded = [
