@@ -8,7 +8,7 @@ from scipy.optimize import curve_fit
 
 import ukjax as uk
 import ukjax.mechanisms as um
-from ukjax._identify._space import make_space
+from ukjax._tune._identify._space import make_space
 
 TIMES = np.linspace(0.1, 4.0, 40)
 TRUE = {"stiffness": 5.0, "damping": 0.3}

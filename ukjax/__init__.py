@@ -52,10 +52,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._formula._singular_mass import NullSpace as NullSpace
     from ._formula._singular_mass import RangeForm as RangeForm
     from ._formula._singular_mass import StackedForm as StackedForm
-    from ._identify import IdentifyResult as IdentifyResult
-    from ._identify import Prediction as Prediction
-    from ._identify import Recording as Recording
-    from ._identify import identify as identify
     from ._interop._environment import Environment as Environment
     from ._interop._environment_state import EnvironmentState as EnvironmentState
     from ._interop._export import export as export
@@ -132,6 +128,10 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._tune import TuneResult as TuneResult
     from ._tune import ViolationLoss as ViolationLoss
     from ._tune import tune as tune
+    from ._tune._identify import IdentifyResult as IdentifyResult
+    from ._tune._identify import Prediction as Prediction
+    from ._tune._identify import Recording as Recording
+    from ._tune._identify import identify as identify
     from .robots import load as load
 
     hierarchy = _hierarchy
@@ -176,7 +176,7 @@ else:
         "_formula._hierarchy._levels": "Module find_modules",
         "_formula._hierarchy._recursive": "Recursive at_level recursive_levels",
         "_formula._servo": "ServoControl ServoRun Servoed servo_control with_servo",
-        "_identify": "IdentifyResult Prediction Recording identify",
+        "_tune._identify": "IdentifyResult Prediction Recording identify",
         "_interop._environment": "Environment",
         "_interop._environment_state": "EnvironmentState",
         "_interop._export": "export load_exported",

@@ -1,4 +1,4 @@
-"""Tuning: gains found by gradient descent through simulated runs."""
+"""Tuning: gains found by gradient descent through simulated runs; and identification from measured series."""
 
 from ._loss import ViolationLoss as ViolationLoss
 from ._result import TuneResult as TuneResult

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._figures._plot import STYLE, write_figure
-from .._misc._errors import missing_extra
+from ..._figures._plot import STYLE, write_figure
+from ..._misc._errors import missing_extra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

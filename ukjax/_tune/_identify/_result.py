@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._figures._card import Card
-from .._misc._arguments import require_between, whole_number
-from .._misc._errors import missing_extra
-from .._system._problem import Problem
+from ..._figures._card import Card
+from ..._misc._arguments import require_between, whole_number
+from ..._misc._errors import missing_extra
+from ..._system._problem import Problem
 from . import _figure
 from ._fit import TUNING, Fit, Found, data_residuals, outcomes, report, robust, scale_of
 from ._prepare import Prepared, extra_row, name_of

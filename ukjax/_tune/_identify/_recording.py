@@ -6,9 +6,9 @@ from typing import Any, final
 
 import numpy as np
 
-from .._misc._arguments import real_values, require_finite, require_instance
-from .._misc._errors import InputError, format_value, unknown_name
-from .._misc._types import Numbers
+from ..._misc._arguments import real_values, require_finite, require_instance
+from ..._misc._errors import InputError, format_value, unknown_name
+from ..._misc._types import Numbers
 
 
 def _vector(name: str, value: Any) -> np.ndarray:

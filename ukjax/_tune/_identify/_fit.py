@@ -20,8 +20,8 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array
 
-from .._misc._closures import Static, combine_static, partition_static
-from .._misc._errors import InputError
+from ..._misc._closures import Static, combine_static, partition_static
+from ..._misc._errors import InputError
 from ._runs import Outcome, Rows, Runs
 
 Loss = Literal["squares", "huber", "cauchy"]

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 
-from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
-from .._misc._arguments import (
+from ..._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from ..._misc._arguments import (
     all_of,
     one_of,
     real_array,
@@ -21,20 +21,20 @@ from .._misc._arguments import (
     require_solver,
     whole_number,
 )
-from .._misc._errors import InputError, format_value, unknown_name
-from .._misc._types import is_traced
-from .._motion._model import Model
-from .._motion._project import project
-from .._run import _options
-from .._run._contact_common import BY_STEPS, tier_of
-from .._run._start import require_near
-from .._sweep._guard import Guarded
-from .._sweep._names import Build
-from .._system._problem import Problem, resolve_state
-from .._system._rows import constraint_rows
-from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem
-from ..robots import Robot
+from ..._misc._errors import InputError, format_value, unknown_name
+from ..._misc._types import is_traced
+from ..._motion._model import Model
+from ..._motion._project import project
+from ..._run import _options
+from ..._run._contact_common import BY_STEPS, tier_of
+from ..._run._start import require_near
+from ..._sweep._guard import Guarded
+from ..._sweep._names import Build
+from ..._system._problem import Problem, resolve_state
+from ..._system._rows import constraint_rows
+from ..._system._stabilize import AbstractStabilizer
+from ..._system._system import AbstractSystem
+from ...robots import Robot
 from ._fit import Fit, Noise, outcomes
 from ._recording import Recording
 from ._runs import Outcome, Rows, Runs, make_measure, state_names, tangent_space

@@ -18,16 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._arguments import call_user_function, number_array
-from .._misc._errors import InputError, format_value, unknown_name
-from .._run._simulate import simulate
-from .._run._trajectory import Trajectory
-from .._sweep._names import Build, points_of
-from .._system._problem import Problem
-from .._system._rows import constraint_rows
-from .._system._system import AbstractSystem, has_quasi_velocities, innermost, names_of
-from ..mechanisms import AbsoluteSystem, TreeSystem
-from ..mechanisms._postures import with_unit_quaternions
+from ..._misc._arguments import call_user_function, number_array
+from ..._misc._errors import InputError, format_value, unknown_name
+from ..._run._simulate import simulate
+from ..._run._trajectory import Trajectory
+from ..._sweep._names import Build, points_of
+from ..._system._problem import Problem
+from ..._system._rows import constraint_rows
+from ..._system._system import AbstractSystem, has_quasi_velocities, innermost, names_of
+from ...mechanisms import AbsoluteSystem, TreeSystem
+from ...mechanisms._postures import with_unit_quaternions
 from ._space import Space
 
 # --- What is measured

@@ -6,15 +6,15 @@ from typing import Any
 
 import diffrax as dfx
 
-from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import explain_arguments, flag, whole_number
-from .._misc._progress import is_watched
-from .._misc._types import Time
-from .._motion._project import Projection
-from .._run._contact_common import Tier
-from .._system._problem import Problem
-from .._system._stabilize import AbstractStabilizer
-from ..robots import Robot
+from ..._formula._acceleration import AbstractFormula
+from ..._misc._arguments import explain_arguments, flag, whole_number
+from ..._misc._progress import is_watched
+from ..._misc._types import Time
+from ..._motion._project import Projection
+from ..._run._contact_common import Tier
+from ..._system._problem import Problem
+from ..._system._stabilize import AbstractStabilizer
+from ...robots import Robot
 from ._fit import Loss, search
 from ._prepare import prepare
 from ._recording import Recording
