@@ -265,13 +265,16 @@ _FORMER, _ROUGH, _EXACT, _SHRINK, _FACES, _DONE = range(6)
 def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
     """The parts of two bodies that are nearest to each other, and how far they are apart, without the radii.
 
-    Where parts are known that were nearest a short time ago, bodies are first moved apart along their normal, so far that
-    they do not overlap, and it is looked for the nearest parts from there on. Else, or where these are not the nearest or
-    overlap by more than a little, by simplices: roughly at first, as Newton's method does the rest; where that has not
-    led to the nearest parts, exactly; of bodies that overlap those of smaller ones; then, by the faces of B - A.
+    Stages, each where the one before has not led to the nearest parts:
 
-    That parts are nearest is known of bodies that are apart: sigma of their normal, which is never more than the
-    distance, is as large as a place of B - A is far from the origin.
+    - former: bodies are moved apart along the normal of the parts that were nearest a short time ago, so that they do not
+      overlap, and simplices start at these parts;
+    - rough, exact: simplices from nothing known, of curved bodies first as near as Newton's method needs;
+    - shrink: of bodies that overlap, simplices of smaller ones;
+    - faces: of those that overlap by more than a little, the faces of B - A.
+
+    Parts of bodies that are apart are proved to be the nearest: sigma of their normal, which is never more than the
+    distance, is as large as some place of B - A is far from the origin.
     """
     first, second = pair.cores
     dtype, size = first.size.dtype, first.size + second.size
@@ -287,7 +290,7 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
     def search(s: _Search) -> _Search:
         by_former, by_faces = s.stage == _FORMER, s.stage == _FACES
         enough = jnp.where(curved & (s.stage <= _ROUGH), _ENOUGH, rounding)
-        # Of the former parts.
+        # How far bodies are moved apart along the former normal.
         overlap = _APART * size - pair.apart(s.parts.n)
         shift = jnp.where(by_former, jnp.maximum(overlap, 0), 0) * s.parts.n
         scale = jnp.where(s.stage == _SHRINK, _SHRUNK, 1.0).astype(dtype)
