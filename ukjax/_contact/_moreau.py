@@ -202,7 +202,7 @@ def ambiguous(of: ListedImpulses) -> Array:
 # --- The time step
 
 
-FARTHEST = 100.0  # that a coordinate is pushed, beside how far the worst gap is off [m/m], [rad/m]
+FARTHEST = 100.0  # that a coordinate is pushed, beside how far the worst gap was off [m/m], [rad/m]
 
 
 class FreeStep(NamedTuple):
@@ -258,7 +258,7 @@ class _Problems(NamedTuple):
     - `takes_part`: 1 for contacts of the next problem (n,), of the first one 2 for those that are only looked at.
     - `rates`: how fast the rates of gaps change without impulses (n,).
     - `gaps`: at the end (n,), before the first one at the start, where the step is looked at.
-    - `worst`: how far the worst gap is off.
+    - `deepest`: how far the worst gap was off since the first one at the end.
     - `push`: impulses of positions, on normal rows (m,).
     - `base`, `d`: displacements before these impulses, and with what they add.
     - `projected`: velocities at the end on the bilateral rows.
@@ -273,7 +273,7 @@ class _Problems(NamedTuple):
     takes_part: Array
     rates: Array
     gaps: Array
-    worst: Array
+    deepest: Array
     push: Array
     base: Array
     d: Array
@@ -348,9 +348,6 @@ class ContactStep:
         """The state after a step of length h from time t; with push and ambiguous contacts where it `looks` at them."""
         q, v, dtype = last.q, last.v, last.q.dtype
         free = self.free(t, q, v, h)
-        q_rate = self.kinematics(free.t, free.q, free.v)
-        motion = Motion(Instant(free.t, free.q), free.v, q_rate, free.a)
-        moving = [kind.moving(motion) for kind in self.kinds]
         n = len(self.layout.contacts)
         none, push = jnp.zeros(n, dtype), jnp.zeros(self.room.stride, dtype)
         state = last._replace(closed=none, sliding=none, struck=none, kept=[])
@@ -360,7 +357,7 @@ class ContactStep:
             state, where, last.kept, yes, none, none, none, jnp.zeros((), dtype), push, no, no, v, number, yes
         )
 
-        def solved(x: _Problems) -> _Problems:
+        def solved(x: _Problems, moving: list[Any]) -> _Problems:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
             listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
@@ -375,7 +372,7 @@ class ContactStep:
             )
             # What a stop or a loop holds can hardly be pushed: no coordinate moves by far more than what is to be mended.
             more = found.change - (x.d - x.base)
-            far = jnp.max(jnp.abs(more)) / (FARTHEST * jnp.maximum(x.worst, jnp.finfo(dtype).tiny))
+            far = jnp.max(jnp.abs(more)) / (FARTHEST * jnp.maximum(x.deepest, jnp.finfo(dtype).tiny))
             d = jnp.where(first, 0, x.d + more / jnp.maximum(far, 1))
             (q_end, projected), off = self.arrive(q, v + v_end, v_end, d, t, h, free)
             state = state._replace(
@@ -393,6 +390,8 @@ class ContactStep:
             """At the start, if asked for; in the middle, where the problem of velocities is; then at the end."""
             first, start = x.number == 0, x.number < 0
             at = Instant(jnp.where(start, t, jnp.where(first, free.t, t + h)), x.q)
+            motion = Motion(at, free.v, self.kinematics(at.t, at.q, free.v), free.a)
+            moving = [kind.moving(motion) for kind in self.kinds]
             whole = lambda yes: yes.astype(x.number.dtype)
             kept = x.kept
             if self.seeks:
@@ -411,13 +410,13 @@ class ContactStep:
             again = ~(start | first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
             x = x._replace(
                 takes_part=jnp.where(first, x.takes_part, takes_part),
-                worst=worst,
+                deepest=jnp.where(start | first, 0, jnp.maximum(x.deepest, worst)),
                 going=start | first | pushes | again,
                 seeks=start | first | again,
                 base=jnp.where(again, x.d, x.base),
                 push=jnp.where(again, 0, x.push),
             )
-            x = loop(whole(first | pushes), lambda _, x: solved(x), x)
+            x = loop(whole(first | pushes), lambda _, x: solved(x, moving), x)
             return x._replace(number=x.number + 1, q=jnp.where(start, free.q, x.q))
 
         end = lax.while_loop(lambda x: x.going, look, start)

@@ -225,7 +225,7 @@ def _solve_step(
         (q, v), off = model.kept(end.t, y) if model.system.constraints else (y, off)
         return q, v, off, evaluate_model_part(Gaps(layout), model, q, v, end.t, pi)
 
-    d = solve_push_out(lambda d, pi: at(d, pi)[3], layout, rows, v_end.size) if len(layout.normals) else still
+    d = solve_push_out(lambda d, pi: at(d, pi)[3], layout, x.W, v_end.size) if len(layout.normals) else still
     q, v, off, _ = at(d, jnp.zeros_like(last.p))
     return StepResult(q, v, found, x.fast, off)
 

@@ -216,9 +216,9 @@ class Cylinder(AbstractShape):
         half = 0.5 * (self.end - self.start)
         along = half / jnp.linalg.norm(half)
         one, two = across(along)
-        disc = self.radius**2 * (jnp.eye(3, dtype=half.dtype) - jnp.outer(along, along))
-        axes = jnp.stack([self.radius * one, self.radius * two, half], 1)
-        return core_of(jnp.stack([self.start, self.end]), self.start + half, axes, disc, along)
+        disc = self.radius * one, self.radius * two
+        spread, axes = (jnp.stack([*disc, x], 1) for x in (jnp.zeros_like(half), half))
+        return core_of(jnp.stack([self.start, self.end]), self.start + half, axes, spread, along)
 
 
 @final
@@ -261,7 +261,7 @@ class Ellipsoid(AbstractShape):
 
     def core(self) -> Core:
         axes = self.rotation * self.radii[None]
-        return core_of(self.centre[None], self.centre, axes, axes @ axes.T)
+        return core_of(self.centre[None], self.centre, axes, axes)
 
 
 @final

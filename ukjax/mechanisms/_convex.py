@@ -59,7 +59,7 @@ class Core(NamedTuple):
 
     - `points`: of all bodies, one after the other [m] (n, 3).
     - `first`, `number`: which of these are its own, and how many.
-    - `spread`: Q of the ellipsoid {x : x = Q^(1/2) y, |y| <= 1} about each point [m^2] (3, 3).
+    - `spread`: S of the ellipsoid {x : x = S y, |y| <= 1} about each point [m] (3, 3).
     - `axis`: where this is a disc, its axis; else zero (3,).
     - `radius`: [m].
     - `size`: about how large it is [m].
@@ -101,9 +101,15 @@ class Core(NamedTuple):
 
     def curved(self, d: Float[Array, "3"]) -> Float[Array, "3"]:
         """What the ellipsoid adds to a point along a direction."""
-        along = self.spread @ d
-        square = jnp.dot(along, d)
-        return jnp.where(square > 0, along / jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+        # Not d . S S^T d, of which rounding leaves nothing where a disc lies nearly flat.
+        y = d @ self.spread
+        square = jnp.dot(y, y)
+        return jnp.where(square > 0, self.spread @ y / jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+    def is_level(self, d: Float[Array, "3"], tilt: float) -> Array:
+        """Whether what is curved is a disc with its axis nearly along a direction; also where nothing is curved."""
+        y = d @ self.spread
+        return jnp.dot(y, y) <= tilt**2 * jnp.sum(self.spread**2)
 
 
 def core_of(
@@ -118,7 +124,7 @@ def core_of(
     dtype, count = points.dtype, points.shape[0]
     zero = jnp.zeros(3, dtype)
     spread = jnp.zeros((3, 3), dtype) if spread is None else spread
-    square = jnp.max(jnp.sum((points - origin[None]) ** 2, 1)) + jnp.trace(spread)
+    square = jnp.max(jnp.sum((points - origin[None]) ** 2, 1)) + jnp.sum(spread**2)
     return Core(
         points,
         jnp.asarray(0),

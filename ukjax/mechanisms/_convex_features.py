@@ -255,7 +255,7 @@ def _of_disc(pair: Pair, f: Feature) -> Array:
     w, outside = pair.between(f.ends(pair, f.n)) + pair.shift, jnp.asarray(False)
     for k, (core, x) in enumerate(zip(pair.cores, (f.a, f.b), strict=True)):
         off = x - core.point(core.farthest(pair.back(k, f.n)))
-        outside |= f.flat[k] & (dot(off, off) > 0.5 * jnp.trace(core.spread))
+        outside |= f.flat[k] & (dot(off, off) > 0.5 * jnp.sum(core.spread**2))
     return jnp.where(outside, jnp.inf, jnp.sqrt(dot(w, w)))
 
 

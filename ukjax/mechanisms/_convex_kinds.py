@@ -162,14 +162,15 @@ class ConvexKind(eqx.Module):
         now = locate_all(self.places, self.bodies, at)
 
         def one(i: Array, so_far: Array) -> Array:
-            near = self._is_near(self._pair(kept.placements, i, at.q.dtype))
+            sought = self._pair(kept.placements, i, at.q.dtype)
+            near = self._is_near(sought)
             pair = self._pair(now, i, at.q.dtype)
             bound = self._bound(pair)
             first, count = entry(firsts, i), entry(counts, i)
             so_far = loop(jnp.where(near, 0, count), lambda r, x: put(x, first + r, bound), so_far)
 
             def look(_: Array, so_far: Array) -> Array:
-                touch = self._read(kept, i)
+                touch = self._read(kept, i).hold_rims(sought)
                 return loop(count, lambda r, x: put(x, first + r, touch.gap(pair, r)[0]), so_far)
 
             return loop(near.astype(i.dtype), look, so_far)
@@ -197,15 +198,16 @@ class ConvexKind(eqx.Module):
 
     def rows(self, moving: MovingBodies, kept: _Touches, i: Array) -> BodyRow:
         number, r = self._pair_and_row(i)
-        pair = self._pair(kept.placements, number, kept.records.dtype)
-        touch = self._read(kept, number)
+        sought = self._pair(kept.placements, number, kept.records.dtype)
+        pair = self._pair(moving.placements, number, kept.records.dtype)
+        touch = self._read(kept, number).hold_rims(sought)
         _, point, normal = touch.gap(pair, r)
         start = item(jnp.asarray(self.directions).astype(point.dtype), number)
         gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
         across = turn_tangents(start, pair.places[0], normal) if self.tangents else None
         row = contact_row(gap, point, across, pair.places, self._numbers(number), moving)
         # Of pairs that are not near nothing is kept.
-        return row._replace(by_twist=jnp.where(self._is_near(pair), row.by_twist, 0))
+        return row._replace(by_twist=jnp.where(self._is_near(sought), row.by_twist, 0))
 
     def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
         return write_row(self.places, self.bodies, rows, J, row, stride)

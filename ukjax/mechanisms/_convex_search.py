@@ -159,7 +159,7 @@ def find_simplex(pair: Pair, start: Parts, touching: Array, enough: Array) -> Si
 
 # --- The face of B - A that is nearest to the origin, from within
 
-CORNERS, _SIDES, _RIM = 96, 640, 96
+CORNERS, _SIDES, _RIM = 128, 860, 96
 """How large the polytope may become, and the edge along which it grows."""
 
 
@@ -270,7 +270,7 @@ def expand(pair: Pair, size: Array, dtype: jnp.dtype) -> Polytope:
     curved = jnp.max(jnp.abs(pair.cores[0].spread)) + jnp.max(jnp.abs(pair.cores[1].spread)) > 0
     # Curved bodies have no faces: Newton's method takes over where a face is near to them.
     enough = size * jnp.where(curved, 1e-5, choose_by_precision(dtype, 1e-13, 1e-6))
-    level = size * choose_by_precision(dtype, 1e-14, 1e-6)
+    level = size * choose_by_precision(dtype, 1e-11, 1e-6)
 
     def grow(p: Polytope) -> Polytope:
         f = p.nearest
@@ -293,18 +293,17 @@ def expand(pair: Pair, size: Array, dtype: jnp.dtype) -> Polytope:
             ends = put_item(ends, jnp.where(there, found, jnp.minimum(count, _RIM - 1)), new)
             return ends, jnp.where(there, count - 1, jnp.minimum(count + 1, _RIM))
 
-        def seen(f: Array, so_far: tuple[Array, tuple[Array, Array]]) -> tuple[Array, tuple[Array, Array]]:
+        def seen(i: Array, so_far: tuple[Array, tuple[Array, Array]]) -> tuple[Array, tuple[Array, Array]]:
             offsets, rim = so_far
-            visible = (entry(offsets, f) < jnp.inf) & (
-                dot(item(p.normals, f), new.w) - entry(offsets, f) > level
-            )
+            above = dot(item(p.normals, i), new.w) - entry(offsets, i) > level
+            visible = (entry(offsets, i) < jnp.inf) & (above | (i == f))
 
             def drop(_: Array, so_far: tuple) -> tuple:
                 offsets, rim = so_far
-                corners = item(p.sides, f)
+                corners = item(p.sides, i)
                 one = lambda k, rim: edge(entry(corners, k), entry(corners, jnp.where(k == 2, 0, k + 1)), rim)
 
-                return put(offsets, f, jnp.inf), loop(3, one, rim)
+                return put(offsets, i, jnp.inf), loop(3, one, rim)
 
             return loop(visible.astype(f.dtype), drop, (offsets, rim))
 

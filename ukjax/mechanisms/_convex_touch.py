@@ -44,6 +44,18 @@ class Touch(NamedTuple):
     there: Array
     parts: Parts
 
+    def hold_rims(self, pair: Pair) -> "Touch":
+        """The same, with the nearest point on the rim of a disc that lies nearly flat kept in its place on the body.
+
+        Along with the others it tells how far a disc is to be turned until it lies flat. The lowest point of the rim does
+        not: it runs all about the rim meanwhile.
+        """
+        f, ends = self.feature, []
+        rims = jnp.stack([c.is_level(pair.back(k, f.n), _TILT) for k, c in enumerate(pair.cores)]) & ~f.flat
+        for k, x in enumerate((f.a, f.b)):
+            ends.append(x + jnp.where(rims[k], pair.cores[k].curved(pair.back(k, f.n)), 0))
+        return self._replace(feature=f._replace(a=ends[0], b=ends[1], flat=f.flat | rims))
+
     def gap(self, pair: Pair, i: Any) -> tuple[Array, Array, Array]:
         """Of contact i the gap, the place between the bodies, and the normal; without the contact the gap is large.
 
@@ -91,7 +103,7 @@ def _direction(k: Array, count: int, dtype: jnp.dtype) -> Array:
 def _outline(pair: Pair, k: int, axes: Array, middle: Array, near: Array) -> _Outline:
     core, place, (one, two, n) = pair.cores[k], pair.places[k], axes
     sign, dtype, along = 1 - 2 * k, n.dtype, place.back(n)
-    level = dot(along, core.spread @ along) < _TILT**2 * jnp.trace(core.spread)
+    level = core.is_level(along, _TILT)
 
     def look(i: Array, so_far: tuple) -> tuple:
         x, z = so_far
@@ -206,7 +218,7 @@ def find_plane_touch(pair: Pair, former: Parts) -> Touch:
     n = ground.vector(plane.axis)
     one, two = across(n)
     down = place.back(-n)
-    level = dot(down, core.spread @ down) < _TILT**2 * jnp.trace(core.spread)
+    level = core.is_level(down, _TILT)
     near = choose_by_precision(dtype, 1e-6, 1e-3) * size
     found, points = [], []
     for k in range(POINTS):
