@@ -207,7 +207,7 @@ def draw_end(scene: Scene) -> bytes:
 def _lay_out(
     figure: Any, scene: Scene, inches: float, title: str, shades: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[Any, Any]:
-    """Axes for all that ever moves, and a function that moves everything to a frame; the darkest and the lightest grey."""
+    """Axes for all that ever moves, and a function that moves it to a frame; `shades`: the darkest, the lightest."""
     axes = np.stack(scene.axes((0.0, 1.0, 0.0) if scene.planar else FROM))
     low, high = _outline(scene, axes)
     size = inches * (high - low) / (high - low).max()
