@@ -262,7 +262,7 @@ def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str, shades: tup
             if _is_path(curve):  # what has been passed: it has points at all frames, and more between them
                 points = points[: 1 + frame * (len(points) - 1) // max(scene.times.size - 1, 1)]
             line.set_data(*(points @ axes[:2].T).T)
-        drawn.set_title(f"{title}, t = {scene.times[frame]:.2f} s", loc="left")
+        drawn.set_title(f"{title.replace('_', ' ')}, t = {scene.times[frame]:.2f} s", loc="left")
         return [triangles, *lines]
 
     return draw
