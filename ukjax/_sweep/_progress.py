@@ -47,8 +47,8 @@ def _on_screen(shown: bool, name: str, total: int, link: str) -> Iterator[Callab
 
 @contextlib.contextmanager
 def bar(shown: bool, name: str, total: int, link: str = "") -> Iterator[Update]:
-    """A bar on a terminal; for the logger `ukjax` a line a minute and at the end. Yields what it wants to be told; the first
-    time how many runs were made before, when all is compiled.
+    """A bar on a terminal; for the logger `ukjax` a line a minute and at the end. Yields what it wants to be told; the
+    first time how many runs were made before, when all is compiled.
     """
     with _on_screen(shown, name, total, link) as show:
         start, logged, before, new, bad = 0.0, 0.0, -1, 0, 0

@@ -107,7 +107,8 @@ def stewart(
     pose = Pose(stack_parameters((0.0 * h, 0.0 * h, h)), heave, surge, tilt, rate)
     ends = [(ring(R, below, 0.0 * R), ring(r, above, h)) for below, above in zip(_BELOW, _ABOVE, strict=True)]
     legs = [
-        Leg(name=f"leg {k}", parent_point=below, point=above, pose=pose) for k, (below, above) in enumerate(ends, 1)
+        Leg(name=f"leg {k}", parent_point=below, point=above, pose=pose)
+        for k, (below, above) in enumerate(ends, 1)
     ]
     m = numbers(mass)[0]
     across = 0.25 * m * r**2
