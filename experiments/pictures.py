@@ -163,7 +163,9 @@ def tuning() -> None:
 
 def identify() -> None:
     """What `result.plot` draws."""
-    run_page("identify")["result"].plot(PICTURES / "identify.png")
+    figure = run_page("identify")["result"].plot()
+    figure.set_size_inches(6, 4.5)
+    figure.savefig(PICTURES / "identify.png", dpi=110)
 
 
 def analysis() -> None:
