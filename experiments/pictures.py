@@ -161,6 +161,24 @@ def tuning() -> None:
     run_page("tuning")["result"].plot(PICTURES / "tuning.png")
 
 
+def identify() -> None:
+    """What `result.plot` draws."""
+    figure = run_page("identify")["result"].plot()
+    figure.set_size_inches(6, 4.5)
+    figure.savefig(PICTURES / "identify.png", dpi=110)
+
+
+def analysis() -> None:
+    """The linkage of the page at rest, and at times of the swing of its mode."""
+    names = run_page("analysis", 7)
+    figure, axes = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
+    for q, shade in [*((q, 0.2) for q in names["swing"][:13:2]), (names["rest"].q, 1.0)]:
+        for line, colour in zip(names["four_bar"].drawing(0.0, q).values(), ("C0", "C1", "C2"), strict=False):
+            axes.plot(*line.T, "o-", color=colour, lw=3, alpha=shade)
+    axes.set(xlabel="x [m]", ylabel="y [m]", aspect="equal")
+    figure.savefig(PICTURES / "analysis.png", dpi=110)
+
+
 def learning() -> None:
     """Data and fit, and the losses of a training."""
     names = run_page("learning", 3)
@@ -174,7 +192,7 @@ def learning() -> None:
 
 RUNS = {"mechanisms": "run", "contact": "run", "viewer": "run", "tutorial": "turning"}
 """Pages whose first block has a run, and its name: their picture is its film."""
-DRAWN = (parallelogram, cassie, gripper, drift, gradients, sweeps, tuning, learning)
+DRAWN = (parallelogram, cassie, gripper, drift, gradients, sweeps, tuning, identify, analysis, learning)
 
 
 def main() -> None:

@@ -6,11 +6,13 @@ import inspect
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+import urllib.request
 from pathlib import Path
 
 import diffrax as dfx
@@ -424,6 +426,31 @@ def test_progress_goes_to_standard_error() -> None:
     assert result.exit_code == 0
     strict(result.stdout)
     assert "100.00%" in result.stderr
+
+
+def test_view_opens_the_picture_in_the_browser(tmp_path: Path) -> None:
+    """Of a robot's file; the browser is a program that writes down what it is asked to open."""
+    browser, asked = tmp_path / "xdg-open", tmp_path / "asked"
+    browser.write_text(f"#!/bin/sh\necho $1 > {asked}\n")
+    browser.chmod(0o755)
+    robot = ROOT / "experiments" / "robots" / "robotiq_2f85.xml"
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    run = process(tmp_path, "simulate", str(robot), "--t1", "0.01", "--view", DISPLAY=":0", PATH=path)
+    for _ in range(600):
+        if asked.exists() and asked.read_text():
+            break
+        time.sleep(0.1)
+    with urllib.request.urlopen(asked.read_text().strip(), timeout=60) as page:
+        assert b"Dual_wrist_camera" in page.read()
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=60)
+    assert run.returncode == 0
+
+
+def test_every_command_can_print_json() -> None:
+    commands = re.findall(r"^│ (\w+) ", ukjax("--help").stdout.partition("Commands")[2], re.MULTILINE)
+    assert {"list", "simulate", "cache"} <= set(commands)
+    assert [x for x in commands if "--json" not in ukjax(x, "--help").stdout] == []
 
 
 def test_interrupt(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 import contextlib
 import errno
 import functools
+import json
+import logging
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,7 +30,7 @@ from typer.testing import CliRunner
 
 import ukjax as uk
 from ukjax._cli import _commands as cli
-from ukjax._sweep import _lease, _place, _run, _store
+from ukjax._sweep import _lease, _place, _run, _status, _store
 
 CHUNKS = 12
 FEW = PARAMS | {"start": PARAMS["start"][:3]}  # of stores at a URL, where a chunk is dozens of requests
@@ -62,8 +65,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-def test_a_pool_of_processes_writes_the_same_bytes(pool, whole: Path, tmp_path: Path) -> None:
-    runs = uk.sweep(chaotic, PARAMS, chunk=11, store=tmp_path / "runs.zarr", executor=pool)
+def test_a_pool_of_processes_writes_the_same_bytes(pool, whole: Path, tmp_path: Path, caplog) -> None:
+    with caplog.at_level(logging.INFO, "ukjax"):
+        runs = uk.sweep(chaotic, PARAMS, chunk=11, store=tmp_path / "runs.zarr", executor=pool)
+    assert re.search(r"chaotic: 132 of 132 runs, .* 0 failed, 2 workers", caplog.text)
     assert contents(tmp_path / "runs.zarr") == contents(whole)
     assert len(done(whole)) == CHUNKS
     xr.testing.assert_identical(runs.load(), xr.open_zarr(whole)[list(runs)].load())
@@ -564,5 +569,8 @@ def test_the_command_tells_how_far_a_store_is(tmp_path: Path, monkeypatch: pytes
     told = CliRunner().invoke(cli.app, ["sweep", "--status", str(tmp_path / "runs.zarr")]).stdout
     assert "6 of 10 runs made, 2 of them failed; 3 of 5 chunks; no process" in told
     assert "3 chunks by " in told
+    figures = CliRunner().invoke(cli.app, ["sweep", "--status", str(tmp_path / "runs.zarr"), "--json"]).stdout
+    assert json.loads(figures) == _status.status(tmp_path / "runs.zarr")
+    assert json.loads(figures)["failed"] == 2
     wrong = CliRunner().invoke(cli.app, ["sweep", "--status", str(tmp_path / "nothing.zarr")])
     assert (wrong.exit_code, "there is no store" in wrong.stderr) == (2, True)

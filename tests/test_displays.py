@@ -149,10 +149,21 @@ def test_robots_show_what_became_of_their_file():
     assert shown.rows["bodies"][0].startswith(f"{len(robot.mechanism.bodies)}: ")
     assert "joint limit (ignored)" in shown.rows["not used as it stands"][0]
     assert shown.picture is not None
-    text = Shown(robot.report).text
+    report = Shown(robot.report)
+    assert report.picture == shown.picture
     for feature in robot.report.features:
-        assert feature.feature in text
-        assert f"{feature.count}: {feature.names[0]}" in text
+        assert feature.feature in report.text
+        assert f"{feature.count}: {feature.names[0]}" in report.text
+
+
+def test_sensors_show_what_they_are():
+    pytest.importorskip("mujoco")
+    sensors = uk.load(ROBOTS / "cassie.xml").sensors
+    rows = Shown(sensors).rows
+    assert [rows[name][0] for name in sensors.names] == list(sensors.kinds.values())
+    assert rows["pelvis-orientation"] == ["framequat", "4", ""]
+    assert rows["pelvis-angular-velocity"] == ["gyro", "3", "0.0005"]
+    assert "0 sensors" in Shown(uk.load(ROBOTS / "robotiq_2f85.xml").sensors).text
 
 
 def test_pictures_have_no_background_and_texts_the_colour_of_the_page(turning):
@@ -165,6 +176,26 @@ def test_pictures_have_no_background_and_texts_the_colour_of_the_page(turning):
     assert 0.02 < opaque.mean() < 0.5
     assert len(colours) > 10
     assert not re.search(r"color|background", shown.styles)
+
+
+def luminance(colour) -> np.ndarray:
+    """Of colours in 0 to 255, as the guidelines for contents of the web (WCAG 2.2) define it."""
+    x = np.asarray(colour) / 255
+    return np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("colour", [(0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (0.5, 0.5, 0.5)])
+def test_pictures_differ_from_light_and_dark_pages(colour):
+    image = pytest.importorskip("PIL.Image")
+    look = um.Visual("crank", "box", (0.3, 0.1, 0.05), (0.15, 0.0), colour=colour)
+    shown = Shown(um.assemble(BODIES[:1], PINS[:1], visuals=[look]))
+    with image.open(io.BytesIO(shown.picture)) as picture:
+        pixels = np.asarray(picture.convert("RGBA")).reshape(-1, 4)
+    mine = luminance(pixels[pixels[:, 3] == 255, :3])
+    for page in (0x11, 0xFF):
+        other = luminance([page] * 3)
+        contrast = (np.maximum(mine, other) + 0.05) / (np.minimum(mine, other) + 0.05)
+        assert contrast.min() > 2
 
 
 def test_names_are_text_and_no_markup():

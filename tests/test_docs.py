@@ -8,7 +8,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from typer.testing import CliRunner
@@ -183,9 +185,65 @@ def test_every_page_is_in_the_navigation() -> None:
     assert [page for page in pages if f": {page}\n" not in navigation] == []
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text())
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_links_outside_the_site_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("*/README.md")]
+    links = [(x, y) for x in pages for y in re.findall(r"\]\((?!https?:)([^)#]+)", x.read_text())]
+    assert len(links) > 30
+    assert [(x.name, link) for x, link in links if not (x.parent / link).exists()] == []
+
+
+class Linked(HTMLParser):
+    """A page of the site: where its links lead, and what links may lead to."""
+
+    def __init__(self, page: Path):
+        super().__init__()
+        self.links: set[str] = set()
+        self.anchors: set[str] = set()
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        self.anchors |= {x for name, x in attrs if name in ("id", "name") and x}
+        self.links |= {x for name, x in attrs if name in ("href", "src") and x}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Linked]:
+    """The pages of the site, built anew, by their files; but the live ones, which are programs."""
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("site").resolve()
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return {x: Linked(x) for x in folder.rglob("index.html")}
+
+
+def targets(page: Path, linked: Linked) -> dict[str, tuple[Path, str]]:
+    """The file and the anchor of each link to the site itself."""
+    found = {}
+    for link in linked.links:
+        if not re.match(r"[a-z]+:", link):
+            path, _, anchor = unquote(link).partition("#")
+            file = (page.parent / path.partition("?")[0]).resolve() if path else page
+            found[link] = file / "index.html" if file.is_dir() else file, anchor
+    return found
+
+
+@pytest.mark.slow
+def test_no_link_of_the_site_is_dead(site: dict[Path, Linked]) -> None:
+    links = [(page, *x) for page, linked in site.items() for x in targets(page, linked).values()]
+    assert len(links) > 5000
+    assert {(page, x) for page, x, _ in links if not x.exists()} == set()
+    assert {(page, x, y) for page, x, y in links if y and x in site and y not in site[x].anchors} == set()
+
+
+@pytest.mark.slow
+def test_every_public_name_is_two_clicks_from_any_page(site: dict[Path, Linked]) -> None:
+    (interface,) = (x for x in site if x.parent.name == "api")
+    for page, linked in site.items():
+        assert interface in {x for x, _ in targets(page, linked).values()}
+    listed = {anchor for _, anchor in targets(interface, site[interface]).values()}
+    names = [name for name in dir(ukjax) if not name.startswith("_") and name not in ukjax._MODULES]
+    assert len(names) > 100
+    assert [x for x in names if not any(y.rpartition(".")[2] == x for y in listed)] == []
 
 
 BEGINNING = 16  # of a text, which no line of code parts; files without it are not parsed

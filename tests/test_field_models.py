@@ -159,8 +159,8 @@ def test_the_stewart_platform_follows_its_path_and_legs_bear_newtons_forces():
         moment = np.array([0.0, -across * 0.3 * w**2 * s[k], 0.0])
         columns = []
         for leg in problem.system.joints:
-            top = np.asarray(pose.point(t[k], leg.above))
-            u = (top - np.asarray(leg.point)) / np.linalg.norm(top - np.asarray(leg.point))
+            top = np.asarray(pose.point(t[k], leg.point))
+            u = (top - np.asarray(leg.parent_point)) / np.linalg.norm(top - np.asarray(leg.parent_point))
             columns.append(np.concatenate([u, np.cross(top - p, u)]))
         expected = np.linalg.solve(np.stack(columns, axis=1), np.concatenate([force, moment]))
         np.testing.assert_allclose(run.multipliers[k], expected, rtol=0, atol=1e-8 * np.abs(expected).max())

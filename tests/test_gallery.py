@@ -48,14 +48,15 @@ def test_a_page_has_the_whole_notebook(path: Path, tmp_path: Path) -> None:
 
 
 def test_pages_and_index_show_what_is_kept() -> None:
-    """Each example has its film and figure in the repository, the page begins with the film, and the index has it too."""
+    """Each example has its film and figure in the repository; its page and the index begin with one of them."""
     index = pages.with_thumbnails((FOLDER / "index.md").read_text())
     for path in pages.EXAMPLES:
         for name in pages.PICTURES:
             assert 0 < (pages.KEPT / path.stem / name).stat().st_size < 500_000
         text = pages.page(path.stem, path.read_text())
-        assert text.splitlines()[2] == f"![{pages.title(path.read_text())}](kept/{path.stem}/motion.gif)"
-        assert f"| ![](kept/{path.stem}/motion.gif) | [" in index
+        cover = "figure.png" if path.stem in pages.BY_FIGURE else "motion.gif"
+        assert text.splitlines()[2] == f"![{pages.title(path.read_text())}](kept/{path.stem}/{cover})"
+        assert f"| ![](kept/{path.stem}/{cover}) | [" in index
 
 
 def test_pages_are_notebooks() -> None:

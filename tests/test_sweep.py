@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 import os
 import re
 import subprocess
@@ -23,7 +24,7 @@ from typer.testing import CliRunner
 
 import ukjax as uk
 from ukjax._cli import _commands as cli
-from ukjax._sweep import _run
+from ukjax._sweep import _progress, _run
 from ukjax._sweep._chunk import memory_for
 from ukjax._sweep._store import Memory
 from ukjax.models import MODELS
@@ -316,6 +317,14 @@ def test_progress_tells_rate_and_time_left(
     uk.sweep(area, params, chunk=5)
     shown = re.sub(r"\x1b\[[\d;?]*\w", "", capsys.readouterr().err)
     assert re.search(r"area .*15/15 runs .* runs/s, 0:00:00 left, 0 failed", shown)
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(60.0, [15]), (0.0, [5, 10, 15])])
+def test_the_logger_is_told_of_progress_now_and_then(seconds, lines, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(_progress, "_EVERY", seconds)
+    with caplog.at_level(logging.INFO, "ukjax"):
+        uk.sweep(area, {"width": WIDTHS, "height": HEIGHTS}, chunk=5, progress=False)
+    assert [int(x) for x in re.findall(r"area: (\d+) of 15 runs, .* 0 failed", caplog.text)] == lines
 
 
 SWEEP = ["sweep", "pendulum"]

@@ -30,4 +30,4 @@ axis.set(xlabel="t [s]", ylabel="force [N]")
 figure.savefig("figure.png", dpi=100)
 
 # %%
-run.animate("motion.gif", fps=12)
+run.animate("motion.gif", speed=2.0, fps=12)

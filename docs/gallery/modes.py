@@ -26,11 +26,21 @@ print(modes)
 # %%
 exact = np.sqrt(9.81 * np.polynomial.laguerre.lagroots([0, 0, 0, 1])) / (2 * np.pi)
 print(exact)
-swing = uk.simulate(problem, t1=4.0, ts=201)
-figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
-axis.plot(swing.t, swing.q[:, ::2])
-axis.set(xlabel="t [s]", ylabel="x of each mass [m]")
-figure.savefig("figure.png", dpi=100)
+
+# %% [markdown]
+# The chain at both ends of each mode's swing:
 
 # %%
-swing.animate("motion.gif", fps=12)
+figure, axes = plt.subplots(1, 3, layout="constrained", figsize=(6, 3.5), sharex=True, sharey=True)
+for k, axis in enumerate(axes):
+    for q in modes.motion(hanging.q, mode=k, amplitude=0.6, phases=np.array([0.0, np.pi])):
+        axis.plot([0.0, *q[::2]], [0.0, *q[1::2]], "o-", ms=4)
+    axis.set(title=f"{modes.frequencies[k]:.3f} Hz", xlabel="x [m]", aspect="equal")
+axes[0].set_ylabel("y [m]")
+figure.savefig("figure.png", dpi=100)
+
+# %% [markdown]
+# Let go from the horizontal, the chain swings in all three modes and far beyond them:
+
+# %%
+uk.simulate(problem, t1=4.0, ts=201).animate("motion.gif", fps=12)

@@ -58,8 +58,9 @@ print("error of the rod:", float(abs(jnp.linalg.norm(learnt, axis=1) - 1).max())
 
 # %%
 figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
-axis.plot(0.05 * jnp.arange(1, 41), learnt)
-axis.plot(0.05 * jnp.arange(1, 41), truth, ".", color="#202020", ms=3)
+axis.plot(0.05 * jnp.arange(1, 41), learnt, label=["x, learnt", "y, learnt"])
+axis.plot(0.05 * jnp.arange(1, 41), truth, ".", color="#202020", ms=3, label=["truth", None])
+axis.legend()
 axis.set(xlabel="t [s]", ylabel="place [m]")
 figure.savefig("figure.png", dpi=100)
 swing = uk.simulate(Dragged(start.system, network), start.q0, start.v0, t1=2.0, ts=101)

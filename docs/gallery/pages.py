@@ -22,6 +22,8 @@ from nbformat import NotebookNode
 HERE = Path(__file__).parent
 KEPT = HERE / "kept"
 PICTURES = ("motion.gif", "figure.png")
+BY_FIGURE = ("certificate", "identification", "neural_force", "optimal_control", "sweep", "tuning", "workers")
+"""Examples whose figure says more than the film of their pendulum."""
 EXAMPLES = sorted(path for path in HERE.glob("*.py") if path != Path(__file__))
 
 
@@ -35,31 +37,36 @@ def title(source: str) -> str:
     return cells(source)[0][1].splitlines()[0].removeprefix("# ")
 
 
+def pictures(name: str, kept: Path) -> list[str]:
+    """What an example drew, as Markdown links to it, first what its page opens with."""
+    order = reversed(PICTURES) if name in BY_FIGURE else PICTURES
+    return [f"kept/{name}/{x}" for x in order if (kept / name / x).exists()]
+
+
 def page(name: str, source: str, kept: Path = KEPT) -> str:
-    """The notebook as Markdown, its film under the title, and at the end what it draws and prints."""
+    """The notebook as Markdown, its film or figure under the title, and at the end what else it draws and prints."""
     (_, first), *others = cells(source)
     head, _, rest = first.partition("\n")
-    shown = {x: f"![{title(source)}](kept/{name}/{x})" for x in PICTURES if (kept / name / x).exists()}
-    film = shown.pop("motion.gif", "")
-    parts = [head, film, rest.strip(), _download(name)]
+    cover, *further = [f"![{title(source)}]({x})" for x in pictures(name, kept)] or [""]
+    parts = [head, cover, rest.strip(), _download(name)]
     parts += [text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in others]
     printed = kept / name / "output.txt"
     if printed.exists():
         parts.append("It prints:\n\n```text\n" + printed.read_text().rstrip() + "\n```")
-    parts += shown.values()
+    parts += further
     parts.append(f"Source: `docs/gallery/{name}.py`.")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def with_thumbnails(index: str, kept: Path = KEPT) -> str:
-    """The index with each list of examples as a table, their films before them and their notebooks behind."""
+    """The index with each list of examples as a table, their pictures before them and their notebooks behind."""
 
     def table(found: re.Match) -> str:
         rows = ["| | | |", "|---|---|---|"]
         for line in found[0].strip().splitlines():
             name = re.search(r"\((\w+)\.md\)", line)[1]
-            film = f"![](kept/{name}/motion.gif)" if (kept / name / "motion.gif").exists() else ""
-            rows.append(f"| {film} | {line.removeprefix('- ')} | [notebook]({name}.ipynb) |")
+            cover = "".join(f"![]({x})" for x in pictures(name, kept)[:1])
+            rows.append(f"| {cover} | {line.removeprefix('- ')} | [notebook]({name}.ipynb) |")
         return "\n".join(rows) + "\n"
 
     return re.sub(r"(?:^- \[.*\n)+", table, index, flags=re.MULTILINE)

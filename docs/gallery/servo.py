@@ -23,6 +23,7 @@ print("tracking error:", float(abs(servo.position_error).max()))
 # %%
 figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(run.t, servo.inputs)
+axis.legend([f"motor {k}" for k in range(1, 7)], ncols=2, fontsize=7)
 axis.set(xlabel="t [s]", ylabel="torque [N m]")
 figure.savefig("figure.png", dpi=100)
 

@@ -21,9 +21,10 @@ print("change of energy:", float(run.energy_drift), "J of", float(run.energy[0])
 
 # %%
 figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
-axis.plot(run.t, run.points()["B0"])
-for passage in uk.passages(run):
-    axis.axvline(passage.t, color="#c8452b", lw=0.8)
+axis.plot(run.t, run.points()["B0"], label=["x", "y"])
+for k, passage in enumerate(uk.passages(run)):
+    axis.axvline(passage.t, color="#c8452b", lw=0.8, label=None if k else "flat position")
+axis.legend()
 axis.set(xlabel="t [s]", ylabel="first top pin [m]")
 figure.savefig("figure.png", dpi=100)
 

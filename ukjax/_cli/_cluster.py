@@ -2,18 +2,17 @@
 
 from typing import Any
 
-import typer
-
 from .._misc._errors import InputError
+from ._terminal import print_json
 
 
-def tell_status(store: str | None) -> None:
-    """Prints how far a store is, instead of a sweep."""
-    if store is None:
-        return
+def tell_status(store: str, as_json: bool) -> None:
+    """Prints how far a store is."""
     from .._sweep._status import status
 
     found = status(store)
+    if as_json:
+        return print_json(found)
     at_work = "a process is at work on it" if found["in_use"] else "no process is at work on it"
     print(
         f"{found['model']}: {found['made']} of {found['runs']} runs made, {found['failed']} of them failed;",
@@ -22,7 +21,6 @@ def tell_status(store: str | None) -> None:
     print(f"{found['chunks_made']} of {found['chunks']} chunks; {at_work}")
     for processor, chunks in found["processors"].items():
         print(f"  {chunks} chunks by {processor}")
-    raise typer.Exit
 
 
 def executor_of(workers: int | None, dask: str | None, ray: str | None) -> Any:

@@ -217,7 +217,10 @@ def simulate(
         rows |= {"written": ", ".join(written)} if written else {}
         show(_summary_table(problem, figures, rows))
     if view:
-        trajectory.view().wait()
+        shown = trajectory.view()
+        if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+            typer.launch(shown.address)  # elsewhere it might take a browser of the terminal
+        shown.wait()
     if not trajectory.ok:
         print(trajectory.message, file=sys.stderr)
         raise typer.Exit(1)

@@ -87,10 +87,12 @@ def export(
                 }
             )
             return
-        table = Table(title=f"{fmu.path}: binaries for {', '.join(fmu.platforms)}")
+        told = [x for x in fmu.variables if x.causality != "local"]
+        caption = f"and {len(fmu.variables) - len(told)} local variables, the derivatives"
+        table = Table(title=f"{fmu.path}: binaries for {', '.join(fmu.platforms)}", caption=caption)
         for column in ("variable", "causality", "start", "unit"):
             table.add_column(column, justify="right" if column == "start" else "left")
-        for x in fmu.variables:
+        for x in told:
             table.add_row(x.name, x.causality, "" if x.start is None else f"{x.start:g}", x.unit)
         show(table)
         return

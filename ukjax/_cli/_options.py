@@ -60,22 +60,20 @@ def catalogue() -> list[dict[str, Any]]:
     return json.loads(importlib.resources.files("ukjax._cli").joinpath("catalogue.json").read_text("utf-8"))
 
 
-def _check_name(name: str) -> str:
+def _check_name(name: str | None) -> str | None:
     """The name of a model, refused at once where there is none: before JAX is loaded."""
-    if not (is_own(name) or is_robot(name)):
+    if name is not None and not (is_own(name) or is_robot(name)):
         choose("model", name, {x["model"]: x["model"] for x in catalogue()})
     return name
 
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        callback=_check_name,
-        help="A model, as in `ukjax list`, or your own: a function, as mymodel.py:hoop or package.module:hoop, or a "
-        "robot's file, as robot.xml or robot.urdf.",
-    ),
-]
+NAME = typer.Argument(
+    metavar="NAME",
+    callback=_check_name,
+    help="A model, as in `ukjax list`, or your own: a function, as mymodel.py:hoop or package.module:hoop, or a "
+    "robot's file, as robot.xml or robot.urdf.",
+)
+Name = Annotated[str, NAME]
 
 Method = Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(METHODS)}.")]
 Formula = Annotated[str, typer.Option(help=f"{', '.join(FORMULAS)}.")]

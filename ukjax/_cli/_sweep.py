@@ -165,7 +165,7 @@ def _show(summary: dict[str, Any], out: str | None) -> None:
 
 
 def sweep(
-    name: _options.Name,
+    name: Annotated[str | None, _options.NAME] = None,
     parameters: _options.Set = None,
     grid: Annotated[
         list[str] | None,
@@ -204,9 +204,7 @@ def sweep(
     ] = None,
     status: Annotated[
         str | None,
-        typer.Option(
-            metavar="STORE", is_eager=True, callback=tell_status, help="Tell how far a store is, and end."
-        ),
+        typer.Option(metavar="STORE", help="Tell how far a store is, and end."),
     ] = None,
     t1: _options.End = None,
     dt0: _options.Step = None,
@@ -228,6 +226,10 @@ def sweep(
     as_json: _options.Json = False,
 ) -> None:
     """Make many runs of a model, which differ in parameters, initial states or gains."""
+    if status is not None:
+        return tell_status(status, as_json)
+    if name is None:
+        raise InputError("give the NAME of a model, as in `ukjax list`.")
     if out is not None and not out.endswith(".zarr"):
         raise InputError(f"a sweep is written to a .zarr folder; got '{out}'.")
     executor = executor_of(workers, dask, ray)

@@ -31,6 +31,7 @@ _SHADE = 0.62  # of a side that gets no light, of the brightness of one that fac
 _LINE = "#8c919b"
 _GROUND = _LINE + "4b"  # lines that can be seen on white and on black
 _INCHES_IN_NOTEBOOKS = 3.6
+_SHADES_ON_ANY_PAGE = 0.38, 0.7  # which differ from a dark page and from a white one
 _ON_ANY_PAGE: dict[Any, Any] = {"axes.grid": False} | {
     f"{x}color": _LINE for x in ("xtick.", "ytick.", "axes.edge", "axes.label")
 }
@@ -196,22 +197,24 @@ def draw_end(scene: Scene) -> bytes:
     file = io.BytesIO()
     with rc_context(STYLE | _ON_ANY_PAGE):
         figure = Figure(layout="constrained")
-        drawn, draw = _lay_out(figure, scene, _INCHES_IN_NOTEBOOKS, "")
+        drawn, draw = _lay_out(figure, scene, _INCHES_IN_NOTEBOOKS, "", _SHADES_ON_ANY_PAGE)
         draw(scene.times.size - 1)
         drawn.set_title("", loc="left")  # which the table has
         figure.savefig(file, format="png", dpi=2 * _DPI, transparent=True)
     return file.getvalue()
 
 
-def _lay_out(figure: Any, scene: Scene, inches: float, title: str) -> tuple[Any, Any]:
-    """Axes for all that ever moves, and a function that moves everything to a frame."""
+def _lay_out(
+    figure: Any, scene: Scene, inches: float, title: str, shades: tuple[float, float] = (0.0, 1.0)
+) -> tuple[Any, Any]:
+    """Axes for all that ever moves, and a function that moves it to a frame; `shades`: the darkest, the lightest."""
     axes = np.stack(scene.axes((0.0, 1.0, 0.0) if scene.planar else FROM))
     low, high = _outline(scene, axes)
     size = inches * (high - low) / (high - low).max()
     figure.set_size_inches(max(size[0], inches / 2) + 0.8, size[1] + 0.9)
     drawn = figure.add_subplot(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     drawn.set(xlabel="x [m]", ylabel="y [m]") if scene.planar else drawn.set_axis_off()
-    return drawn, _artists(drawn, scene, axes, title)
+    return drawn, _artists(drawn, scene, axes, title, shades)
 
 
 def _curves(scene: Scene) -> Iterator[Curve]:
@@ -222,7 +225,15 @@ def _is_path(curve: Curve) -> bool:
     return first_name(curve) == "paths"
 
 
-def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str) -> Any:
+def _limit_shades(colours: np.ndarray, darkest: float, lightest: float) -> np.ndarray:
+    """Colours (f, 4) of which the dark ones are made lighter and the light ones darker; others stay."""
+    rgb = colours[:, :3]
+    lift = np.clip(darkest - rgb.max(axis=1, keepdims=True), 0, None)
+    lower = np.clip(rgb.min(axis=1, keepdims=True) - lightest, 0, None)
+    return np.hstack([rgb + lift - lower, colours[:, 3:]])
+
+
+def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str, shades: tuple[float, float]) -> Any:
     """A function that moves everything to a frame."""
     from matplotlib.collections import LineCollection, PolyCollection
 
@@ -240,6 +251,7 @@ def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str) -> Any:
         placed = [_place(x, frame, axes) for x in solids]
         if placed:
             seen, colour, depth = (np.concatenate(x) for x in zip(*placed, strict=True))
+            colour = _limit_shades(colour, *shades)
             order = np.lexsort(depth.T)  # by layers, in each by how near
             triangles.set_verts(seen[order][:, :, :2])
             triangles.set_facecolor(colour[order])
@@ -250,7 +262,7 @@ def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str) -> Any:
             if _is_path(curve):  # what has been passed: it has points at all frames, and more between them
                 points = points[: 1 + frame * (len(points) - 1) // max(scene.times.size - 1, 1)]
             line.set_data(*(points @ axes[:2].T).T)
-        drawn.set_title(f"{title}, t = {scene.times[frame]:.2f} s", loc="left")
+        drawn.set_title(f"{title.replace('_', ' ')}, t = {scene.times[frame]:.2f} s", loc="left")
         return [triangles, *lines]
 
     return draw

@@ -356,7 +356,7 @@ def plot(
         figure = Picture(figsize=(11.0, 1.2 + 2.6 * ((len(panels) + 1) // 2)), layout="constrained")
         for panel, axes in zip(panels, _grid(figure, len(panels)), strict=True):
             panel(axes, table)
-        figure.suptitle(str(table.attributes["model"]))
+        figure.suptitle(str(table.attributes["model"]).replace("_", " "))
         if path is not None:
             write_figure(figure, path)
     return figure

@@ -21,7 +21,7 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem, innermost, names_of
 from ..mechanisms import problem as problem_of
-from ..robots import Robot, RobotReport
+from ..robots import Robot, RobotReport, Sensors
 from ._doctor import Report
 from ._results import append_end
 from ._trajectory import Trajectory
@@ -75,6 +75,17 @@ def _(x: RobotReport) -> Card:
     card = Card(x.source)
     rows = ((f.status, f.feature, list_names(f.names), f.why) for f in x.features)
     card.add_table(("", "feature", "names", "why"), rows)
+    if (problem := x.problem) is not None:
+        card.attempt("picture", lambda: _add_picture(card, problem))
+    return card
+
+
+@_describe.register
+def _(x: Sensors) -> Card:
+    card = Card(f"{len(x)} sensors")
+    rows = [(s.name, s.kind, f"{s.size}", f"{s.noise:g}" if s.noise else "") for s in x.chosen_sensors]
+    if rows:
+        card.add_table(("sensor", "kind", "numbers", "noise"), rows)
     return card
 
 
@@ -126,8 +137,14 @@ def _add_start(card: Card, problem: Problem) -> None:
         time=f"{float(problem.t0):g} to {float(problem.t1):g} s" if problem.t1 != problem.t0 else "",
     )
     _add_constraints(card, rows.names, rows.kinds, rows.position_error, rows.velocity_error)
-    shown = Shown(problem.name, problem, t[None], q[None], {}, False, {}, False)
-    card.attempt("picture", lambda: card.add_picture(draw_end(scene_of([shown], speed=1.0, fps=1.0))))
+    card.attempt("picture", lambda: _add_picture(card, problem))
+
+
+def _add_picture(card: Card, problem: Problem) -> None:
+    """The start."""
+    _, t, q, _ = resolve_state(problem, None, None, None)
+    shown = Shown(problem.name, problem, np.asarray(t)[None], np.asarray(q)[None], {}, False, {}, False)
+    card.add_picture(draw_end(scene_of([shown], speed=1.0, fps=1.0)))
 
 
 def _add_figures(card: Card, run: Trajectory) -> None:

@@ -50,8 +50,8 @@ class Leg(AbstractJoint):
     """A leg between a point of the ground and one of the plate, as long as the plate's motion asks for: one row [m]."""
 
     name: str = eqx.field(static=True)
+    parent_point: Array
     point: Array
-    above: Array
     pose: Pose
     parent: str = eqx.field(static=True, default=GROUND)
     child: str = eqx.field(static=True, default="plate")
@@ -59,11 +59,11 @@ class Leg(AbstractJoint):
 
     def length(self, t: Time) -> Array:
         """What it is to be [m]."""
-        d = self.pose.point(t, self.above) - self.point
+        d = self.pose.point(t, self.point) - self.parent_point
         return jnp.sqrt(jnp.sum(d**2))
 
     def rows(self, t: Time, *placements: Any) -> Array:
-        d = placements[1].point(self.above) - self.point
+        d = placements[1].point(self.point) - self.parent_point
         return (jnp.sqrt(jnp.sum(d**2)) - self.length(t))[None]
 
 
@@ -107,7 +107,8 @@ def stewart(
     pose = Pose(stack_parameters((0.0 * h, 0.0 * h, h)), heave, surge, tilt, rate)
     ends = [(ring(R, below, 0.0 * R), ring(r, above, h)) for below, above in zip(_BELOW, _ABOVE, strict=True)]
     legs = [
-        Leg(name=f"leg {k}", point=below, above=above, pose=pose) for k, (below, above) in enumerate(ends, 1)
+        Leg(name=f"leg {k}", parent_point=below, point=above, pose=pose)
+        for k, (below, above) in enumerate(ends, 1)
     ]
     m = numbers(mass)[0]
     across = 0.25 * m * r**2

@@ -132,7 +132,7 @@ def load(
     problem, of_start = _problem(at, mechanism, converted, key, start, t1)
     geoms = {name: x for part in parts for name, x in part.geoms.items()}
     table, of_sensors = sensors(at, mechanism, lengths, geoms)
-    report = report_of(read_in.title, [*features, *of_sensors, *of_start], strict)
+    report = report_of(read_in.title, [*features, *of_sensors, *of_start], strict, problem)
     return Robot(problem, report, at.names, converted, inputs, table)
 
 

@@ -6,6 +6,7 @@ from typing import Literal, final
 
 from .._misc._display import html_of
 from .._misc._errors import InputError
+from .._system._problem import Problem
 
 _SHOWN = 4  # names of a feature in a table
 
@@ -41,10 +42,12 @@ class RobotReport:
 
     - `source`: the file, or what else the robot came from.
     - `features`: one `Feature` each, those used first.
+    - `problem`: what was made of the file, for its picture in a notebook.
     """
 
     source: str
     features: tuple[Feature, ...]
+    problem: Problem | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def of(self, status: str) -> tuple[Feature, ...]:
         """The features of one status.
@@ -69,7 +72,7 @@ class RobotReport:
         return html_of(self)
 
 
-def report_of(source: str, features: Iterable[Feature], strict: bool) -> RobotReport:
+def report_of(source: str, features: Iterable[Feature], strict: bool, problem: Problem) -> RobotReport:
     """The report; features that nothing has are left out.
 
     **Raises:** `InputError` with `strict`, naming what would be approximated or ignored.
@@ -81,4 +84,4 @@ def report_of(source: str, features: Iterable[Feature], strict: bool) -> RobotRe
         raise InputError(
             f"{source} has what would not be used as it stands, and strict=True: {'; '.join(lost)}."
         )
-    return RobotReport(source, tuple(found))
+    return RobotReport(source, tuple(found), problem)
