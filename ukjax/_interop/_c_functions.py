@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from .._compiler import AccelerationProgram, compile_acceleration
 from .._compiler._traced_system import leaf
+from .._contact._rows import PushedSystem
 from .._formula._equations import with_dense_mass
 from .._formula._servo import Servoed
 from .._misc._arguments import call_user_function, require_function
@@ -60,6 +61,7 @@ class Settings:
     def __init__(self, model: tuple[Any, Any], state: tuple[Any, Any, Any], inputs: Any, solver: Any):
         self._model, self._state, self.inputs, self.solver = model, state, inputs, solver
         self.code = functools.cache(self._code)
+        self.without_contacts = functools.cache(self._without_contacts)
         self.input_names = () if inputs is None else self._matrix_of(model[0])[1]
 
     def _matrix_of(self, system: AbstractSystem) -> Any:
@@ -69,6 +71,13 @@ class Settings:
     def driven(self, system: AbstractSystem, u: Array | None) -> AbstractSystem:
         """A system under inputs, if there are any."""
         return system if u is None else DrivenSystem(system, MatrixForce(self._matrix_of(system)[0]), u)
+
+    def _without_contacts(self) -> "Settings":
+        """Of the system without its contacts, whose inputs are forces on all its velocities."""
+        (system, stabilizer), v = self._model, self._state[2]
+        with jax.ensure_compile_time_eval():
+            free, each = PushedSystem(system, jnp.zeros_like(v)), jnp.eye(v.size, dtype=v.dtype)
+            return Settings((free, stabilizer), self._state, each, self.solver)
 
     def _code(self, driven: bool) -> AccelerationProgram:
         """The scalar code of the acceleration, of the system alone or under inputs."""
@@ -97,6 +106,17 @@ class ModelState(NamedTuple):
         system = self.how.driven(self.system, u)
         near = jnp.full_like(self.t, jnp.inf)  # of a state that is no stage of a step
         return part(code)(code.numbers(system, self.stabilizer), *at, *code.applied(system, *at), near)
+
+    def without_contacts(self) -> "ModelState":
+        """The same of the system without its contacts, whose inputs are forces on all its velocities."""
+        system = PushedSystem(self.system, jnp.zeros_like(self.v))
+        return self._replace(system=system, how=self.how.without_contacts())
+
+    def input_force(self, u: Array | None) -> Array:
+        """The generalized force of inputs."""
+        if u is None:
+            return jnp.zeros_like(self.v)
+        return self.how.driven(self.system, u).apply(self.t, self.q, self.v, u)
 
 
 def _acceleration(given: ModelState, u: Array | None = None) -> Values:
