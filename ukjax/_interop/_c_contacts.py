@@ -89,6 +89,11 @@ def _join(y: ContactState) -> Values:
     return {"state": jnp.concatenate([y[0], y[1], *y[2]])}
 
 
+def _left(margins: Margins) -> Array:
+    """Event indicators: zero where a margin is, within rounding, and no longer than it is taken for zero."""
+    return margins.value + 0.5 * margins.slack
+
+
 def evaluate(given: ModelState, mode: Array, u: Array | None = None) -> Values:
     """q', v', the multipliers and forces of constraints, the energy, gaps and forces of contacts, by how much constraints
     and closed contacts are off, and the margins of the mode."""
@@ -107,7 +112,7 @@ def evaluate(given: ModelState, mode: Array, u: Array | None = None) -> Values:
         contact.gap[of.layout.has_gap],
         p,
         jnp.max(jnp.abs(jnp.concatenate(errors)))[None],
-        (margins.value + margins.slack)[_watched(of.layout)],
+        _left(margins)[_watched(of.layout)],
     ]
     return {"y": jnp.concatenate(parts)}
 
@@ -121,17 +126,20 @@ def hold(given: ModelState, mode: Array) -> Values:
 def settle(given: ModelState, mode: Array, u: Array | None = None) -> Values:
     """The state and the mode after what happens at this instant: impacts, and contacts that open, stick or slip."""
     of, t = _dynamics(given, u, Projection()), given.t
-    y = of.held(t, _state(given, mode, of))[0]
+    q, v, mode = y = _state(given, mode, of)
 
-    def margins(t: Array, q: Array, v: Array) -> tuple[Array, Margins]:
-        found = of.margins(t, (q, v, y[2]))
+    def values(t: Array, q: Array, v: Array) -> tuple[Array, Margins]:
+        found = of.margins(t, (q, v, mode))
         return found.value, found
 
-    along = jnp.ones_like(t), *of.rates(t, y)
-    _, rate, now = jax.jvp(margins, (t, *y[:2]), along, has_aux=True)
-    k = jnp.argmin(now.value + now.slack)
-    which = jnp.where(now.value[k] + now.slack[k] <= 0, k, -1)
-    q, after, _ = of.settled(t, y, tell_spent(t, now, y[2], which, rate[k]))
+    _, rate, margins = jax.jvp(values, (t, q, v), (jnp.ones_like(t), *of.rates(t, y)), has_aux=True)
+    left = _left(margins)
+    k = jnp.argmin(left)
+    spent = tell_spent(t, margins, mode, jnp.where(left[k] <= 0, k, -1), rate[k])
+    # What slid to an end is found just after it, where it would slide back.
+    ended = jnp.where(left[2 * mode.closed.size :] <= 0, mode.closed, 0)
+    q, v, _ = of.held(t, (q, v, mode._replace(stick=jnp.maximum(mode.stick, ended))))[0]
+    q, after, _ = of.settled(t, (q, v, mode), spent)
     return _join(of.held(t, (q, after.v, after.mode))[0])
 
 

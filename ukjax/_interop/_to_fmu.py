@@ -257,8 +257,8 @@ def _write_glue(file: File, layout: _Layout, token: str) -> str:
         "STEP_SIZE": layout.place("step_size"), "TOLERANCE": layout.place("constraint_tolerance"),
         "CONSTRAINT_ERROR": layout.place("constraint_error"),
     }  # fmt: skip
-    if gaps := [k for k, x in enumerate(layout.variables) if x.name.startswith("gap.")]:
-        sizes |= {"GAP": gaps[0], "GAPS": len(gaps)}
+    gaps = [k for k, x in enumerate(layout.variables) if x.name.startswith("gap.")]
+    sizes |= {"GAP": gaps[0] if gaps else 0, "GAPS": len(gaps)}
     places = {"dt": "dt", "mode": f"(x) + {mode}", "u": f"(x) + {1 + nq + nv}"}
     macros = {
         "model": "EVALUATE(x, y)", "derivatives": "DIFFERENTIATE(x, y)", "step": "STEP_ON(x, dt, y)",
