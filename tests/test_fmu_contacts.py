@@ -136,3 +136,178 @@ def test_runs_are_those_of_ukjax_event_by_event(model: str, kind: str, units: Ca
     assert run.contacts is not None
     found, _ = unit.run(kind, 1.5)
     np.testing.assert_allclose(found, np.hstack([run.q, run.v]), atol=1e-8)
+
+
+def test_a_block_slides_as_far_as_its_energy_lasts(units: Callable[[str], Unit]) -> None:
+    """v^2 / (2 mu g), then it sticks, whose force is that which accelerates nothing."""
+    unit = units("sliding")
+    names = ["closed.plane", "sticking.plane", "contact_force.plane_normal", "contact_force.plane_slip"]
+    for kind in ("ModelExchange", "CoSimulation"):
+        found, outputs = unit.run(kind, 1.0, outputs=names)
+        np.testing.assert_allclose(found[-1, [0, 2]], [3.0**2 / (2 * 0.4 * 9.81), 0.0], atol=1e-11)
+        first, last = (np.array([outputs[x][i] for x in names]) for i in (1, -1))
+        np.testing.assert_allclose(first, [1, 0, 19.62, -0.4 * 19.62], atol=1e-9)
+        np.testing.assert_allclose(last, [1, 1, 19.62, 0], atol=1e-9)
+
+
+def test_a_ball_bounces_as_newton_says(units: Callable[[str], Unit]) -> None:
+    """The first three times by free fall and e, found by the co-simulation that ends its steps there."""
+    unit = units("ball")
+    it = unit.open(eventModeUsed=True, earlyReturnAllowed=True)
+    it.enterInitializationMode()
+    it.exitInitializationMode()
+    it.updateDiscreteStates()
+    it.enterStepMode()
+    t, fall = 0.0, np.sqrt(2 * 0.4 / 9.81)
+    speeds = 0.6 ** np.arange(3) * 9.81 * fall
+    wanted = fall + np.array([0.0, *np.cumsum(2 * speeds[1:] / 9.81)])
+    for time, speed in zip(wanted, speeds, strict=True):
+        event, terminate, early, last = it.doStep(t, 2.0 - t)
+        assert (event, terminate, early) == (True, False, True)
+        assert last == pytest.approx(time, abs=1e-12)
+        vy = unit.index["velocity.ball_y"]
+        assert it.getFloat64([vy])[0] == pytest.approx(-speed, abs=1e-10)
+        it.enterEventMode()
+        again, _, _, moved, _, _ = it.updateDiscreteStates()
+        assert (again, moved) == (False, True)
+        assert it.getFloat64([vy])[0] == pytest.approx(0.6 * speed, abs=1e-10)
+        it.enterStepMode()
+        t = last
+
+
+def test_a_step_ends_early_where_the_simulator_asks(units: Callable[[str], Unit]) -> None:
+    unit, times = units("ball"), []
+
+    def update(environment: Any, time: float, *flags: Any) -> None:
+        *_, may, wanted, _ = flags
+        times.append(time)
+        wanted[0] = may and time > 0.0105
+
+    it = unit.open(earlyReturnAllowed=True, intermediateUpdate=update)
+    it.enterInitializationMode()
+    it.exitInitializationMode()
+    _, _, early, last = it.doStep(0.0, 0.1)
+    assert early
+    assert last == pytest.approx(0.011)
+    np.testing.assert_allclose(times, np.arange(1, 12) * 1e-3)
+
+
+def test_the_mode_is_kept_with_the_state(units: Callable[[str], Unit]) -> None:
+    """A block that slides goes on sliding from a state that was written down before it stuck."""
+    unit = units("sliding")
+    it, other = unit.open(), unit.open()
+    for x in (it, other):
+        x.enterInitializationMode()
+        x.exitInitializationMode()
+    read = lambda x: np.array(x.getFloat64(list(range(len(unit.index)))))
+    it.doStep(0.0, 0.5)
+    kept = it.serializeFMUState(it.getFMUState())
+    it.doStep(0.5, 0.5)
+    assert it.getFloat64([unit.index["sticking.plane"]]) == [1.0]
+    other.setFMUState(other.deserializeFMUState(kept))
+    assert other.getFloat64([unit.index["sticking.plane"]]) == [0.0]
+    other.doStep(0.5, 0.5)
+    np.testing.assert_array_equal(read(other), read(it))
+
+
+def test_time_may_be_set_again(units: Callable[[str], Unit]) -> None:
+    """Solvers go back and forth within a step: what is computed depends on the last time and state alone."""
+    unit = units("ball")
+    it = unit.open("ModelExchange")
+    it.enterInitializationMode()
+    it.exitInitializationMode()
+    it.updateDiscreteStates()
+    it.enterContinuousTimeMode()
+    read = lambda: it.getFloat64(list(range(len(unit.index))))
+    it.setTime(0.1)
+    before = read()
+    for time in (0.1, 0.3, 0.05, 0.1, 0.1):
+        it.setTime(time)
+        read()
+    assert read() == before
+
+
+def test_a_solver_that_finds_events_late_still_comes_to_rest(units: Callable[[str], Unit]) -> None:
+    """Euler's method of FMPy looks once a step: a block that slid an instant too long is not pushed back and forth."""
+    unit = units("sliding")
+    found = fmpy.simulate_fmu(
+        unit.path, fmi_type="ModelExchange", solver="Euler", stop_time=1.0, output_interval=1e-3,
+        output=[*unit.states, "sticking.plane"],
+    )  # fmt: skip
+    assert found["sticking.plane"][-1] == 1
+    assert found[unit.states[2]][-1] == 0
+    assert found[unit.states[0]][-1] == pytest.approx(3.0**2 / (2 * 0.4 * 9.81), abs=4e-3)
+
+
+def test_a_motor_that_is_switched_on_breaks_a_joint_loose(units: Callable[[str], Unit]) -> None:
+    """At the bottom a torque below that of dry friction moves nothing; one above gives (u - limit) / J."""
+    unit = units("stiff hinge")
+    it = unit.open(earlyReturnAllowed=False)
+    angle, speed, motor = (next(k for x, k in unit.index.items() if x.startswith(y)) for y in ("position", "velocity", "input"))
+    it.setFloat64([angle], [-np.pi / 2])
+    it.enterInitializationMode()
+    it.exitInitializationMode()
+    it.setFloat64([motor], [0.9])
+    it.doStep(0.0, 0.1)
+    assert it.getFloat64([angle, speed]) == pytest.approx([-np.pi / 2, 0.0], abs=1e-15)
+    it.setFloat64([motor], [1.5])
+    rate = next(k for x, k in unit.index.items() if x.startswith("der(velocity"))
+    it.doStep(0.1, 1e-6)
+    assert it.getFloat64([rate])[0] == pytest.approx(0.5 / (0.6**2 / 3), rel=1e-6)
+
+
+def test_derivatives_within_a_mode(units: Callable[[str], Unit]) -> None:
+    """Both ways the same, and those of the values, of a linkage that touches its stop and of one that is free of it."""
+    unit = units("stopped")
+    it = unit.open("ModelExchange")
+    it.enterInitializationMode()
+    it.exitInitializationMode()
+    it.updateDiscreteStates()
+    it.enterContinuousTimeMode()
+    n = len(unit.states)
+    knowns = list(range(1 + n))
+    unknowns = [k for x, k in unit.index.items() if x.startswith(("der(", "gap.", "contact_force."))]
+    J = np.transpose([it.getDirectionalDerivative(unknowns, [k], [1.0]) for k in knowns])
+    rows = [it.getAdjointDerivative(unknowns, knowns, list(e), len(knowns)) for e in np.eye(len(unknowns))]
+    np.testing.assert_allclose(rows, J, atol=1e-12)
+    state, h = np.array(it.getFloat64(knowns)), 1e-6
+    for k in knowns[1:]:
+        values = []
+        for sign in (1, -1):
+            moved = np.ascontiguousarray((state + sign * h * np.eye(1 + n)[k])[1:])
+            it.setContinuousStates(np.ctypeslib.as_ctypes(moved), n)
+            values.append(np.array(it.getFloat64(unknowns)))
+        np.testing.assert_allclose(J[:, k], (values[0] - values[1]) / (2 * h), atol=1e-6 * max(1, np.abs(J).max()))
+
+
+def test_fmi_2_has_the_same_events(tmp_path: Path) -> None:
+    path = str(uk.to_fmu(sliding_block(), tmp_path / "block.fmu", fmi="2.0").path)
+    assert find_problems(path) == []
+    assert fmpy.read_model_description(path).numberOfEventIndicators == 3
+    for kind in ("ModelExchange", "CoSimulation"):
+        found = fmpy.simulate_fmu(
+            path, validate=True, fmi_type=kind, stop_time=1.0, output_interval=0.1, relative_tolerance=1e-12
+        )
+        names = [x for x in found.dtype.names if x.startswith("position")]
+        assert found[names[0]][-1] == pytest.approx(3.0**2 / (2 * 0.4 * 9.81), abs=1e-9)
+
+
+# --- What is refused
+
+
+def test_a_start_that_penetrates_is_refused(units: Callable[[str], Unit]) -> None:
+    unit, said = units("ball"), []
+    it = unit.open(loggingOn=True, logMessage=lambda environment, status, category, message: said.append(message))
+    it.setFloat64([unit.index["position.ball_y"]], [0.05])
+    it.enterInitializationMode()
+    with pytest.raises(fmpy.fmi1.FMICallException):
+        it.exitInitializationMode()
+
+
+def test_shapes_whose_corners_take_turns_are_refused(tmp_path: Path) -> None:
+    box = um.Body("box", 1.0, (0.0, 0.0, 0.5), inertia=jnp.eye(3))
+    other = um.Body("other", 1.0, (0.0, 0.0, 1.5), inertia=jnp.eye(3))
+    shapes = [um.Cuboid(name, centre, (0.2, 0.2, 0.2)) for name, centre in (("box", (0, 0, 0.5)), ("other", (0, 0, 1.5)))]
+    system = um.assemble([box, other], contacts=[um.Contact(*shapes)])
+    with pytest.raises(uk.InputError, match="cannot be followed from event to event"):
+        uk.to_fmu(um.problem(system), tmp_path / "boxes.fmu")
