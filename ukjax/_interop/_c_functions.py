@@ -13,7 +13,7 @@ import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 from jaxtyping import Array
 
-from .._compiler import AccelerationProgram, compile_acceleration
+from .._compiler import AccelerationProgram, compile_acceleration, evaluate_by_code
 from .._compiler._traced_system import leaf
 from .._contact._rows import PushedSystem
 from .._formula._equations import with_dense_mass
@@ -25,10 +25,12 @@ from .._run._step import step
 from .._system._constraint import require_bilateral
 from .._system._driven import DrivenSystem
 from .._system._labels import unique_names
+from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ..analysis._inputs import MatrixForce, input_matrix_of
 from ..analysis._inverse_dynamics import inverse_dynamics
+from ..mechanisms._tree import TreeSystem
 
 T = TypeVar("T")
 Values = dict[str, Array]
@@ -67,6 +69,16 @@ class Settings:
     def _matrix_of(self, system: AbstractSystem) -> Any:
         t, q, v = self._state
         return input_matrix_of(system, self.inputs, t, q, v.size, every=False)
+
+    @functools.cached_property
+    def drives_all(self) -> bool:
+        """Whether each velocity has an input of its own, and no constraint rows hold it."""
+        (system, _), (t, q, v) = self._model, self._state
+        with jax.ensure_compile_time_eval():
+            of, _, _ = input_matrix_of(system, self.inputs, t, q, v.size, every=True)
+            matrices = [np.asarray(call_user_function("inputs", of, t, x)) for x in (q, q + 0.1)]
+        alone = not eqx.filter_eval_shape(constraint_rows, system, t, q, v).names
+        return alone and all(np.array_equal(B, np.eye(v.size)) for B in matrices)
 
     def driven(self, system: AbstractSystem, u: Array | None) -> AbstractSystem:
         """A system under inputs, if there are any."""
@@ -181,6 +193,8 @@ def _energy(given: ModelState) -> Values:
 def _inverse_dynamics(given: ModelState, a: Array) -> Values:
     """The least inputs that give an acceleration a which the constraints allow, and the multipliers."""
     at = given.t, given.q, given.v
+    if isinstance(given.system, TreeSystem) and given.how.drives_all:
+        return {"u": evaluate_by_code(TreeSystem.required_force, given.system, *at, a)}
     found = inverse_dynamics(given.system, a, *at, inputs=given.how.inputs, throw=False)
     return {"u": found.efforts, "multipliers": found.multipliers}
 
