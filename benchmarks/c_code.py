@@ -5,8 +5,9 @@
 Each function is called in a loop in C, with one state after the other. `cc` compiles all C with -O2. The stack is what
 GCC says that it takes, with what it calls; the code is that of the functions and their tables. Code for a Cortex-M7 is
 Clang's, of `pip install ziglang`. CasADi is given the same equations in the same coordinates, numbers as constants, and
-its sparse L D L^T (`pip install casadi`). What is missing is left out, and said. Pinocchio's generated code needs a build
-with CppADCodeGen or CasADi, which that of pip is not.
+its sparse L D L^T (`pip install casadi`). Panda and Go2 are those of `pip install example-robot-data`, beside the C that
+CasADi generates of Pinocchio's ABA and RNEA (`pip install pin`, and g++); mechanisms with loops have no such. What is
+missing is left out, and said.
 """
 
 import argparse
@@ -25,6 +26,8 @@ import _one_thread as _one_thread
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _pinocchio_casadi import ROBOTS as URDFS
+from _pinocchio_casadi import generate, robot_file
 from _timing import machine, pinned, table
 
 import ukjax as uk
@@ -61,13 +64,21 @@ MODELS: dict[str, Callable[[], uk.Problem]] = {
     "gripper": lambda: uk.load(ROBOTS / "robotiq_2f85.xml").problem,
     "arm_6r": uk.models.arm_6r,
     "cassie": lambda: uk.load(ROBOTS / "cassie.xml").problem,
+    "panda": lambda: from_urdf("panda"),
+    "go2": lambda: from_urdf("go2"),
 }
+
+
+def from_urdf(name: str) -> uk.Problem:
+    """A robot of example-robot-data."""
+    with tempfile.TemporaryDirectory() as folder:
+        return uk.load(robot_file(name, Path(folder)), free_base=URDFS[name][1]).problem
 
 # --- CasADi: M a = Q + A^T lambda, A a = b, by Schur's complement and L D L^T
 
 
 def _pinned_rods(ca: Any, rods: Any, pins: Any) -> Any:
-    """(M, Q, phi) of planar rods (mass, length), whose pins join (rod or None, place along it or a point)."""
+    """(M, Q, phi) of planar rods (mass, length), whose pins join (rod or None, place on it or a point)."""
     q = ca.SX.sym("q", 3 * len(rods))
     M = ca.vertcat(*(x for m, L in rods for x in (m, m, m * L * L / 12)))
     Q = ca.vertcat(*(x for m, _ in rods for x in (0, -9.81 * m, 0)))
@@ -77,7 +88,9 @@ def _pinned_rods(ca: Any, rods: Any, pins: Any) -> Any:
         if rod is None:
             return ca.vertcat(*s)
         x, y, angle = q[3 * rod], q[3 * rod + 1], q[3 * rod + 2]
-        return ca.vertcat(x + s * ca.cos(angle), y + s * ca.sin(angle))
+        along, across = np.broadcast_to(np.append(s, 0.0)[:2], 2)
+        cos, sin = ca.cos(angle), ca.sin(angle)
+        return ca.vertcat(x + along * cos - across * sin, y + along * sin + across * cos)
 
     return q, M, Q, ca.vertcat(*(place(a) - place(b) for a, b in pins))
 
@@ -100,7 +113,15 @@ def _five_bar(ca: Any) -> Any:
     return _pinned_rods(ca, rods, pins)
 
 
-IN_CASADI: dict[str, Callable[[Any], Any]] = {"pendulum": _pendulum, "five_bar": _five_bar}
+def _four_bar(ca: Any) -> Any:
+    A, B, C, D = (np.array(x) for x in ((0.0, 0.0), (0.0, 1.0), (1.5, 1.5), (1.5, 0.0)))
+    ends = [(A, B, 1.0), (B, C, 2.0), (D, C, 1.0)]
+    on = lambda rod, point: (rod, point - (ends[rod][0] + ends[rod][1]) / 2)
+    pins = [((None, A), on(0, A)), (on(0, B), on(1, B)), (on(1, C), on(2, C)), ((None, D), on(2, D))]
+    return _pinned_rods(ca, [(m, np.linalg.norm(y - x)) for x, y, m in ends], pins)
+
+
+IN_CASADI: dict[str, Callable[[Any], Any]] = {"pendulum": _pendulum, "four_bar": _four_bar, "five_bar": _five_bar}
 
 
 def casadi_source(model: str, folder: Path) -> Path:
@@ -172,13 +193,21 @@ class Loop:
         return self._loop(*self._given)
 
 
-def loop_of_export(problem: uk.Problem, folder: Path, states: Any, **how: Any) -> tuple[Loop, Any]:
+_ROOM = "static {real} none[100]; static double room[100000];"
+
+
+def loop_of_export(
+    problem: uk.Problem, folder: Path, states: Any, function: str = "acceleration", **how: Any
+) -> tuple[Loop, Any]:
     """Calls of what `uk.to_c` writes, and what it says of it."""
-    export = uk.to_c(problem, folder, name="model", **how)
-    own = "&model_defaults, " if export.parameters else ""
-    call = f"model_acceleration({own}0, {{q}}, {{v}}, {{a}})"
+    export = uk.to_c(problem, folder, [function], name="model", **how)
     real = np.dtype(how.get("dtype", "float64")).type
-    return Loop(folder, states, '#include "model.h"', call, [folder / "model.c"], dtype=real), export
+    c = "float" if real == np.float32 else "double"
+    own = "&model_defaults, " if export.parameters else ""
+    more = "none, " * (function == "inverse_dynamics" or "inputs" in how)
+    call = f"model_{function}({own}0, {{q}}, {{v}}, {more}{{a}})"
+    before = '#include "model.h"\n' + _ROOM.format(real=c)
+    return Loop(folder, states, before, call, [folder / "model.c"], dtype=real), export
 
 
 def loop_of_machine_code(problem: uk.Problem, folder: Path, states: Any) -> Loop:
@@ -205,6 +234,15 @@ def loop_of_casadi(model: str, folder: Path, states: Any) -> Loop:
     declared = """int by_casadi(const double **, double **, long long *, double *, int);
 static double room[100000];"""
     call = "const double *in[2] = {{{q}, {v}}}; double *out[1] = {{{a}}}; by_casadi(in, out, 0, room, 0)"
+    return Loop(folder, states, declared, call, [source])
+
+
+def loop_of_pinocchio(function: str, source: Path, states: Any) -> Loop:
+    """Calls of Pinocchio's ABA or RNEA by CasADi."""
+    folder = source.parent / function
+    folder.mkdir()
+    declared = f"int {function}(const double **, double **, long long *, double *, int);\n{_ROOM.format(real='double')}"
+    call = f"const double *in[3] = {{{{{{q}}, {{v}}, none}}}}; double *out[1] = {{{{{{a}}}}}}; {function}(in, out, 0, room, 0)"
     return Loop(folder, states, declared, call, [source])
 
 
@@ -267,8 +305,41 @@ def measure(model: str, rounds: int, folder: Path) -> list[float]:
     return [said.operations, *micro, code / 1e3, theirs / 1e3, stack, said.stack_bytes, small / 1e3]
 
 
+ROBOT_COLUMNS = [
+    "operations", "C [µs]", "constants [µs]", "Pinocchio by CasADi [µs]", "code [kB]", "Pinocchio's [kB]",
+]  # fmt: skip
+
+
+def measure_robot(name: str, rounds: int, folder: Path) -> dict[str, list[float]]:
+    """Forward and inverse dynamics of a robot, beside Pinocchio's."""
+    problem, file = from_urdf(name), robot_file(name, folder)
+    n = problem.v0.size
+    random = np.random.default_rng(0)
+    near = lambda x: np.asarray(x) + 0.3 * random.normal(size=(STATES, x.size))
+    states = near(problem.q0), near(problem.v0)
+    source, found = generate(name, file, folder), {}
+    for function, theirs in (("acceleration", "aba"), ("inverse_dynamics", "rnea")):
+        how = {"inputs": jnp.eye(n)}
+        loop, export = loop_of_export(problem, folder / function, states, function, **how)
+        constants, _ = loop_of_export(problem, folder / f"{function}_c", states, function, constants=True, **how)
+        loops = [loop, constants, *([loop_of_pinocchio(theirs, source, states)] if source else [])]
+        seconds = np.array([[x() for x in loops] for _ in range(rounds)])
+        if source and not URDFS[name][1]:  # a free base has other coordinates there
+            off = np.max(np.abs(loops[2].a - loop.a)) / np.max(np.abs(loop.a))
+            print(f"{name}: {theirs} differs from {function} in C by {off:.1e}", flush=True)
+        micro = [*(1e6 * np.median(seconds, axis=0)), *([] if source else [np.nan])]
+        (said,), sizes = export.functions.values(), [taken(folder / function, ["cc"], "model.c")[0] / 1e3]
+        if source:
+            own = source.parent / f"of_{theirs}"
+            own.mkdir()
+            (own / "model.c").write_text(source.read_text())
+            sizes.append(taken(own, ["cc"], "model.c")[0] / 1e3)  # of both functions
+        found[f"{name}, {function.replace('_', ' ')}"] = [said.operations, *micro, *sizes, np.nan][:6]
+    return found
+
+
 def main() -> None:
-    """Prints the table."""
+    """Prints the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--rounds", type=int, default=7)
@@ -281,12 +352,19 @@ def main() -> None:
         ["cc", "--version"], capture_output=True, text=True, check=True
     ).stdout.splitlines()[0]
     with pinned(1), tempfile.TemporaryDirectory() as folder:
-        rows = {
-            x: measure(x, given.rounds, Path(folder) / x)
-            for x in given.models
-            if not (Path(folder) / x).mkdir()
-        }
-    print(f"{machine()}; {compiler}\n\n{table(COLUMNS, rows)}")
+        rows, robots = {}, {}
+        for x in given.models:
+            (own := Path(folder) / x).mkdir()
+            if x not in URDFS:
+                rows[x] = measure(x, given.rounds, own)
+            elif robot_file(x, own) is None:
+                print(f"{x} is left out: pip install example-robot-data")
+            else:
+                robots |= measure_robot(x, given.rounds, own)
+    print(f"{machine()}; {compiler}")
+    for columns, found in ((COLUMNS, rows), (ROBOT_COLUMNS, robots)):
+        if found:
+            print(f"\n{table(columns, found)}")
 
 
 if __name__ == "__main__":
