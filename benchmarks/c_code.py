@@ -78,7 +78,7 @@ def from_urdf(name: str) -> uk.Problem:
 
 
 def _pinned_rods(ca: Any, rods: Any, pins: Any) -> Any:
-    """(M, Q, phi) of planar rods (mass, length), whose pins join (rod or None, place on it or a point)."""
+    """(M, Q, phi) of planar rods (mass, length), whose pins join (rod or None, place along it or a point)."""
     q = ca.SX.sym("q", 3 * len(rods))
     M = ca.vertcat(*(x for m, L in rods for x in (m, m, m * L * L / 12)))
     Q = ca.vertcat(*(x for m, _ in rods for x in (0, -9.81 * m, 0)))
@@ -88,9 +88,7 @@ def _pinned_rods(ca: Any, rods: Any, pins: Any) -> Any:
         if rod is None:
             return ca.vertcat(*s)
         x, y, angle = q[3 * rod], q[3 * rod + 1], q[3 * rod + 2]
-        along, across = np.broadcast_to(np.append(s, 0.0)[:2], 2)
-        cos, sin = ca.cos(angle), ca.sin(angle)
-        return ca.vertcat(x + along * cos - across * sin, y + along * sin + across * cos)
+        return ca.vertcat(x + s * ca.cos(angle), y + s * ca.sin(angle))
 
     return q, M, Q, ca.vertcat(*(place(a) - place(b) for a, b in pins))
 
@@ -114,11 +112,15 @@ def _five_bar(ca: Any) -> Any:
 
 
 def _four_bar(ca: Any) -> Any:
-    A, B, C, D = (np.array(x) for x in ((0.0, 0.0), (0.0, 1.0), (1.5, 1.5), (1.5, 0.0)))
-    ends = [(A, B, 1.0), (B, C, 2.0), (D, C, 1.0)]
-    on = lambda rod, point: (rod, point - (ends[rod][0] + ends[rod][1]) / 2)
-    pins = [((None, A), on(0, A)), (on(0, B), on(1, B)), (on(1, C), on(2, C)), ((None, D), on(2, D))]
-    return _pinned_rods(ca, [(m, np.linalg.norm(y - x)) for x, y, m in ends], pins)
+    crank, coupler, rocker = 0.5, np.sqrt(2.5) / 2, 0.75  # halves of the rods
+    rods = [(1.0, 2 * crank), (2.0, 2 * coupler), (1.0, 2 * rocker)]
+    pins = [
+        ((None, (0, 0)), (0, -crank)),
+        ((0, crank), (1, -coupler)),
+        ((1, coupler), (2, rocker)),
+        ((None, (1.5, 0)), (2, -rocker)),
+    ]
+    return _pinned_rods(ca, rods, pins)
 
 
 IN_CASADI: dict[str, Callable[[Any], Any]] = {"pendulum": _pendulum, "four_bar": _four_bar, "five_bar": _five_bar}

@@ -653,3 +653,24 @@ def test_the_program_of_the_page_prints_what_the_page_says(tmp_path: Path) -> No
     assert done.stdout == printed
     moon = uk.simulate(uk.models.pendulum(gravity=1.62), [0.0, -1.0], [2.0, 0.0], t1=1.0, ts=2)
     np.testing.assert_allclose([float(x) for x in re.findall(r"-?\d\.\d+", printed)], moon.q_end, atol=1e-6)
+
+
+@needs_cc
+def test_no_call_runs_more_operations_than_the_header_says(tmp_path: Path) -> None:
+    """Counted while it runs: each constant in C is an operation."""
+    export = uk.to_c(uk.models.pendulum(), tmp_path, ["acceleration", "step"])
+    source, test = tmp_path / "pendulum.c", tmp_path / "pendulum_test.c"
+    counted = re.sub(r"(?m)^ +(?=const \w+ v\d+ = )", "++operations; ", source.read_text())
+    source.write_text(f"extern long operations;\n{counted}")
+    say = r'\1; printf("\2 %ld\\n", operations); operations = 0;'
+    told = re.sub(r"(pendulum_(\w+)\(&[^;]*\));", say, test.read_text())
+    test.write_text(f"long operations = 0;\n{told}")
+    subprocess.run([str(CC), "-std=c99", source, test, "-lm", "-o", tmp_path / "test"], check=True)
+    run = subprocess.run([tmp_path / "test"], capture_output=True, text=True, check=True).stdout
+    header = (tmp_path / "pendulum.h").read_text()
+    most = {x.lower(): int(n) for x, n in re.findall(r"#define PENDULUM_(\w+)_OPERATIONS (\d+)", header)}
+    assert most == {x: export.functions[f"pendulum_{x}"].most_operations for x in ("acceleration", "step")}
+    found = {x: [int(n) for n in re.findall(rf"{x} (\d+)\n", run)] for x in most}
+    assert set(found["acceleration"]) == {most["acceleration"]}
+    assert 0 < max(found["step"]) <= most["step"]
+    assert len(found["step"]) == 4

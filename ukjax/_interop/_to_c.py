@@ -48,11 +48,13 @@ class CFunction(NamedTuple):
     - `operations`: how many it has, those of loops once.
     - `stack_bytes`: about how much stack it takes; compilers take more or less.
     - `unbounded`: how many of its loops have no bound on their passes.
+    - `most_operations`: how many a call runs at most, with all passes of its loops; None where one has no bound.
     """
 
     operations: int
     stack_bytes: int
     unbounded: int
+    most_operations: int | None
 
 
 class CExport(NamedTuple):
@@ -143,7 +145,7 @@ def to_c(
         bounded=bounded,
     )
     made = {
-        x.name: CFunction(x.operations, x.stack_bytes, len(x.unbounded))
+        x.name: CFunction(x.operations, x.stack_bytes, len(x.unbounded), x.most_operations)
         for x in (y.written for y in file.parts)
     }
     return CExport(folder, write_files(folder, file), made, {x.name: x.default for x in file.parameters})
