@@ -11,6 +11,7 @@ missing is left out, and said.
 """
 
 import argparse
+import copy
 import ctypes
 import importlib
 import importlib.util
@@ -38,6 +39,7 @@ OPTIONS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-pedantic"]
 ROBOTS = Path(__file__).parents[1] / "experiments" / "robots"
 STATES = 64
 CALLS = 1000  # in a loop
+RELOADS = 4
 LONG = 10_000  # operations of a function from which on Clang takes minutes
 
 
@@ -185,11 +187,22 @@ class Loop:
         library = folder / "loop.so"
         own = [folder / "loop.c", *sources]
         subprocess.run(["cc", "-std=c99", "-O2", "-shared", "-fPIC", *own, "-lm", "-o", library], check=True)
-        self._loop = ctypes.CDLL(str(library)).loop
-        self._loop.restype = ctypes.c_double
+        self._library = library
+        self._load(library)
         places = [x.ctypes.data_as(ctypes.c_void_p) for x in (*self.states, self.a)]
         self._more = (ctypes.c_void_p * (len(more) + 1))(*more)
         self._given = [ctypes.c_long(CALLS), ctypes.c_long(count), *places, self._more]
+
+    def _load(self, library: Path) -> None:
+        self._loop = ctypes.CDLL(str(library)).loop
+        self._loop.restype = ctypes.c_double
+
+    def reload(self, path: Path) -> "Loop":
+        """The same from a copy of its code."""
+        shutil.copy(self._library, path)
+        found = copy.copy(self)
+        found._load(path)
+        return found
 
     def __call__(self) -> float:
         return self._loop(*self._given)
@@ -313,7 +326,7 @@ ROBOT_COLUMNS = [
 
 
 def measure_robot(name: str, rounds: int, folder: Path) -> dict[str, list[float]]:
-    """Forward and inverse dynamics of a robot, beside Pinocchio's."""
+    """Forward and inverse dynamics of a robot, beside Pinocchio's: the least times."""
     problem, file = from_urdf(name), robot_file(name, folder)
     n = problem.v0.size
     random = np.random.default_rng(0)
@@ -326,10 +339,13 @@ def measure_robot(name: str, rounds: int, folder: Path) -> dict[str, list[float]
         constants, _ = loop_of_export(problem, folder / f"{function}_c", states, function, constants=True, **how)
         loops = [loop, constants, *([loop_of_pinocchio(theirs, source, states)] if source else [])]
         seconds = np.array([[x() for x in loops] for _ in range(rounds)])
+        for k in range(RELOADS):  # code in other pages, which collide in caches less or more
+            again = [x.reload(folder / f"{function}{k}{i}.so") for i, x in enumerate(loops)]
+            seconds = np.vstack([seconds, [[x() for x in again] for _ in range(rounds)]])
         if source and not URDFS[name][1]:  # a free base has other coordinates there
             off = np.max(np.abs(loops[2].a - loop.a)) / np.max(np.abs(loop.a))
             print(f"{name}: {theirs} differs from {function} in C by {off:.1e}", flush=True)
-        micro = [*(1e6 * np.median(seconds, axis=0)), *([] if source else [np.nan])]
+        micro = [*(1e6 * np.min(seconds, axis=0)), *([] if source else [np.nan])]
         (said,), sizes = export.functions.values(), [taken(folder / function, ["cc"], "model.c")[0] / 1e3]
         if source:
             own = source.parent / f"of_{theirs}"
