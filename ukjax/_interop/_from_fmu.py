@@ -41,7 +41,7 @@ _DIFFERENCE = 1e-5  # of times [s]: the error is near the square of it
 class LoadedFmu:
     """An FMU for model exchange: rates and outputs as functions of time, its states and its inputs.
 
-    JAX calls back into Python and the FMU's binary for each evaluation, one after the other: some 0.1 ms each, where
+    JAX calls back into Python and the FMU's binary for each evaluation, one after the other: some 0.3 ms each, where
     compiled forces take microseconds. Runs with it are compiled by XLA and run on the CPU; `vmap` is a loop, and neither
     `to_c` nor `export` take it.
 
