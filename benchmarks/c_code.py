@@ -76,6 +76,7 @@ def from_urdf(name: str) -> uk.Problem:
     with tempfile.TemporaryDirectory() as folder:
         return uk.load(robot_file(name, Path(folder)), free_base=URDFS[name][1]).problem
 
+
 # --- CasADi: M a = Q + A^T lambda, A a = b, by Schur's complement and L D L^T
 
 
@@ -125,7 +126,11 @@ def _four_bar(ca: Any) -> Any:
     return _pinned_rods(ca, rods, pins)
 
 
-IN_CASADI: dict[str, Callable[[Any], Any]] = {"pendulum": _pendulum, "four_bar": _four_bar, "five_bar": _five_bar}
+IN_CASADI: dict[str, Callable[[Any], Any]] = {
+    "pendulum": _pendulum,
+    "four_bar": _four_bar,
+    "five_bar": _five_bar,
+}
 
 
 def casadi_source(model: str, folder: Path) -> Path:
@@ -257,7 +262,8 @@ def loop_of_pinocchio(function: str, source: Path, states: Any) -> Loop:
     folder = source.parent / function
     folder.mkdir()
     declared = f"int {function}(const double **, double **, long long *, double *, int);\n{_ROOM.format(real='double')}"
-    call = f"const double *in[3] = {{{{{{q}}, {{v}}, none}}}}; double *out[1] = {{{{{{a}}}}}}; {function}(in, out, 0, room, 0)"
+    call = "const double *in[3] = {{{q}, {v}, none}}; double *out[1] = {{{a}}}; "
+    call += f"{function}(in, out, 0, room, 0)"
     return Loop(folder, states, declared, call, [source])
 
 
@@ -336,7 +342,9 @@ def measure_robot(name: str, rounds: int, folder: Path) -> dict[str, list[float]
     for function, theirs in (("acceleration", "aba"), ("inverse_dynamics", "rnea")):
         how = {"inputs": jnp.eye(n)}
         loop, export = loop_of_export(problem, folder / function, states, function, **how)
-        constants, _ = loop_of_export(problem, folder / f"{function}_c", states, function, constants=True, **how)
+        constants, _ = loop_of_export(
+            problem, folder / f"{function}_c", states, function, constants=True, **how
+        )
         loops = [loop, constants, *([loop_of_pinocchio(theirs, source, states)] if source else [])]
         seconds = np.array([[x() for x in loops] for _ in range(rounds)])
         for k in range(RELOADS):  # code in other pages, which collide in caches less or more

@@ -3,8 +3,8 @@
     python benchmarks/c_sizes.py [--models pendulum four_bar ...] [--double]
 
 One function in a file, numbers as constants, in `float` unless `--double`. Operations are those of a call at most, with
-all passes of loops. The stack is the sum of the frames that Clang tells, and the code that of `size`, with tables. Nothing
-is run.
+all passes of loops. The stack is the sum of the frames that Clang tells, and the code that of `size`, with tables.
+Nothing is run.
 """
 
 import argparse

@@ -37,12 +37,14 @@ def stiff_hinge() -> uk.Problem:
     """A pendulum whose hinge has dry friction, and a motor."""
     link = um.rod("link", (0.0, 0.0), (0.6, 0.0), 1.0)
     hinge = um.Revolute("hinge", "ground", "link", (0.0, 0.0))
-    system = um.tree([link], [hinge], [um.Gravity()], contacts=[um.JointFriction("hinge", 1.0)], name="stiff hinge")
+    system = um.tree(
+        [link], [hinge], [um.Gravity()], contacts=[um.JointFriction("hinge", 1.0)], name="stiff hinge"
+    )
     return um.problem(system, t1=2.0)
 
 
 def stopped_four_bar() -> uk.Problem:
-    linkage = four_bar().system
+    linkage: Any = four_bar().system
     stop = um.Limit("D", upper=0.2, restitution=0.5)
     system = um.assemble(linkage.bodies, linkage.joints, [um.Gravity()], contacts=[stop], name="stopped")
     return um.problem(system, rates={"A": 3.0})
@@ -85,14 +87,19 @@ class Unit:
         self.index = {x.name: k for k, x in enumerate(self.export.variables)}
         self.described = fmpy.read_model_description(self.path)
         fmpy.extract(self.path, str(self.folder))
-        self.states = [x.name for x in self.export.variables[1 : 1 + self.problem.q0.size + self.problem.v0.size]]
+        self.states = [
+            x.name for x in self.export.variables[1 : 1 + self.problem.q0.size + self.problem.v0.size]
+        ]
 
     def open(self, kind: str = "CoSimulation", **how: Any) -> Any:
         """An instance, not initialized."""
         cls = fmpy.fmi3.FMU3Slave if kind == "CoSimulation" else fmpy.fmi3.FMU3Model
         identifier = self.described.coSimulation.modelIdentifier
         it = cls(
-            guid=self.described.guid, unzipDirectory=str(self.folder), modelIdentifier=identifier, instanceName="it"
+            guid=self.described.guid,
+            unzipDirectory=str(self.folder),
+            modelIdentifier=identifier,
+            instanceName="it",
         )
         it.instantiate(**how)
         return it
@@ -103,7 +110,9 @@ class Unit:
             self.path, validate=True, fmi_type=kind, stop_time=t1, output_interval=t1 / intervals / 10,
             record_events=False, output=[*self.states, *outputs], relative_tolerance=1e-13, **how,
         )  # fmt: skip
-        return np.array([[row[x] for x in self.states] for row in found[::10]]), {x: found[x][::10] for x in outputs}
+        return np.array([[row[x] for x in self.states] for row in found[::10]]), {
+            x: found[x][::10] for x in outputs
+        }
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +252,9 @@ def test_a_motor_that_is_switched_on_breaks_a_joint_loose(units: Callable[[str],
     """At the bottom a torque below that of dry friction moves nothing; one above gives (u - limit) / J."""
     unit = units("stiff hinge")
     it = unit.open(earlyReturnAllowed=False)
-    angle, speed, motor = (next(k for x, k in unit.index.items() if x.startswith(y)) for y in ("position", "velocity", "input"))
+    angle, speed, motor = (
+        next(k for x, k in unit.index.items() if x.startswith(y)) for y in ("position", "velocity", "input")
+    )
     it.setFloat64([angle], [-np.pi / 2])
     it.enterInitializationMode()
     it.exitInitializationMode()
@@ -277,7 +288,9 @@ def test_derivatives_within_a_mode(units: Callable[[str], Unit]) -> None:
             moved = np.ascontiguousarray((state + sign * h * np.eye(1 + n)[k])[1:])
             it.setContinuousStates(np.ctypeslib.as_ctypes(moved), n)
             values.append(np.array(it.getFloat64(unknowns)))
-        np.testing.assert_allclose(J[:, k], (values[0] - values[1]) / (2 * h), atol=1e-6 * max(1, np.abs(J).max()))
+        np.testing.assert_allclose(
+            J[:, k], (values[0] - values[1]) / (2 * h), atol=1e-6 * max(1, np.abs(J).max())
+        )
 
 
 def test_fmi_2_has_the_same_events(tmp_path: Path) -> None:
@@ -297,7 +310,9 @@ def test_fmi_2_has_the_same_events(tmp_path: Path) -> None:
 
 def test_a_start_that_penetrates_is_refused(units: Callable[[str], Unit]) -> None:
     unit, said = units("ball"), []
-    it = unit.open(loggingOn=True, logMessage=lambda environment, status, category, message: said.append(message))
+    it = unit.open(
+        loggingOn=True, logMessage=lambda environment, status, category, message: said.append(message)
+    )
     it.setFloat64([unit.index["position.ball_y"]], [0.05])
     it.enterInitializationMode()
     with pytest.raises(fmpy.fmi1.FMICallException):
@@ -307,7 +322,10 @@ def test_a_start_that_penetrates_is_refused(units: Callable[[str], Unit]) -> Non
 def test_shapes_whose_corners_take_turns_are_refused(tmp_path: Path) -> None:
     box = um.Body("box", 1.0, (0.0, 0.0, 0.5), inertia=jnp.eye(3))
     other = um.Body("other", 1.0, (0.0, 0.0, 1.5), inertia=jnp.eye(3))
-    shapes = [um.Cuboid(name, centre, (0.2, 0.2, 0.2)) for name, centre in (("box", (0, 0, 0.5)), ("other", (0, 0, 1.5)))]
+    shapes = [
+        um.Cuboid(name, centre, (0.2, 0.2, 0.2))
+        for name, centre in (("box", (0, 0, 0.5)), ("other", (0, 0, 1.5)))
+    ]
     system = um.assemble([box, other], contacts=[um.Contact(*shapes)])
     with pytest.raises(uk.InputError, match="cannot be followed from event to event"):
         uk.to_fmu(um.problem(system), tmp_path / "boxes.fmu")

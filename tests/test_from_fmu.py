@@ -28,7 +28,9 @@ def spring(request: Any, folder: Path) -> uk.LoadedFmu:
     """A unit mass on a spring and a damper: its acceleration is their force at its states."""
     system = uk.System(jnp.eye(1), lambda t, q, v: -K * q - C * v, labels=("x",))
     problem = uk.Problem(system, jnp.array([1.0]), jnp.zeros(1), 0.0, 1.0, name=f"spring{request.param[0]}")
-    path = uk.to_fmu(problem, folder / f"spring{request.param}.fmu", inputs=jnp.eye(1), fmi=request.param).path
+    path = uk.to_fmu(
+        problem, folder / f"spring{request.param}.fmu", inputs=jnp.eye(1), fmi=request.param
+    ).path
     return uk.load_fmu(path, outputs=["position.x"])
 
 
@@ -78,7 +80,9 @@ def test_its_states_are_states_of_the_system(folder: Path) -> None:
     rate = lambda t, q, v, z: fmu.rates(t, z, -K * z[:1])
     force = lambda t, q, v, z: -K * fmu(t, z, jnp.zeros(1))[:1]
     joined = uk.System(jnp.eye(1), force, states=["y", "dy"], state_rate=rate)
-    run = uk.simulate(joined, jnp.array([0.5]), jnp.array([0.0, 0.5, 0.0]), t1=2.0, ts=9, rtol=1e-10, atol=1e-10)
+    run = uk.simulate(
+        joined, jnp.array([0.5]), jnp.array([0.0, 0.5, 0.0]), t1=2.0, ts=9, rtol=1e-10, atol=1e-10
+    )
     np.testing.assert_allclose(run.q[:, 0], 0.5 * np.cos(2.0 * np.asarray(run.t)), atol=1e-8)
 
 
@@ -93,13 +97,15 @@ def test_vmap_calls_it_for_each(spring: uk.LoadedFmu) -> None:
 
 def test_what_is_no_force_is_refused(folder: Path, spring: uk.LoadedFmu) -> None:
     floor = uk.Unilateral(lambda t, q: q[0], name="floor")
-    bouncing = uk.Problem(uk.System(jnp.eye(1), jnp.array([-9.81]), [floor]), jnp.ones(1), jnp.zeros(1), 0.0, 1.0)
+    bouncing = uk.Problem(
+        uk.System(jnp.eye(1), jnp.array([-9.81]), [floor]), jnp.ones(1), jnp.zeros(1), 0.0, 1.0
+    )
     path = uk.to_fmu(bouncing, folder / "bouncing.fmu").path
     with pytest.raises(uk.InputError, match="has events: a force of a system has none"):
         uk.load_fmu(path)
     with pytest.raises(uk.InputError, match="unknown variable of the FMU"):
         uk.load_fmu(folder / "spring3.0.fmu", outputs=["position.y"])
-    with pytest.raises(uk.InputError, match="2 states, position.x, velocity.x"):
+    with pytest.raises(uk.InputError, match=r"2 states, position\.x, velocity\.x"):
         spring(0.0, jnp.zeros(3), jnp.zeros(1))
     with pytest.raises(uk.InputError, match=r"no\.fmu"):
         uk.load_fmu(folder / "no.fmu")
@@ -110,7 +116,9 @@ def test_an_fmu_without_derivatives_is_not_differentiated(folder: Path) -> None:
     uk.to_fmu(uk.models.pendulum(), path)
     unpacked = fmpy.extract(str(path))
     text = (Path(unpacked) / "modelDescription.xml").read_text()
-    (Path(unpacked) / "modelDescription.xml").write_text(text.replace('providesDirectionalDerivatives="true"', ""))
+    (Path(unpacked) / "modelDescription.xml").write_text(
+        text.replace('providesDirectionalDerivatives="true"', "")
+    )
     plain = shutil.make_archive(str(folder / "plain2"), "zip", unpacked)
     fmu = uk.load_fmu(plain)
     x = jnp.asarray(fmu.start)

@@ -56,7 +56,9 @@ def test_a_file_that_jax_cannot_read_says_who_wrote_it(tmp_path: Path) -> None:
     line = content[start : content.index(b"}", start) + 1].replace(jax.__version__.encode(), b"99.0.0")
     other = tmp_path / "other"
     other.write_bytes(b"another format" + line)
-    with pytest.raises(uk.InputError, match=r"JAX cannot read .*written by ukjax .* with JAX 99\.0\.0, and this is"):
+    with pytest.raises(
+        uk.InputError, match=r"JAX cannot read .*written by ukjax .* with JAX 99\.0\.0, and this is"
+    ):
         uk.load_exported(other)
 
 

@@ -123,10 +123,10 @@ def hold(given: ModelState, mode: Array) -> Values:
     return _join(of.held(given.t, _state(given, mode, of))[0])
 
 
-def settle(given: ModelState, mode: Array, u: Array | None = None) -> Values:
+def settle(given: ModelState, before: Array, u: Array | None = None) -> Values:
     """The state and the mode after what happens at this instant: impacts, and contacts that open, stick or slip."""
     of, t = _dynamics(given, u, Projection()), given.t
-    q, v, mode = y = _state(given, mode, of)
+    q, v, mode = y = _state(given, before, of)
 
     def values(t: Array, q: Array, v: Array) -> tuple[Array, Margins]:
         found = of.margins(t, (q, v, mode))

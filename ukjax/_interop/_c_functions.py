@@ -128,7 +128,8 @@ class ModelState(NamedTuple):
         """The generalized force of inputs."""
         if u is None:
             return jnp.zeros_like(self.v)
-        return self.how.driven(self.system, u).apply(self.t, self.q, self.v, u)
+        driven: Any = self.how.driven(self.system, u)
+        return driven.apply(self.t, self.q, self.v, u)
 
 
 def _acceleration(given: ModelState, u: Array | None = None) -> Values:

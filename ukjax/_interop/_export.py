@@ -54,7 +54,7 @@ def _versions_in(content: bytes) -> str:
     of, here = json.loads(line), _versions()
     return (
         f" It was written by ukjax {of['ukjax']} with JAX {of['jax']}, and this is ukjax {here['ukjax']} with JAX "
-        f"{here['jax']}: JAX reads files of its last six months, and none of later versions. Write it again with this one."
+        f"{here['jax']}: JAX reads files of its last six months, and none of later versions. Write it again here."
     )
 
 

@@ -126,7 +126,9 @@ class LoadedFmu:
         for name, values, names in (("states", x, self.states), ("inputs", u, self.inputs)):
             values = jnp.zeros(0) if values is None else jnp.asarray(values, float)
             if values.shape != (len(names),):
-                raise InputError(f"the FMU has {len(names)} {name}, {', '.join(names)}; got shape {values.shape}.")
+                raise InputError(
+                    f"the FMU has {len(names)} {name}, {', '.join(names)}; got shape {values.shape}."
+                )
             given.append(values)
         return self._evaluate(jnp.asarray(t, float), *given)
 
@@ -167,9 +169,7 @@ def _has_derivatives(path: Path) -> bool:
     return "true" in (said.get("providesDirectionalDerivatives"), said.get("providesDirectionalDerivative"))
 
 
-def _start(
-    fmpy: Any, path: Path, described: Any, parameters: Mapping[str, float], t0: float
-) -> Any:
+def _start(fmpy: Any, path: Path, described: Any, parameters: Mapping[str, float], t0: float) -> Any:
     """An instance in continuous time."""
     folder = fmpy.extract(str(path))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)  # the binary is loaded until the process ends
@@ -232,11 +232,13 @@ def load_fmu(
         raise missing_extra("load_fmu()", "fmu") from error
     path = as_path("path", path)
     require_there(path)
-    described = fmpy.read_model_description(str(path))
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"'{path}' is not an FMU: that is a zip archive.")
+    described: Any = fmpy.read_model_description(str(path))
     if described.fmiVersion[0] not in _VERSIONS or described.modelExchange is None:
         raise InputError(
-            f"'{path}' has no model exchange of FMI 2.0 or 3.0: a co-simulation keeps its states and its steps to itself. "
-            "Take its steps between calls of `uk.step`."
+            f"'{path}' has no model exchange of FMI 2.0 or 3.0: a co-simulation keeps its states and its steps to "
+            "itself. Take its steps between calls of `uk.step`."
         )
     if described.numberOfEventIndicators:
         raise InputError(f"the FMU '{path}' has events: a force of a system has none.")

@@ -35,9 +35,9 @@ from .._system._problem import Problem
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import has_quasi_velocities
-from ._c_functions import FUNCTIONS, Function, ModelState, Settings, Values, observe
 from ._c_contacts import ContactNames, contact_names, evaluate, hold, settle
 from ._c_contacts import step as step_within
+from ._c_functions import FUNCTIONS, Function, ModelState, Settings, Values, observe
 from ._c_text import File, Part, describe_origin, write_header, write_source
 from ._to_c import make_file
 
@@ -88,7 +88,10 @@ def _project(given: ModelState) -> Values:
 def _list_functions(problem: Problem, inputs: Sequence[str], mode: int | None) -> list[Function]:
     """The functions that fmi3.c calls; with contacts all are of the mode too."""
     dt, u = {"dt": np.asarray(1e-3)}, {"u": np.zeros(len(inputs))} if inputs else {}
-    rates, derivatives = "The rates of the state, and the outputs.", "Derivatives of these by time, state and inputs."
+    rates, derivatives = (
+        "The rates of the state, and the outputs.",
+        "Derivatives of these by time, state and inputs.",
+    )
     if mode is None:
         own = [
             Function("model", rates, u, _model),
@@ -222,6 +225,7 @@ def _lay_out(
         FmuVariable(f"der({x.name})", "local", None, unit, f"rate of {x.name}", k)
         for k, (x, unit) in enumerate(zip(states, of_states, strict=True), 1)
     ]
+
     def add(group: str, labels: Sequence[str], about: str, causality: str = "output", unit: str = "") -> None:
         named = zip(_name_all(group, labels), labels, strict=True)
         found.extend(FmuVariable(x, causality, None, unit, f"{about} {y}") for x, y in named)
@@ -336,7 +340,10 @@ def _describe(
 ) -> str:
     """modelDescription.xml."""
     problem, old = file.problem, fmi == "2.0"
-    constrained, margins = layout.place("constraint_error") is not None, range(layout.margins, len(layout.variables))
+    constrained, margins = (
+        layout.place("constraint_error") is not None,
+        range(layout.margins, len(layout.variables)),
+    )
     root = ElementTree.Element(
         "fmiModelDescription", {"fmiVersion": fmi, "guid" if old else "instantiationToken": token},
         modelName=problem.name, description=problem.citation,

@@ -157,7 +157,12 @@ class TreeSystem(AbstractSystem):
         return force(at.chains, at.posture, rates, loads) + direct
 
     def required_force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities) -> Forces:
-        """M a - Q, what it takes to accelerate so, by Newton and Euler: without the mass matrix."""
+        """M a - Q, the force that an acceleration takes besides all loads, by Newton and Euler.
+
+        **Arguments:**
+
+        - `a`: the acceleration v' (n,).
+        """
         at = self._at(q)
         rates = at.chains.rates(at.posture, v, a)
         twists = at.chains.twists(at.posture, rates)

@@ -464,7 +464,9 @@ class _Function:
         self.do(f"if (!{self.value(body.condition, 'bool')}) break;")
         self.nodes([x for x in mine if x not in asked])
         self._pass_on(params, results)
-        self.most = before + (math.inf if bound is None else self.most * (bound + 1))  # once more, to the break
+        self.most = before + (
+            math.inf if bound is None else self.most * (bound + 1)
+        )  # once more, to the break
         self.depth -= 1
         self.do("}")
         for of in self._live.values():  # what is read within is there until the last pass
