@@ -334,6 +334,7 @@ ROBOT_COLUMNS = [
 def measure_robot(name: str, rounds: int, folder: Path) -> dict[str, list[float]]:
     """Forward and inverse dynamics of a robot, beside Pinocchio's: the least times."""
     problem, file = from_urdf(name), robot_file(name, folder)
+    assert file is not None
     n = problem.v0.size
     random = np.random.default_rng(0)
     near = lambda x: np.asarray(x) + 0.3 * random.normal(size=(STATES, x.size))

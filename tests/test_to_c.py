@@ -674,3 +674,41 @@ def test_no_call_runs_more_operations_than_the_header_says(tmp_path: Path) -> No
     assert set(found["acceleration"]) == {most["acceleration"]}
     assert 0 < max(found["step"]) <= most["step"]
     assert len(found["step"]) == 4
+
+
+def two_links(damping: float = 0.0) -> uk.Problem:
+    """Rods of 0.5 m and 1 kg in the plane, with a motor in each hinge."""
+    links = [um.rod("upper", (0.0, 0.0), (0.5, 0.0), 1.0), um.rod("lower", (0.5, 0.0), (1.0, 0.0), 1.0)]
+    hinges = [
+        um.Revolute("shoulder", "ground", "upper", (0.0, 0.0)),
+        um.Revolute("elbow", "upper", "lower", (0.5, 0.0)),
+    ]
+    loads = [um.Gravity(), um.TorsionalSpring("rub", hinges[1], damping=damping)] if damping else [um.Gravity()]
+    return um.problem(um.tree(links, hinges, loads, name="two links"))
+
+
+def torques_by_hand(q: Any, v: Any, a: Any, damping: float) -> np.ndarray:
+    """Lagrange's equations of the two rods."""
+    L, c, m, g = 0.5, 0.25, 1.0, 9.81
+    I, cos, h = m * L**2 / 12, np.cos(q[1]), m * L * c * np.sin(q[1])
+    lower = I + m * c**2
+    M = np.array([[I + m * c**2 + m * L**2 + lower + 2 * m * L * c * cos, lower + m * L * c * cos]] * 2)
+    M[1] = M[0, 1], lower
+    bend = m * c * g * np.cos(q[0] + q[1])
+    weight = np.array([(m * c + m * L) * g * np.cos(q[0]) + bend, bend])
+    return M @ a + [-h * (2 * v[0] * v[1] + v[1] ** 2), h * v[0] ** 2 + damping * v[1]] + weight
+
+
+@needs_cc
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_torques_of_two_links_are_those_of_lagrange(damping: float, tmp_path: Path) -> None:
+    """Without the mass matrix: by far fewer operations than by it."""
+    problem = two_links(damping)
+    export = uk.to_c(problem, tmp_path, ["inverse_dynamics"], name="links")
+    random, library = np.random.default_rng(2), Library(export)
+    assert export.functions["links_inverse_dynamics"].operations < 250
+    for q, v, a in random.normal(0, 1, (5, 3, 2)):
+        found = library("inverse_dynamics", 0.0, q, v, a, gives=(2,))
+        np.testing.assert_allclose(found, torques_by_hand(q, v, a, damping), atol=1e-13)
+        found = problem.system.required_force(0.0, jnp.asarray(q), jnp.asarray(v), jnp.asarray(a))
+        np.testing.assert_allclose(found, torques_by_hand(q, v, a, damping), atol=1e-13)
