@@ -683,7 +683,9 @@ def two_links(damping: float = 0.0) -> uk.Problem:
         um.Revolute("shoulder", "ground", "upper", (0.0, 0.0)),
         um.Revolute("elbow", "upper", "lower", (0.5, 0.0)),
     ]
-    loads = [um.Gravity(), um.TorsionalSpring("rub", hinges[1], damping=damping)] if damping else [um.Gravity()]
+    loads = (
+        [um.Gravity(), um.TorsionalSpring("rub", hinges[1], damping=damping)] if damping else [um.Gravity()]
+    )
     return um.problem(um.tree(links, hinges, loads, name="two links"))
 
 

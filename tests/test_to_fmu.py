@@ -399,13 +399,6 @@ def test_a_model_description_of_another_fmu_is_refused(units: Callable[[str], Un
         it.instantiate()
 
 
-def test_contacts_are_refused() -> None:
-    ball, floor = um.disk("ball", (0.0, 0.1), 0.1, mass=1.0), um.HalfSpace("ground", point=(0.0, 0.0))
-    touch = um.Contact(um.Sphere("ball", (0.0, 0.1), 0.1), floor)
-    with pytest.raises(uk.InputError, match=r"an FMU has no contacts or limits.*to_c"):
-        uk.to_fmu(um.problem(um.assemble([ball], loads=[um.Gravity()], contacts=[touch])))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

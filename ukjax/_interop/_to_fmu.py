@@ -511,9 +511,13 @@ def to_fmu(
       than the parameter `constraint_tolerance` is projected onto them by an event after that step.
     - In co-simulation it takes steps of `solver`, of equal size and no longer than the parameter `step_size`, each
       projected onto the constraints, from one communication point to the next.
+    - Contacts, limits and dry friction are state events, as of `simulate(contact="events")`: event indicators say how
+      long the mode of contacts holds; impacts and the next mode are computed in event mode, and in co-simulation within
+      its steps.
     - Outputs are positions, velocities, multipliers and forces of the constraints, the energy, and by how much
       constraints are off. Inputs are the efforts of motors. Masses, lengths and gains are tunable parameters.
-    - Directional and adjoint derivatives are exact, by time, states and inputs; FMI 2.0 has no adjoint ones.
+    - Directional and adjoint derivatives are exact, by time, states and inputs, within a mode of contacts; FMI 2.0 has no
+      adjoint ones.
     - Its state can be kept, restored and written down; a process can have many instances.
 
     **Arguments:**
@@ -532,8 +536,8 @@ def to_fmu(
 
     **Returns:** `FmuExport`: its path, its variables and its platforms.
 
-    **Raises:** `InputError` for contacts and limits, for what has no form in C, a start that is on no constraints, and
-    where there is no C compiler.
+    **Raises:** `InputError` for contacts that `simulate` cannot follow from event to event, for what has no form in C, a
+    start that is on no constraints, and where there is no C compiler.
     """
     require_instance("problem", problem, Problem, "uk.models.scara()")
     if fmi not in ("2.0", "3.0"):
