@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_contact_friction import block
-from test_to_c import four_bar, needs_cc
+from test_to_c import CC, STRICT, four_bar, needs_cc
 
 import ukjax as uk
 import ukjax.mechanisms as um
@@ -329,3 +329,9 @@ def test_shapes_whose_corners_take_turns_are_refused(tmp_path: Path) -> None:
     system = um.assemble([box, other], contacts=[um.Contact(*shapes)])
     with pytest.raises(uk.InputError, match="cannot be followed from event to event"):
         uk.to_fmu(um.problem(system), tmp_path / "boxes.fmu")
+
+
+def test_the_sources_compile_without_a_warning(units: Callable[[str], Unit]) -> None:
+    folder = units("sliding").folder / "sources"
+    strict = [x for x in STRICT if x != "-Wconversion"]
+    subprocess.run([str(CC), *strict, "-c", "fmi3.c", "System.c"], cwd=folder, check=True)

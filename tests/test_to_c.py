@@ -692,9 +692,9 @@ def two_links(damping: float = 0.0) -> uk.Problem:
 def torques_by_hand(q: Any, v: Any, a: Any, damping: float) -> np.ndarray:
     """Lagrange's equations of the two rods."""
     L, c, m, g = 0.5, 0.25, 1.0, 9.81
-    I, cos, h = m * L**2 / 12, np.cos(q[1]), m * L * c * np.sin(q[1])
-    lower = I + m * c**2
-    M = np.array([[I + m * c**2 + m * L**2 + lower + 2 * m * L * c * cos, lower + m * L * c * cos]] * 2)
+    turn, cos, h = m * L**2 / 12, np.cos(q[1]), m * L * c * np.sin(q[1])
+    lower = turn + m * c**2
+    M = np.array([[turn + m * c**2 + m * L**2 + lower + 2 * m * L * c * cos, lower + m * L * c * cos]] * 2)
     M[1] = M[0, 1], lower
     bend = m * c * g * np.cos(q[0] + q[1])
     weight = np.array([(m * c + m * L) * g * np.cos(q[0]) + bend, bend])

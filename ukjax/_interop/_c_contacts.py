@@ -109,6 +109,7 @@ def evaluate(given: ModelState, mode: Array, u: Array | None = None) -> Values:
         observed["multipliers"],
         observed["constraint_force"] + push,
         *([] if energy is None else [energy[None]]),
+        *(x for _, x in given.own_outputs()),
         contact.gap[of.layout.has_gap],
         p,
         jnp.max(jnp.abs(jnp.concatenate(errors)))[None],

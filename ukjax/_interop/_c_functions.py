@@ -58,10 +58,19 @@ class Settings:
     - `model`: the system and the stabilizer as they are given, with their numbers.
     - `state`: t, q and v.
     - `inputs`, `solver`: see `to_c`.
+    - `outputs`: of an FMU, functions of the user's own.
     """
 
-    def __init__(self, model: tuple[Any, Any], state: tuple[Any, Any, Any], inputs: Any, solver: Any):
+    def __init__(
+        self,
+        model: tuple[Any, Any],
+        state: tuple[Any, Any, Any],
+        inputs: Any,
+        solver: Any,
+        outputs: Sequence["Function"] = (),
+    ):
         self._model, self._state, self.inputs, self.solver = model, state, inputs, solver
+        self.outputs = tuple(outputs)
         self.code = functools.cache(self._code)
         self.without_contacts = functools.cache(self._without_contacts)
         self.input_names = () if inputs is None else self._matrix_of(model[0])[1]
@@ -123,6 +132,14 @@ class ModelState(NamedTuple):
         """The same of the system without its contacts, whose inputs are forces on all its velocities."""
         system = PushedSystem(self.system, jnp.zeros_like(self.v))
         return self._replace(system=system, how=self.how.without_contacts())
+
+    def own_outputs(self) -> list[tuple[str, Array]]:
+        """The user's own outputs, with their names."""
+        return [
+            (of.name if x == "result" else f"{of.name}_{x}", jnp.ravel(jnp.asarray(y, self.q.dtype)))
+            for of in self.how.outputs
+            for x, y in of.compute(self).items()
+        ]
 
     def input_force(self, u: Array | None) -> Array:
         """The generalized force of inputs."""
@@ -241,7 +258,7 @@ class Function(NamedTuple):
     compute: Callable[..., Values]
 
 
-def _wrap_function(fn: Callable[..., Any]) -> Function:
+def wrap_function(fn: Callable[..., Any]) -> Function:
     """A user's function of (system, t, q, v) and of arrays whose defaults say how large they are."""
     name = getattr(fn, "__name__", "function")
     parameters = list(inspect.signature(fn).parameters.values())[4:]
@@ -284,7 +301,7 @@ def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
     if isinstance(chosen, Function):
         return chosen
     if callable(chosen):
-        return _wrap_function(chosen)
+        return wrap_function(chosen)
     name = str(chosen)
     base = name.removesuffix(_JACOBIAN)
     if base not in FUNCTIONS:

@@ -163,6 +163,7 @@ def make_file(
     solver: dfx.AbstractSolver,
     bounded: bool = False,
     tested: bool = True,
+    outputs: Sequence[Function] = (),
 ) -> tuple[File, list[Program]]:
     """What `to_c` writes, with its self-test if that is wished, and each function as a program."""
     require_instance("problem", problem, Problem, "uk.models.scara()")
@@ -177,7 +178,7 @@ def make_file(
     problem, stabilizer = _cast((problem, stabilizer), dtype)
     model, state = (problem.system, stabilizer), (jnp.asarray(problem.t0, dtype), problem.q0, problem.v0)
     parameters, with_values = ([], lambda _: model) if constants else parameters_of(model)
-    how = Settings(model, state, inputs, solver)
+    how = Settings(model, state, inputs, solver, outputs)
     of = [function_of(x, problem.v0.size, len(how.input_names)) for x in functions]
     if len({x.name for x in of}) < len(of):
         raise InputError(f"functions names one twice: {', '.join(x.name for x in of)}.")

@@ -37,7 +37,7 @@ from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import has_quasi_velocities
 from ._c_contacts import ContactNames, contact_names, evaluate, hold, settle
 from ._c_contacts import step as step_within
-from ._c_functions import FUNCTIONS, Function, ModelState, Settings, Values, observe
+from ._c_functions import FUNCTIONS, Function, ModelState, Settings, Values, observe, wrap_function
 from ._c_text import File, Part, describe_origin, write_header, write_source
 from ._to_c import make_file
 
@@ -57,6 +57,7 @@ def _model(given: ModelState, u: Array | None = None) -> Values:
         observed["a"],
         *([observed["multipliers"], observed["constraint_force"]] if off.size else []),
         *([] if energy is None else [energy[None]]),
+        *(x for _, x in given.own_outputs()),
         *([jnp.max(off)[None]] if off.size else []),
     ]
     return {"y": jnp.concatenate(parts)}
@@ -177,7 +178,12 @@ def _name_all(group: str, labels: Sequence[str]) -> list[str]:
 
 
 def _lay_out(
-    file: File, start: tuple[Any, Any], energy: bool, step: float, contacts: ContactNames | None
+    file: File,
+    start: tuple[Any, Any],
+    energy: bool,
+    step: float,
+    contacts: ContactNames | None,
+    outputs: Sequence[str],
 ) -> _Layout:
     """All variables, in the order of their values."""
     (of_q, of_v), system, (q0, v0) = file.labels, file.problem.system, start
@@ -235,6 +241,7 @@ def _lay_out(
         add("constraint_force", of_v, "generalized force of the constraints on")
     if energy:
         found.append(FmuVariable("energy", "output", unit="J", description="mechanical energy"))
+    add("output", outputs, "of your own:")
     if contacts:
         add("gap", contacts.gapped, "gap of")
         add("contact_force", contacts.rows, "force of")
@@ -502,6 +509,7 @@ def to_fmu(
     step: float = 1e-3,
     platforms: Sequence[str] | None = None,
     fmi: str = "3.0",
+    outputs: Sequence[Callable[..., Any]] = (),
 ) -> FmuExport:
     """Writes a model as a Functional Mock-up Unit: for Simulink, OpenModelica, Dymola, FMPy and others.
 
@@ -533,6 +541,8 @@ def to_fmu(
     - `platforms`: for which to compile, such as `["x86_64-linux", "x86_64-windows"]`; by default this machine's. Others
       need `pip install ziglang`. Without any the FMU has source code alone.
     - `fmi`: the version of the standard, `"3.0"` or, for tools without, `"2.0"`.
+    - `outputs`: further ones: functions of `(system, t, q, v)` that return a number, an array or a dict of such, as the
+      poses of bodies.
 
     **Returns:** `FmuExport`: its path, its variables and its platforms.
 
@@ -549,17 +559,21 @@ def to_fmu(
     state = (jnp.asarray(t0, problem.q0.dtype), problem.q0, problem.v0)
     names = Settings((system, stabilizer), state, inputs, solver).input_names
     contacts = contact_names(problem) if unilateral(system.constraints) else None
+    own = [wrap_function(x) for x in outputs]
     functions = _list_functions(problem, names, contacts and contacts.mode_size)
     file, programs = make_file(
         problem, functions, name=name, dtype="float64", constants=constants, stabilizer=stabilizer,
-        inputs=inputs, solver=solver, tested=False,
+        inputs=inputs, solver=solver, tested=False, outputs=own,
     )  # fmt: skip
     start = project(file.problem) if file.rows else (problem.q0, problem.v0)
-    layout = _lay_out(file, start, system.energy(*state) is not None, size, contacts)
+    given = ModelState(system, stabilizer, *state, Settings((system, stabilizer), state, None, solver, own))
+    shapes = eqx.filter_eval_shape(ModelState.own_outputs, given)
+    labels = [f"{x}_{i}" if y.size > 1 else x for x, y in shapes for i in range(y.size)]
+    layout = _lay_out(file, start, system.energy(*state) is not None, size, contacts, labels)
     places = [k for k, x in enumerate(functions[0].further) if x != "mode"]
     before = len(programs[0].params) - 3 - len(functions[0].further)
-    given = [before + k for k in (0, 1, 2, *(3 + k for k in places))]
-    depends = _find_dependencies(programs[0], programs[1], given)
+    operands = [before + k for k in (0, 1, 2, *(3 + k for k in places))]
+    depends = _find_dependencies(programs[0], programs[1], operands)
     of_fmi = ["fmi3.c"] if fmi == "3.0" else ["fmi2.c", "fmi3.c"]  # the last is included by the one before
     compiled = [f"{file.name}.c", of_fmi[0]]
     sources = {f"{file.name}.h": write_header(file), f"{file.name}.c": write_source(file)}
