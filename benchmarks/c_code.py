@@ -5,11 +5,13 @@
 Each function is called in a loop in C, with one state after the other. `cc` compiles all C with -O2. The stack is what
 GCC says that it takes, with what it calls; the code is that of the functions and their tables. Code for a Cortex-M7 is
 Clang's, of `pip install ziglang`. CasADi is given the same equations in the same coordinates, numbers as constants, and
-its sparse L D L^T (`pip install casadi`). What is missing is left out, and said. Pinocchio's generated code needs a build
-with CppADCodeGen or CasADi, which that of pip is not.
+its sparse L D L^T (`pip install casadi`). Panda and Go2 are those of `pip install example-robot-data`, beside the C that
+CasADi generates of Pinocchio's ABA and RNEA (`pip install pin`, and g++); mechanisms with loops have no such. What is
+missing is left out, and said.
 """
 
 import argparse
+import copy
 import ctypes
 import importlib
 import importlib.util
@@ -25,6 +27,8 @@ import _one_thread as _one_thread
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _pinocchio_casadi import ROBOTS as URDFS
+from _pinocchio_casadi import generate, robot_file
 from _timing import machine, pinned, table
 
 import ukjax as uk
@@ -35,6 +39,7 @@ OPTIONS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-pedantic"]
 ROBOTS = Path(__file__).parents[1] / "experiments" / "robots"
 STATES = 64
 CALLS = 1000  # in a loop
+RELOADS = 4
 LONG = 10_000  # operations of a function from which on Clang takes minutes
 
 
@@ -61,7 +66,16 @@ MODELS: dict[str, Callable[[], uk.Problem]] = {
     "gripper": lambda: uk.load(ROBOTS / "robotiq_2f85.xml").problem,
     "arm_6r": uk.models.arm_6r,
     "cassie": lambda: uk.load(ROBOTS / "cassie.xml").problem,
+    "panda": lambda: from_urdf("panda"),
+    "go2": lambda: from_urdf("go2"),
 }
+
+
+def from_urdf(name: str) -> uk.Problem:
+    """A robot of example-robot-data."""
+    with tempfile.TemporaryDirectory() as folder:
+        return uk.load(robot_file(name, Path(folder)), free_base=URDFS[name][1]).problem
+
 
 # --- CasADi: M a = Q + A^T lambda, A a = b, by Schur's complement and L D L^T
 
@@ -100,7 +114,23 @@ def _five_bar(ca: Any) -> Any:
     return _pinned_rods(ca, rods, pins)
 
 
-IN_CASADI: dict[str, Callable[[Any], Any]] = {"pendulum": _pendulum, "five_bar": _five_bar}
+def _four_bar(ca: Any) -> Any:
+    crank, coupler, rocker = 0.5, np.sqrt(2.5) / 2, 0.75  # halves of the rods
+    rods = [(1.0, 2 * crank), (2.0, 2 * coupler), (1.0, 2 * rocker)]
+    pins = [
+        ((None, (0, 0)), (0, -crank)),
+        ((0, crank), (1, -coupler)),
+        ((1, coupler), (2, rocker)),
+        ((None, (1.5, 0)), (2, -rocker)),
+    ]
+    return _pinned_rods(ca, rods, pins)
+
+
+IN_CASADI: dict[str, Callable[[Any], Any]] = {
+    "pendulum": _pendulum,
+    "four_bar": _four_bar,
+    "five_bar": _five_bar,
+}
 
 
 def casadi_source(model: str, folder: Path) -> Path:
@@ -162,23 +192,42 @@ class Loop:
         library = folder / "loop.so"
         own = [folder / "loop.c", *sources]
         subprocess.run(["cc", "-std=c99", "-O2", "-shared", "-fPIC", *own, "-lm", "-o", library], check=True)
-        self._loop = ctypes.CDLL(str(library)).loop
-        self._loop.restype = ctypes.c_double
+        self._library = library
+        self._load(library)
         places = [x.ctypes.data_as(ctypes.c_void_p) for x in (*self.states, self.a)]
         self._more = (ctypes.c_void_p * (len(more) + 1))(*more)
         self._given = [ctypes.c_long(CALLS), ctypes.c_long(count), *places, self._more]
+
+    def _load(self, library: Path) -> None:
+        self._loop = ctypes.CDLL(str(library)).loop
+        self._loop.restype = ctypes.c_double
+
+    def reload(self, path: Path) -> "Loop":
+        """The same from a copy of its code."""
+        shutil.copy(self._library, path)
+        found = copy.copy(self)
+        found._load(path)
+        return found
 
     def __call__(self) -> float:
         return self._loop(*self._given)
 
 
-def loop_of_export(problem: uk.Problem, folder: Path, states: Any, **how: Any) -> tuple[Loop, Any]:
+_ROOM = "static {real} none[100]; static double room[100000];"
+
+
+def loop_of_export(
+    problem: uk.Problem, folder: Path, states: Any, function: str = "acceleration", **how: Any
+) -> tuple[Loop, Any]:
     """Calls of what `uk.to_c` writes, and what it says of it."""
-    export = uk.to_c(problem, folder, name="model", **how)
-    own = "&model_defaults, " if export.parameters else ""
-    call = f"model_acceleration({own}0, {{q}}, {{v}}, {{a}})"
+    export = uk.to_c(problem, folder, [function], name="model", **how)
     real = np.dtype(how.get("dtype", "float64")).type
-    return Loop(folder, states, '#include "model.h"', call, [folder / "model.c"], dtype=real), export
+    c = "float" if real == np.float32 else "double"
+    own = "&model_defaults, " if export.parameters else ""
+    more = "none, " * (function == "inverse_dynamics" or "inputs" in how)
+    call = f"model_{function}({own}0, {{q}}, {{v}}, {more}{{a}})"
+    before = '#include "model.h"\n' + _ROOM.format(real=c)
+    return Loop(folder, states, before, call, [folder / "model.c"], dtype=real), export
 
 
 def loop_of_machine_code(problem: uk.Problem, folder: Path, states: Any) -> Loop:
@@ -205,6 +254,16 @@ def loop_of_casadi(model: str, folder: Path, states: Any) -> Loop:
     declared = """int by_casadi(const double **, double **, long long *, double *, int);
 static double room[100000];"""
     call = "const double *in[2] = {{{q}, {v}}}; double *out[1] = {{{a}}}; by_casadi(in, out, 0, room, 0)"
+    return Loop(folder, states, declared, call, [source])
+
+
+def loop_of_pinocchio(function: str, source: Path, states: Any) -> Loop:
+    """Calls of Pinocchio's ABA or RNEA by CasADi."""
+    folder = source.parent / function
+    folder.mkdir()
+    declared = f"int {function}(const double **, double **, long long *, double *, int);\n{_ROOM.format(real='double')}"
+    call = "const double *in[3] = {{{q}, {v}, none}}; double *out[1] = {{{a}}}; "
+    call += f"{function}(in, out, 0, room, 0)"
     return Loop(folder, states, declared, call, [source])
 
 
@@ -267,8 +326,47 @@ def measure(model: str, rounds: int, folder: Path) -> list[float]:
     return [said.operations, *micro, code / 1e3, theirs / 1e3, stack, said.stack_bytes, small / 1e3]
 
 
+ROBOT_COLUMNS = [
+    "operations", "C [µs]", "constants [µs]", "Pinocchio by CasADi [µs]", "code [kB]", "Pinocchio's [kB]",
+]  # fmt: skip
+
+
+def measure_robot(name: str, rounds: int, folder: Path) -> dict[str, list[float]]:
+    """Forward and inverse dynamics of a robot, beside Pinocchio's: the least times."""
+    problem, file = from_urdf(name), robot_file(name, folder)
+    assert file is not None
+    n = problem.v0.size
+    random = np.random.default_rng(0)
+    near = lambda x: np.asarray(x) + 0.3 * random.normal(size=(STATES, x.size))
+    states = near(problem.q0), near(problem.v0)
+    source, found = generate(name, file, folder), {}
+    for function, theirs in (("acceleration", "aba"), ("inverse_dynamics", "rnea")):
+        how = {"inputs": jnp.eye(n)}
+        loop, export = loop_of_export(problem, folder / function, states, function, **how)
+        constants, _ = loop_of_export(
+            problem, folder / f"{function}_c", states, function, constants=True, **how
+        )
+        loops = [loop, constants, *([loop_of_pinocchio(theirs, source, states)] if source else [])]
+        seconds = np.array([[x() for x in loops] for _ in range(rounds)])
+        for k in range(RELOADS):  # code in other pages, which collide in caches less or more
+            again = [x.reload(folder / f"{function}{k}{i}.so") for i, x in enumerate(loops)]
+            seconds = np.vstack([seconds, [[x() for x in again] for _ in range(rounds)]])
+        if source and not URDFS[name][1]:  # a free base has other coordinates there
+            off = np.max(np.abs(loops[2].a - loop.a)) / np.max(np.abs(loop.a))
+            print(f"{name}: {theirs} differs from {function} in C by {off:.1e}", flush=True)
+        micro = [*(1e6 * np.min(seconds, axis=0)), *([] if source else [np.nan])]
+        (said,), sizes = export.functions.values(), [taken(folder / function, ["cc"], "model.c")[0] / 1e3]
+        if source:
+            own = source.parent / f"of_{theirs}"
+            own.mkdir()
+            (own / "model.c").write_text(source.read_text())
+            sizes.append(taken(own, ["cc"], "model.c")[0] / 1e3)  # of both functions
+        found[f"{name}, {function.replace('_', ' ')}"] = [said.operations, *micro, *sizes, np.nan][:6]
+    return found
+
+
 def main() -> None:
-    """Prints the table."""
+    """Prints the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--rounds", type=int, default=7)
@@ -281,12 +379,19 @@ def main() -> None:
         ["cc", "--version"], capture_output=True, text=True, check=True
     ).stdout.splitlines()[0]
     with pinned(1), tempfile.TemporaryDirectory() as folder:
-        rows = {
-            x: measure(x, given.rounds, Path(folder) / x)
-            for x in given.models
-            if not (Path(folder) / x).mkdir()
-        }
-    print(f"{machine()}; {compiler}\n\n{table(COLUMNS, rows)}")
+        rows, robots = {}, {}
+        for x in given.models:
+            (own := Path(folder) / x).mkdir()
+            if x not in URDFS:
+                rows[x] = measure(x, given.rounds, own)
+            elif robot_file(x, own) is None:
+                print(f"{x} is left out: pip install example-robot-data")
+            else:
+                robots |= measure_robot(x, given.rounds, own)
+    print(f"{machine()}; {compiler}")
+    for columns, found in ((COLUMNS, rows), (ROBOT_COLUMNS, robots)):
+        if found:
+            print(f"\n{table(columns, found)}")
 
 
 if __name__ == "__main__":

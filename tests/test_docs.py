@@ -54,6 +54,7 @@ SLOW = (
     "index.md",
     "learning.md",
     "mechanisms.md",
+    "out-of-python.md",
     "performance.md",
     "robots.md",
     "sweeps.md",

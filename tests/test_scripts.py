@@ -53,6 +53,7 @@ SHORT: dict[str, list[str] | None] = {
         "1",
     ],
     "benchmarks/c_code.py": ["--models", "pendulum", "--rounds", "1"],
+    "benchmarks/c_sizes.py": ["--models", "pendulum"],
     "benchmarks/calls.py": ["--models", "pendulum"],
     "benchmarks/chains.py": ["--links", "3", "--batch", "8"],
     "benchmarks/clearance_bias.py": ["--clearances", "0.1"],

@@ -166,6 +166,7 @@ def test_dependencies_are_declared() -> None:
         *extras["gym"],
         *extras["sb3"],
         *extras["export"],
+        *extras["fmu"],
         *extras["torch"],
         *extras["cluster"],
         *extras["ray"],

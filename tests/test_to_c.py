@@ -653,3 +653,64 @@ def test_the_program_of_the_page_prints_what_the_page_says(tmp_path: Path) -> No
     assert done.stdout == printed
     moon = uk.simulate(uk.models.pendulum(gravity=1.62), [0.0, -1.0], [2.0, 0.0], t1=1.0, ts=2)
     np.testing.assert_allclose([float(x) for x in re.findall(r"-?\d\.\d+", printed)], moon.q_end, atol=1e-6)
+
+
+@needs_cc
+def test_no_call_runs_more_operations_than_the_header_says(tmp_path: Path) -> None:
+    """Counted while it runs: each constant in C is an operation."""
+    export = uk.to_c(uk.models.pendulum(), tmp_path, ["acceleration", "step"])
+    source, test = tmp_path / "pendulum.c", tmp_path / "pendulum_test.c"
+    counted = re.sub(r"(?m)^ +(?=const \w+ v\d+ = )", "++operations; ", source.read_text())
+    source.write_text(f"extern long operations;\n{counted}")
+    say = r'\1; printf("\2 %ld\\n", operations); operations = 0;'
+    told = re.sub(r"(pendulum_(\w+)\(&[^;]*\));", say, test.read_text())
+    test.write_text(f"long operations = 0;\n{told}")
+    subprocess.run([str(CC), "-std=c99", source, test, "-lm", "-o", tmp_path / "test"], check=True)
+    run = subprocess.run([tmp_path / "test"], capture_output=True, text=True, check=True).stdout
+    header = (tmp_path / "pendulum.h").read_text()
+    most = {x.lower(): int(n) for x, n in re.findall(r"#define PENDULUM_(\w+)_OPERATIONS (\d+)", header)}
+    assert most == {x: export.functions[f"pendulum_{x}"].most_operations for x in ("acceleration", "step")}
+    found = {x: [int(n) for n in re.findall(rf"{x} (\d+)\n", run)] for x in most}
+    assert set(found["acceleration"]) == {most["acceleration"]}
+    assert 0 < max(found["step"]) <= most["step"]
+    assert len(found["step"]) == 4
+
+
+def two_links(damping: float = 0.0) -> uk.Problem:
+    """Rods of 0.5 m and 1 kg in the plane, with a motor in each hinge."""
+    links = [um.rod("upper", (0.0, 0.0), (0.5, 0.0), 1.0), um.rod("lower", (0.5, 0.0), (1.0, 0.0), 1.0)]
+    hinges = [
+        um.Revolute("shoulder", "ground", "upper", (0.0, 0.0)),
+        um.Revolute("elbow", "upper", "lower", (0.5, 0.0)),
+    ]
+    loads = (
+        [um.Gravity(), um.TorsionalSpring("rub", hinges[1], damping=damping)] if damping else [um.Gravity()]
+    )
+    return um.problem(um.tree(links, hinges, loads, name="two links"))
+
+
+def torques_by_hand(q: Any, v: Any, a: Any, damping: float) -> np.ndarray:
+    """Lagrange's equations of the two rods."""
+    L, c, m, g = 0.5, 0.25, 1.0, 9.81
+    turn, cos, h = m * L**2 / 12, np.cos(q[1]), m * L * c * np.sin(q[1])
+    lower = turn + m * c**2
+    M = np.array([[turn + m * c**2 + m * L**2 + lower + 2 * m * L * c * cos, lower + m * L * c * cos]] * 2)
+    M[1] = M[0, 1], lower
+    bend = m * c * g * np.cos(q[0] + q[1])
+    weight = np.array([(m * c + m * L) * g * np.cos(q[0]) + bend, bend])
+    return M @ a + [-h * (2 * v[0] * v[1] + v[1] ** 2), h * v[0] ** 2 + damping * v[1]] + weight
+
+
+@needs_cc
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_torques_of_two_links_are_those_of_lagrange(damping: float, tmp_path: Path) -> None:
+    """Without the mass matrix: by far fewer operations than by it."""
+    problem = two_links(damping)
+    export = uk.to_c(problem, tmp_path, ["inverse_dynamics"], name="links")
+    random, library = np.random.default_rng(2), Library(export)
+    assert export.functions["links_inverse_dynamics"].operations < 250
+    for q, v, a in random.normal(0, 1, (5, 3, 2)):
+        found = library("inverse_dynamics", 0.0, q, v, a, gives=(2,))
+        np.testing.assert_allclose(found, torques_by_hand(q, v, a, damping), atol=1e-13)
+        found = problem.system.required_force(0.0, jnp.asarray(q), jnp.asarray(v), jnp.asarray(a))
+        np.testing.assert_allclose(found, torques_by_hand(q, v, a, damping), atol=1e-13)

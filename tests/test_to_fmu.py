@@ -399,13 +399,6 @@ def test_a_model_description_of_another_fmu_is_refused(units: Callable[[str], Un
         it.instantiate()
 
 
-def test_contacts_are_refused() -> None:
-    ball, floor = um.disk("ball", (0.0, 0.1), 0.1, mass=1.0), um.HalfSpace("ground", point=(0.0, 0.0))
-    touch = um.Contact(um.Sphere("ball", (0.0, 0.1), 0.1), floor)
-    with pytest.raises(uk.InputError, match=r"an FMU has no contacts or limits.*to_c"):
-        uk.to_fmu(um.problem(um.assemble([ball], loads=[um.Gravity()], contacts=[touch])))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -505,3 +498,36 @@ def test_the_command(tmp_path: Path) -> None:
         2,
         True,
     )
+
+
+# --- Outputs of one's own
+
+
+def test_outputs_of_your_own_are_poses_of_bodies(tmp_path: Path) -> None:
+    """Of a double pendulum: the lower rod's centre and angle, by the angles of the hinges; derivatives too."""
+
+    def lower(system: Any, t: Any, q: Any, v: Any) -> Any:
+        at = system.placements(t, q)["lower"]
+        return {"centre": at.p, "angle": at.angle}
+
+    def speed(system: Any, t: Any, q: Any, v: Any) -> Any:
+        return jnp.sum(v)
+
+    export = uk.to_fmu(double_pendulum(), tmp_path / "pendulum.fmu", outputs=[lower, speed])
+    names = ["output.lower_centre_0", "output.lower_centre_1", "output.lower_angle", "output.speed"]
+    assert [x.name for x in export.variables if x.name.startswith("output.")] == names
+    assert find_problems(str(export.path)) == []
+    states = [x.name for x in export.variables[1:5]]
+    found = fmpy.simulate_fmu(
+        str(export.path),
+        stop_time=0.3,
+        output_interval=0.1,
+        output=[*states, *names],
+        relative_tolerance=1e-9,
+    )
+    q1, q2, v1, v2, x, y, angle, rate = (found[k] for k in (*states, *names))
+    np.testing.assert_allclose(x, 0.5 * np.cos(q1) + 0.25 * np.cos(q1 + q2), atol=1e-12)
+    np.testing.assert_allclose(y, 0.5 * np.sin(q1) + 0.25 * np.sin(q1 + q2), atol=1e-12)
+    np.testing.assert_allclose(angle - angle[0], q1 + q2, atol=1e-12)
+    np.testing.assert_allclose(rate, v1 + v2, atol=1e-12)
+    assert abs(q1[-1]) > 0.1

@@ -56,6 +56,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._interop._environment_state import EnvironmentState as EnvironmentState
     from ._interop._export import export as export
     from ._interop._export import load_exported as load_exported
+    from ._interop._from_fmu import LoadedFmu as LoadedFmu
+    from ._interop._from_fmu import load_fmu as load_fmu
     from ._interop._live_page import to_page as to_page
     from ._interop._to_c import to_c as to_c
     from ._interop._to_fmu import to_fmu as to_fmu
@@ -180,6 +182,7 @@ else:
         "_interop._environment": "Environment",
         "_interop._environment_state": "EnvironmentState",
         "_interop._export": "export load_exported",
+        "_interop._from_fmu": "LoadedFmu load_fmu",
         "_interop._live_page": "to_page",
         "_interop._to_c": "to_c",
         "_interop._to_fmu": "to_fmu",

@@ -192,8 +192,13 @@ class _Pieced(NamedTuple):
         return _Pieces(t0, t1, until, *pieces, modes, self.coordinates)
 
 
+def begin_steps(solver: dfx.AbstractSolver, args: ContactDynamics, t0: Any, t1: Any, y0: State) -> Any:
+    """What the solver keeps for `step_within_mode`."""
+    return solver.init(_TERM, t0, t1, _pack_state(y0), (args, y0[2], y0[0]))
+
+
 @eqx.filter_jit
-def _step_within_mode(
+def step_within_mode(
     solver: dfx.AbstractSolver, inner: Any, args: ContactDynamics, t0: Array, t1: Array, y0: State
 ) -> Stepped:
     """A step within a mode, of which there are several in one of `HybridSolver`; JAX traces it once."""
@@ -218,7 +223,7 @@ def _step(
     """A step of `HybridSolver`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""
     (inner, log), count = solver_state, y0[0].size
 
-    one = functools.partial(_step_within_mode, solver, inner)
+    one = functools.partial(step_within_mode, solver, inner)
 
     def curve(dense: Any, t0: Array, t1: Array) -> Curve:
         of = solver.interpolation_cls(t0=t0, t1=jnp.where(t1 == t0, t0 + 1, t1), **dense)
@@ -275,8 +280,7 @@ class HybridSolver(AbstractForwardingSolver):
         return _Pieced(self.solver.interpolation_cls, self.count)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: ContactDynamics) -> Any:
-        inner = self.solver.init(_TERM, t0, t1, _pack_state(y0), (args, y0[2], y0[0]))
-        return inner, empty_log(y0)
+        return begin_steps(self.solver, args, t0, t1, y0), empty_log(y0)
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: ContactDynamics, solver_state: Any, made_jump: Any

@@ -250,7 +250,7 @@ def _locate_event(
     return t, k, s.rate, ~s.near & ~grazed
 
 
-def _ran_out(t: Array, margins: Margins, mode: Mode, which: Array, rate: Array) -> RanOut:
+def tell_spent(t: Array, margins: Margins, mode: Mode, which: Array, rate: Array) -> RanOut:
     """Besides the margin of a mode that runs out at a rate, which others of its kind are spent, of contacts it holds."""
     held, n = jnp.concatenate([mode.closed, mode.stick]), max(mode.closed.size, 1)
     alike = (which >= 0) & (jnp.arange(held.size) // n == which // n)
@@ -282,7 +282,7 @@ def first_event(
     # What follows a jump is seen behind it.
     moved = jnp.where(jumps, moment(t) + _edge_time(args, t, step.y, dq), moved)
     y = step.y[0] + moved * dq, step.y[1] + moved * dv, step.y[2]
-    ran_out = _ran_out(t, constant(margins), y0[2], jnp.where(found.happens, k, -1), rate)
+    ran_out = tell_spent(t, constant(margins), y0[2], jnp.where(found.happens, k, -1), rate)
     return t + moved, t, step._replace(y=y), jnp.where(jumps, -jnp.inf, rate), ran_out
 
 

@@ -7,6 +7,8 @@ from ._environment import Environment as Environment
 from ._environment_state import EnvironmentState as EnvironmentState
 from ._export import export as export
 from ._export import load_exported as load_exported
+from ._from_fmu import LoadedFmu as LoadedFmu
+from ._from_fmu import load_fmu as load_fmu
 from ._live_page import to_page as to_page
 from ._to_c import CExport as CExport
 from ._to_c import CFunction as CFunction

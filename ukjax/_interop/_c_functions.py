@@ -13,8 +13,9 @@ import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 from jaxtyping import Array
 
-from .._compiler import AccelerationProgram, compile_acceleration
+from .._compiler import AccelerationProgram, compile_acceleration, evaluate_by_code
 from .._compiler._traced_system import leaf
+from .._contact._rows import PushedSystem
 from .._formula._equations import with_dense_mass
 from .._formula._servo import Servoed
 from .._misc._arguments import call_user_function, require_function
@@ -24,10 +25,12 @@ from .._run._step import step
 from .._system._constraint import require_bilateral
 from .._system._driven import DrivenSystem
 from .._system._labels import unique_names
+from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ..analysis._inputs import MatrixForce, input_matrix_of
 from ..analysis._inverse_dynamics import inverse_dynamics
+from ..mechanisms._tree import TreeSystem
 
 T = TypeVar("T")
 Values = dict[str, Array]
@@ -55,20 +58,47 @@ class Settings:
     - `model`: the system and the stabilizer as they are given, with their numbers.
     - `state`: t, q and v.
     - `inputs`, `solver`: see `to_c`.
+    - `outputs`: of an FMU, functions of the user's own.
     """
 
-    def __init__(self, model: tuple[Any, Any], state: tuple[Any, Any, Any], inputs: Any, solver: Any):
+    def __init__(
+        self,
+        model: tuple[Any, Any],
+        state: tuple[Any, Any, Any],
+        inputs: Any,
+        solver: Any,
+        outputs: Sequence["Function"] = (),
+    ):
         self._model, self._state, self.inputs, self.solver = model, state, inputs, solver
+        self.outputs = tuple(outputs)
         self.code = functools.cache(self._code)
+        self.without_contacts = functools.cache(self._without_contacts)
         self.input_names = () if inputs is None else self._matrix_of(model[0])[1]
 
     def _matrix_of(self, system: AbstractSystem) -> Any:
         t, q, v = self._state
         return input_matrix_of(system, self.inputs, t, q, v.size, every=False)
 
+    @functools.cached_property
+    def drives_all(self) -> bool:
+        """Whether each velocity has an input of its own, and no constraint rows hold it."""
+        (system, _), (t, q, v) = self._model, self._state
+        with jax.ensure_compile_time_eval():
+            of, _, _ = input_matrix_of(system, self.inputs, t, q, v.size, every=True)
+            matrices = [np.asarray(call_user_function("inputs", of, t, x)) for x in (q, q + 0.1)]
+        alone = not eqx.filter_eval_shape(constraint_rows, system, t, q, v).names
+        return alone and all(np.array_equal(B, np.eye(v.size)) for B in matrices)
+
     def driven(self, system: AbstractSystem, u: Array | None) -> AbstractSystem:
         """A system under inputs, if there are any."""
         return system if u is None else DrivenSystem(system, MatrixForce(self._matrix_of(system)[0]), u)
+
+    def _without_contacts(self) -> "Settings":
+        """Of the system without its contacts, whose inputs are forces on all its velocities."""
+        (system, stabilizer), v = self._model, self._state[2]
+        with jax.ensure_compile_time_eval():
+            free, each = PushedSystem(system, jnp.zeros_like(v)), jnp.eye(v.size, dtype=v.dtype)
+            return Settings((free, stabilizer), self._state, each, self.solver)
 
     def _code(self, driven: bool) -> AccelerationProgram:
         """The scalar code of the acceleration, of the system alone or under inputs."""
@@ -97,6 +127,26 @@ class ModelState(NamedTuple):
         system = self.how.driven(self.system, u)
         near = jnp.full_like(self.t, jnp.inf)  # of a state that is no stage of a step
         return part(code)(code.numbers(system, self.stabilizer), *at, *code.applied(system, *at), near)
+
+    def without_contacts(self) -> "ModelState":
+        """The same of the system without its contacts, whose inputs are forces on all its velocities."""
+        system = PushedSystem(self.system, jnp.zeros_like(self.v))
+        return self._replace(system=system, how=self.how.without_contacts())
+
+    def own_outputs(self) -> list[tuple[str, Array]]:
+        """The user's own outputs, with their names."""
+        return [
+            (of.name if x == "result" else f"{of.name}_{x}", jnp.ravel(jnp.asarray(y, self.q.dtype)))
+            for of in self.how.outputs
+            for x, y in of.compute(self).items()
+        ]
+
+    def input_force(self, u: Array | None) -> Array:
+        """The generalized force of inputs."""
+        if u is None:
+            return jnp.zeros_like(self.v)
+        driven: Any = self.how.driven(self.system, u)
+        return driven.apply(self.t, self.q, self.v, u)
 
 
 def _acceleration(given: ModelState, u: Array | None = None) -> Values:
@@ -161,6 +211,8 @@ def _energy(given: ModelState) -> Values:
 def _inverse_dynamics(given: ModelState, a: Array) -> Values:
     """The least inputs that give an acceleration a which the constraints allow, and the multipliers."""
     at = given.t, given.q, given.v
+    if isinstance(given.system, TreeSystem) and given.how.drives_all:
+        return {"u": evaluate_by_code(TreeSystem.required_force, given.system, *at, a)}
     found = inverse_dynamics(given.system, a, *at, inputs=given.how.inputs, throw=False)
     return {"u": found.efforts, "multipliers": found.multipliers}
 
@@ -206,7 +258,7 @@ class Function(NamedTuple):
     compute: Callable[..., Values]
 
 
-def _wrap_function(fn: Callable[..., Any]) -> Function:
+def wrap_function(fn: Callable[..., Any]) -> Function:
     """A user's function of (system, t, q, v) and of arrays whose defaults say how large they are."""
     name = getattr(fn, "__name__", "function")
     parameters = list(inspect.signature(fn).parameters.values())[4:]
@@ -249,7 +301,7 @@ def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
     if isinstance(chosen, Function):
         return chosen
     if callable(chosen):
-        return _wrap_function(chosen)
+        return wrap_function(chosen)
     name = str(chosen)
     base = name.removesuffix(_JACOBIAN)
     if base not in FUNCTIONS:

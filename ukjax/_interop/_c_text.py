@@ -45,7 +45,8 @@ class Part(NamedTuple):
         )
         if x.unbounded:
             loops = f", {len(x.loops)} loops, {len(x.unbounded)} of them WITHOUT a bound on their passes"
-        return f"{x.operations} operations{loops}; about {x.stack_bytes} bytes of stack."
+        most = f", at most {x.most_operations} with all passes" if x.loops and x.most_operations else ""
+        return f"{x.operations} operations{loops}{most}; about {x.stack_bytes} bytes of stack."
 
     @property
     def matrices(self) -> str:
@@ -140,7 +141,8 @@ def write_header(file: File) -> str:
         f"Each function takes {file.first_arguments}, what else it needs, and last its results; SI units, radians.",
         "Results may stand where arguments do. No memory is allocated and nothing is kept between calls, so",
         f"calls may run at the same time. Of math.h it needs: {file.math}.",
-        "Bytes of stack are an estimate: compilers take more or less.",
+        "Bytes of stack are an estimate: compilers take more or less. ..._OPERATIONS is how many operations a",
+        "call runs at most; where it is missing, a loop has no bound.",
         "",
         *_list_entries("q", of_q),
         *_list_entries("v", of_v),
@@ -166,6 +168,8 @@ def write_header(file: File) -> str:
         lines += [f"extern const {file.name}_parameters {file.name}_defaults;", ""]
     for part in file.parts:
         lines += [f"/* {_as_comment(part.function.about)}{_as_comment(part.matrices)}", f" * {part.about} */"]
+        if (most := part.written.most_operations) is not None:
+            lines.append(f"#define {part.written.name.upper()}_OPERATIONS {most}")
         lines += [wrap(f"{part.written.head};"), ""]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
 

@@ -1,5 +1,7 @@
 """Compiled simulations in files, which run where neither the model's Python nor ukjax is."""
 
+import importlib.metadata
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from .._run._results import RESULTS
 from .._run._trajectory import Trajectory
 
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+_WRITTEN_BY = b"\nukjax_written_by "  # before the versions, behind all that JAX reads
 
 
 def _as_dict(x: Trajectory) -> dict[str, Any]:
@@ -39,6 +42,22 @@ def _result(x: Any) -> Any:
     return _as_dict(x) if isinstance(x, Trajectory) else number_array("what function returns", x)
 
 
+def _versions() -> dict[str, str]:
+    return {"ukjax": importlib.metadata.version("ukjax"), "jax": jax.__version__}
+
+
+def _versions_in(content: bytes) -> str:
+    """By what a file was written, in words; empty of one that does not say."""
+    _, known, line = content.rpartition(_WRITTEN_BY)
+    if not known:
+        return ""
+    of, here = json.loads(line), _versions()
+    return (
+        f" It was written by ukjax {of['ukjax']} with JAX {of['jax']}, and this is ukjax {here['ukjax']} with JAX "
+        f"{here['jax']}: JAX reads files of its last six months, and none of later versions. Write it again here."
+    )
+
+
 def _require_flatbuffers(feature: str) -> None:
     try:
         import flatbuffers  # noqa: F401
@@ -57,8 +76,8 @@ def export(
 
     What the function closes over (models, parameters, times) is in the file. It can be read with `load_exported`, or
     by JAX alone, with `jax.export.deserialize(bytearray(path.read_bytes())).call`, by the versions of JAX of the next
-    six months at least. Checks by which Equinox or Diffrax would raise an error become NaN. The file ends in a checksum,
-    which `load_exported` compares.
+    six months at least; the file says which have written it. Checks by which Equinox or Diffrax would raise an error
+    become NaN. The file ends in a checksum, which `load_exported` compares.
 
     **Arguments:**
 
@@ -103,7 +122,7 @@ def export(
         except NotImplementedError as error:
             raise InputError(f"function cannot be exported: {error}.") from error
     with replacing(path) as partial:
-        partial.write_bytes(add_checksum(bytes(data)))
+        partial.write_bytes(add_checksum(bytes(data) + _WRITTEN_BY + json.dumps(_versions()).encode()))
     return path
 
 
@@ -123,11 +142,12 @@ def load_exported(path: str | Path) -> Callable[..., Any]:
     _require_flatbuffers("load_exported()")
     path = as_path("path", path)
     require_there(path)
+    content = intact(path)
     try:
-        exported = jax.export.deserialize(bytearray(intact(path)))
-    except InputError:
-        raise
+        exported = jax.export.deserialize(bytearray(content))
     except Exception as error:  # whatever the parser stumbles on
+        if of := _versions_in(content):
+            raise InputError(f"JAX cannot read '{path}': {error!r}.{of}") from error
         raise InputError(f"'{path}' is not a file written by ukjax.export: {error!r}.") from error
     wide = any(x.dtype in (jnp.dtype("float64"), jnp.dtype("int64")) for x in exported.in_avals)
     if wide and not jax.config.read("jax_enable_x64"):

@@ -48,11 +48,13 @@ class CFunction(NamedTuple):
     - `operations`: how many it has, those of loops once.
     - `stack_bytes`: about how much stack it takes; compilers take more or less.
     - `unbounded`: how many of its loops have no bound on their passes.
+    - `most_operations`: how many a call runs at most, with all passes of its loops; None where one has no bound.
     """
 
     operations: int
     stack_bytes: int
     unbounded: int
+    most_operations: int | None
 
 
 class CExport(NamedTuple):
@@ -143,7 +145,7 @@ def to_c(
         bounded=bounded,
     )
     made = {
-        x.name: CFunction(x.operations, x.stack_bytes, len(x.unbounded))
+        x.name: CFunction(x.operations, x.stack_bytes, len(x.unbounded), x.most_operations)
         for x in (y.written for y in file.parts)
     }
     return CExport(folder, write_files(folder, file), made, {x.name: x.default for x in file.parameters})
@@ -161,6 +163,7 @@ def make_file(
     solver: dfx.AbstractSolver,
     bounded: bool = False,
     tested: bool = True,
+    outputs: Sequence[Function] = (),
 ) -> tuple[File, list[Program]]:
     """What `to_c` writes, with its self-test if that is wished, and each function as a program."""
     require_instance("problem", problem, Problem, "uk.models.scara()")
@@ -175,7 +178,7 @@ def make_file(
     problem, stabilizer = _cast((problem, stabilizer), dtype)
     model, state = (problem.system, stabilizer), (jnp.asarray(problem.t0, dtype), problem.q0, problem.v0)
     parameters, with_values = ([], lambda _: model) if constants else parameters_of(model)
-    how = Settings(model, state, inputs, solver)
+    how = Settings(model, state, inputs, solver, outputs)
     of = [function_of(x, problem.v0.size, len(how.input_names)) for x in functions]
     if len({x.name for x in of}) < len(of):
         raise InputError(f"functions names one twice: {', '.join(x.name for x in of)}.")

@@ -35,8 +35,10 @@ from .._system._problem import Problem
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import has_quasi_velocities
-from ._c_functions import FUNCTIONS, Function, ModelState, Settings, Values, observe
-from ._c_text import File, describe_origin, write_header, write_source
+from ._c_contacts import ContactNames, contact_names, evaluate, hold, settle
+from ._c_contacts import step as step_within
+from ._c_functions import FUNCTIONS, Function, ModelState, Settings, Values, observe, wrap_function
+from ._c_text import File, Part, describe_origin, write_header, write_source
 from ._to_c import make_file
 
 _TOLERANCE = 1e-9
@@ -55,16 +57,17 @@ def _model(given: ModelState, u: Array | None = None) -> Values:
         observed["a"],
         *([observed["multipliers"], observed["constraint_force"]] if off.size else []),
         *([] if energy is None else [energy[None]]),
+        *(x for _, x in given.own_outputs()),
         *([jnp.max(off)[None]] if off.size else []),
     ]
     return {"y": jnp.concatenate(parts)}
 
 
-def _derivatives(given: ModelState, *u: Array) -> Values:
+def _differentiate(model: Callable[..., Values], given: ModelState, u: tuple[Array, ...]) -> Values:
     """Derivatives of these by time, state and inputs."""
 
     def values(t: Array, q: Array, v: Array, *u: Array) -> Array:
-        return _model(given._replace(t=t, q=q, v=v), *u)["y"]
+        return model(given._replace(t=t, q=q, v=v), *u)["y"]
 
     by = jax.jacfwd(values, tuple(range(3 + len(u))))(given.t, given.q, given.v, *u)
     return {"jacobian": jnp.concatenate([x.reshape(len(x), -1) for x in by], axis=1)}
@@ -83,6 +86,37 @@ def _project(given: ModelState) -> Values:
 # --- Variables: each has the index of its value as its reference
 
 
+def _list_functions(problem: Problem, inputs: Sequence[str], mode: int | None) -> list[Function]:
+    """The functions that fmi3.c calls; with contacts all are of the mode too."""
+    dt, u = {"dt": np.asarray(1e-3)}, {"u": np.zeros(len(inputs))} if inputs else {}
+    rates, derivatives = (
+        "The rates of the state, and the outputs.",
+        "Derivatives of these by time, state and inputs.",
+    )
+    if mode is None:
+        own = [
+            Function("model", rates, u, _model),
+            Function("derivatives", derivatives, u, lambda given, *u: _differentiate(_model, given, u)),
+            Function("step", "The state after one step.", dt | u, _step),
+        ]
+        state = jnp.asarray(problem.t0, problem.q0.dtype), problem.q0, problem.v0
+        constrained = bool(eqx.filter_eval_shape(constraint_rows, problem.system, *state).names)
+        nearest = Function("project", "The nearest state on the constraints.", {}, _project)
+        return [*own, nearest] if constrained else own
+
+    def differentiate(given: ModelState, mode: Array, *u: Array) -> Values:
+        return _differentiate(lambda given, *u: evaluate(given, mode, *u), given, u)
+
+    of = {"mode": np.zeros(mode)}
+    return [
+        Function("model", rates, of | u, evaluate),
+        Function("derivatives", derivatives, of | u, differentiate),
+        Function("step", "The state after one step within the mode.", dt | of | u, step_within),
+        Function("project", "The nearest state on constraints and closed contacts.", of, hold),
+        Function("settle", "The state and the mode after what happens at an instant.", of | u, settle),
+    ]
+
+
 class FmuVariable(NamedTuple):
     """A variable of an FMU, a number.
 
@@ -90,6 +124,7 @@ class FmuVariable(NamedTuple):
     - `causality`: `"independent"`, `"input"`, `"output"`, `"parameter"` or `"local"`.
     - `start`: its value by default; None of what is computed.
     - `derivative_of`: the reference of the state whose rate it is; None of others.
+    - `discrete`: whether it changes at events alone.
     """
 
     name: str
@@ -98,6 +133,7 @@ class FmuVariable(NamedTuple):
     unit: str = ""
     description: str = ""
     derivative_of: int | None = None
+    discrete: bool = False
 
 
 class FmuExport(NamedTuple):
@@ -118,7 +154,9 @@ class _Layout(NamedTuple):
 
     variables: list[FmuVariable]
     inputs: int  # how many come before the parameters: time, state, inputs
+    mode: int  # where the mode of contacts begins, after the parameters
     first_result: int
+    margins: int  # where those of contacts begin, to the end
 
     def place(self, name: str) -> int | None:
         names = [x.name for x in self.variables]
@@ -139,7 +177,14 @@ def _name_all(group: str, labels: Sequence[str]) -> list[str]:
     return [f"{group}.{'_' * x[0].isdigit()}{x}" for x in words]
 
 
-def _lay_out(file: File, start: tuple[Any, Any], energy: bool, step: float) -> _Layout:
+def _lay_out(
+    file: File,
+    start: tuple[Any, Any],
+    energy: bool,
+    step: float,
+    contacts: ContactNames | None,
+    outputs: Sequence[str],
+) -> _Layout:
     """All variables, in the order of their values."""
     (of_q, of_v), system, (q0, v0) = file.labels, file.problem.system, start
     units = [x if x in _UNITS else "" for x in coordinate_units(system)] or [""] * len(of_q)
@@ -164,27 +209,49 @@ def _lay_out(file: File, start: tuple[Any, Any], energy: bool, step: float) -> _
     ]
     about = "longest step of co-simulation; each is projected onto the constraints"
     found.append(FmuVariable("step_size", "parameter", step, "s", about))
-    if file.rows:
+    held = bool(file.rows or contacts)
+    if held:
         about = "by how much constraints may be off before the state is projected onto them"
         found.append(FmuVariable("constraint_tolerance", "parameter", _TOLERANCE, description=about))
+    mode = len(found)
+    if contacts:
+        for group, about, labels in (
+            ("closed", "whether it bears: 1 or 0;", contacts.contacts),
+            ("sticking", "whether it bears and does not slide: 1 or 0;", contacts.contacts),
+            ("slip_direction", "where it slides to, where it does;", contacts.rows),
+        ):
+            kind = "local" if group == "slip_direction" else "output"
+            found += [
+                FmuVariable(x, kind, description=f"{about} {y}", discrete=True)
+                for x, y in zip(_name_all(group, labels), labels, strict=True)
+            ]
     first = len(found)
     of_states = [*rates, *(f"{x}2" if x else "" for x in of_rates)]
     found += [
         FmuVariable(f"der({x.name})", "local", None, unit, f"rate of {x.name}", k)
         for k, (x, unit) in enumerate(zip(states, of_states, strict=True), 1)
     ]
-    if file.rows:
-        rows = zip(_name_all("multiplier", file.rows), file.rows, strict=True)
-        found += [FmuVariable(x, "output", description=f"multiplier of constraint {y}") for x, y in rows]
-        forces = zip(_name_all("constraint_force", of_v), of_v, strict=True)
-        about = "generalized force of the constraints on"
-        found += [FmuVariable(x, "output", description=f"{about} {y}") for x, y in forces]
+
+    def add(group: str, labels: Sequence[str], about: str, causality: str = "output", unit: str = "") -> None:
+        named = zip(_name_all(group, labels), labels, strict=True)
+        found.extend(FmuVariable(x, causality, None, unit, f"{about} {y}") for x, y in named)
+
+    if held:
+        add("multiplier", file.rows, "multiplier of constraint")
+        add("constraint_force", of_v, "generalized force of the constraints on")
     if energy:
         found.append(FmuVariable("energy", "output", unit="J", description="mechanical energy"))
-    if file.rows:
+    add("output", outputs, "of your own:")
+    if contacts:
+        add("gap", contacts.gapped, "gap of")
+        add("contact_force", contacts.rows, "force of")
+    if held:
         about = "by how much constraints are off, at most, of positions and of velocities"
         found.append(FmuVariable("constraint_error", "output", description=about))
-    return _Layout(found, count, first)
+    margins = len(found)
+    if contacts:
+        add("margin", contacts.margins, "event indicator: the mode holds as long as it is positive;", "local")
+    return _Layout(found, count, mode, first, margins)
 
 
 # --- The text of its files
@@ -193,19 +260,26 @@ def _lay_out(file: File, start: tuple[Any, Any], energy: bool, step: float) -> _
 def _write_glue(file: File, layout: _Layout, token: str) -> str:
     """Sizes and calls, for fmi3.c."""
     nq, nv = len(file.problem.q0), len(file.problem.v0)
-    name, inputs, results = file.name, layout.inputs, len(layout.variables) - layout.first_result
+    name, inputs, count, mode = file.name, layout.inputs, len(layout.variables), layout.mode
     sizes = {
-        "VALUES": len(layout.variables), "INPUTS": inputs, "STATE": 1, "STATES": nq + nv,
-        "FIRST_RESULT": layout.first_result, "RESULTS": results, "STEP_SIZE": layout.place("step_size"),
-        "TOLERANCE": layout.place("constraint_tolerance"), "CONSTRAINT_ERROR": layout.place("constraint_error"),
+        "VALUES": count, "INPUTS": inputs, "STATE": 1, "STATES": nq + nv, "MODE": mode,
+        "MODES": layout.first_result - mode, "FIRST_RESULT": layout.first_result,
+        "RESULTS": count - layout.first_result, "MARGIN": layout.margins, "MARGINS": count - layout.margins,
+        "STEP_SIZE": layout.place("step_size"), "TOLERANCE": layout.place("constraint_tolerance"),
+        "CONSTRAINT_ERROR": layout.place("constraint_error"),
     }  # fmt: skip
-    state = ["(x)[0]", "(x) + 1", f"(x) + {1 + nq}"]
-    u = [f"(x) + {1 + nq + nv}"] * bool(file.inputs)
+    gaps = [k for k, x in enumerate(layout.variables) if x.name.startswith("gap.")]
+    sizes |= {"GAP": gaps[0] if gaps else 0, "GAPS": len(gaps)}
+    places = {"dt": "dt", "mode": f"(x) + {mode}", "u": f"(x) + {1 + nq + nv}"}
+    macros = {
+        "model": "EVALUATE(x, y)", "derivatives": "DIFFERENTIATE(x, y)", "step": "STEP_ON(x, dt, y)",
+        "project": "PROJECT(x, y)", "settle": "SETTLE(x, y)",
+    }  # fmt: skip
 
-    def call(function: str, *given: str) -> str:
-        part = next(x for x in file.parts if x.function.name == function)
+    def call(part: Part) -> str:
         own = [f"(const {name}_parameters *)((x) + {inputs})"] * ("*p" in part.written.head)
-        return f"{part.written.name}({', '.join([*own, *state, *given])})"
+        given = ["(x)[0]", "(x) + 1", f"(x) + {1 + nq}", *(places[x] for x in part.function.further), "y"]
+        return f"{part.written.name}({', '.join([*own, *given])})"
 
     start = ", ".join(literal(x.start or 0.0, "float64") for x in layout.variables)
     lines = [
@@ -214,18 +288,16 @@ def _write_glue(file: File, layout: _Layout, token: str) -> str:
         "",
         f'#define TOKEN "{token}"',
         *(f"#define {key} {x}" for key, x in sizes.items() if x is not None),
-        f"#define EVALUATE(x, y) {call('model', *u, 'y')}",
-        f"#define DIFFERENTIATE(x, y) {call('derivatives', *u, 'y')}",
-        f"#define STEP_ON(x, dt, y) {call('step', 'dt', *u, 'y')}",
-        *([f"#define PROJECT(x, y) {call('project', 'y')}"] if file.rows else []),
+        *(f"#define {macros[x.function.name]} {call(x)}" for x in file.parts),
         f"static const double START[VALUES] = {{{start}}};",
     ]
     return "\n".join([*lines, ""])
 
 
-def _find_dependencies(model: Program, jacobian: Program, before: int) -> list[dict[int, str]]:
-    """Of each result, the references of time, states and inputs that it depends on, and how."""
-    operands = list(model.params[before:])
+def _find_dependencies(model: Program, jacobian: Program, given: Sequence[int]) -> list[dict[int, str]]:
+    """Of each result, the references of time, states and inputs that it depends on, and how; these are operands of
+    places `given`."""
+    operands = [model.params[k] for k in given]
     starts = np.cumsum([0, *(x.size for x in operands)])
     span = lambda i: range(starts[i], starts[i + 1])
     (results,), (slopes,) = model.outputs, jacobian.outputs
@@ -274,12 +346,18 @@ def _describe(
     sources: Sequence[str],
 ) -> str:
     """modelDescription.xml."""
-    problem, constrained, old = file.problem, bool(file.rows), fmi == "2.0"
+    problem, old = file.problem, fmi == "2.0"
+    constrained, margins = (
+        layout.place("constraint_error") is not None,
+        range(layout.margins, len(layout.variables)),
+    )
     root = ElementTree.Element(
         "fmiModelDescription", {"fmiVersion": fmi, "guid" if old else "instantiationToken": token},
         modelName=problem.name, description=problem.citation,
         generationTool=f"ukjax {importlib.metadata.version('ukjax')}", variableNamingConvention="structured",
     )  # fmt: skip
+    if old:
+        root.set("numberOfEventIndicators", str(len(margins)))
     able: dict[str, Any] = {"modelIdentifier": file.name}
     if old:
         able |= {"canGetAndSetFMUstate": True, "canSerializeFMUstate": True}
@@ -290,7 +368,11 @@ def _describe(
         able |= {"providesDirectionalDerivatives": True, "providesAdjointDerivatives": True}
         steps = {"needsCompletedIntegratorStep": constrained}
     exchange = _add(root, "ModelExchange", **able, **steps)
-    simulation = _add(root, "CoSimulation", **able, canHandleVariableCommunicationStepSize=True)
+    able |= {"canHandleVariableCommunicationStepSize": True}
+    if not old:
+        able |= {"providesIntermediateUpdate": True, "canReturnEarlyAfterIntermediateUpdate": True}
+        able |= {"mightReturnEarlyFromDoStep": True, "hasEventMode": bool(margins)}
+    simulation = _add(root, "CoSimulation", **able)
     if old:
         for kind in (exchange, simulation):
             files = _add(kind, "SourceFiles")
@@ -304,12 +386,12 @@ def _describe(
         _add(categories, "Category", name=name)
     t0, t1 = float(problem.t0), float(problem.t1)
     _add(root, "DefaultExperiment", startTime=t0, stopTime=t1, tolerance=1e-6, stepSize=step)
-    variables = _add(root, "ModelVariables")
+    variables, kinds = _add(root, "ModelVariables"), ("continuous", "discrete")
     for k, x in enumerate(layout.variables):
         known = x.causality in ("independent", "input")
         common = {
             "name": x.name, "valueReference": k, "causality": x.causality, "description": x.description,
-            "variability": "tunable" if x.causality == "parameter" else "continuous",
+            "variability": "tunable" if x.causality == "parameter" else kinds[x.discrete],
             "initial": None if known else "calculated" if x.start is None else "exact",
         }  # fmt: skip
         number = {"unit": x.unit, "start": x.start}
@@ -328,15 +410,18 @@ def _describe(
             place = {"index": k + 1} if old else {"valueReference": k}
             element = _add(parent, "Unknown" if old else kind, **place)
             if kind != "InitialUnknown":  # also empty ones: they say that it depends on nothing
-                own = {k: "constant"} if k < layout.first_result else depends[k - layout.first_result]
+                of_state = {} if x.discrete else {k: "constant"}
+                own = of_state if k < layout.first_result else depends[k - layout.first_result]
                 element.set("dependencies", " ".join(str(j + old) for j in own))
                 element.set("dependenciesKind", " ".join(own.values()))
 
     list_unknowns("Output", "Outputs", lambda x: x.causality == "output")
     list_unknowns("ContinuousStateDerivative", "Derivatives", lambda x: x.derivative_of is not None)
-    list_unknowns(
-        "InitialUnknown", "InitialUnknowns", lambda x: x.start is None and x.causality != "independent"
-    )
+    unknown = lambda x: x.start is None and (x.causality == "output" or x.derivative_of is not None)
+    list_unknowns("InitialUnknown", "InitialUnknowns", unknown)
+    if not old:
+        for k in margins:
+            _add(structure, "EventIndicator", valueReference=k)
     return _to_text(root)
 
 
@@ -424,6 +509,7 @@ def to_fmu(
     step: float = 1e-3,
     platforms: Sequence[str] | None = None,
     fmi: str = "3.0",
+    outputs: Sequence[Callable[..., Any]] = (),
 ) -> FmuExport:
     """Writes a model as a Functional Mock-up Unit: for Simulink, OpenModelica, Dymola, FMPy and others.
 
@@ -433,9 +519,13 @@ def to_fmu(
       than the parameter `constraint_tolerance` is projected onto them by an event after that step.
     - In co-simulation it takes steps of `solver`, of equal size and no longer than the parameter `step_size`, each
       projected onto the constraints, from one communication point to the next.
+    - Contacts, limits and dry friction are state events, as of `simulate(contact="events")`: event indicators say how
+      long the mode of contacts holds; impacts and the next mode are computed in event mode, and in co-simulation within
+      its steps.
     - Outputs are positions, velocities, multipliers and forces of the constraints, the energy, and by how much
       constraints are off. Inputs are the efforts of motors. Masses, lengths and gains are tunable parameters.
-    - Directional and adjoint derivatives are exact, by time, states and inputs; FMI 2.0 has no adjoint ones.
+    - Directional and adjoint derivatives are exact, by time, states and inputs, within a mode of contacts; FMI 2.0 has no
+      adjoint ones.
     - Its state can be kept, restored and written down; a process can have many instances.
 
     **Arguments:**
@@ -451,18 +541,15 @@ def to_fmu(
     - `platforms`: for which to compile, such as `["x86_64-linux", "x86_64-windows"]`; by default this machine's. Others
       need `pip install ziglang`. Without any the FMU has source code alone.
     - `fmi`: the version of the standard, `"3.0"` or, for tools without, `"2.0"`.
+    - `outputs`: further ones: functions of `(system, t, q, v)` that return a number, an array or a dict of such, as the
+      poses of bodies.
 
     **Returns:** `FmuExport`: its path, its variables and its platforms.
 
-    **Raises:** `InputError` for contacts and limits, for what has no form in C, a start that is on no constraints, and
-    where there is no C compiler.
+    **Raises:** `InputError` for contacts that `simulate` cannot follow from event to event, for what has no form in C, a
+    start that is on no constraints, and where there is no C compiler.
     """
     require_instance("problem", problem, Problem, "uk.models.scara()")
-    if found := unilateral(problem.system.constraints):
-        raise InputError(
-            f"an FMU has no contacts or limits, and the system has {', '.join(x.name for x in found)}: `ukjax.to_c` "
-            "writes a step with contacts, or leave them out."
-        )
     if fmi not in ("2.0", "3.0"):
         raise InputError(f"fmi must be '3.0' or '2.0', got {format_value(fmi)}.")
     chosen, size = _choose_platforms(platforms), float(positive_time("step", step))
@@ -471,23 +558,22 @@ def to_fmu(
     system, t0 = problem.system, problem.t0
     state = (jnp.asarray(t0, problem.q0.dtype), problem.q0, problem.v0)
     names = Settings((system, stabilizer), state, inputs, solver).input_names
-    u = {"u": np.zeros(len(names))} if names else {}
-    functions = [
-        Function("model", "The rates of the state, and the outputs.", u, _model),
-        Function("derivatives", "Derivatives of these by time, state and inputs.", u, _derivatives),
-        Function("step", "The state after one step.", {"dt": np.asarray(1e-3), **u}, _step),
-    ]
-    constrained = bool(eqx.filter_eval_shape(constraint_rows, system, *state).names)
-    if constrained:
-        functions.append(Function("project", "The nearest state on the constraints.", {}, _project))
+    contacts = contact_names(problem) if unilateral(system.constraints) else None
+    own = [wrap_function(x) for x in outputs]
+    functions = _list_functions(problem, names, contacts and contacts.mode_size)
     file, programs = make_file(
         problem, functions, name=name, dtype="float64", constants=constants, stabilizer=stabilizer,
-        inputs=inputs, solver=solver, tested=False,
+        inputs=inputs, solver=solver, tested=False, outputs=own,
     )  # fmt: skip
-    start = project(file.problem) if constrained else (problem.q0, problem.v0)
-    layout = _lay_out(file, start, system.energy(*state) is not None, size)
-    before = len(programs[0].params) - 3 - len(u)
-    depends = _find_dependencies(programs[0], programs[1], before)
+    start = project(file.problem) if file.rows else (problem.q0, problem.v0)
+    given = ModelState(system, stabilizer, *state, Settings((system, stabilizer), state, None, solver, own))
+    shapes = eqx.filter_eval_shape(ModelState.own_outputs, given)
+    labels = [f"{x}_{i}" if y.size > 1 else x for x, y in shapes for i in range(y.size)]
+    layout = _lay_out(file, start, system.energy(*state) is not None, size, contacts, labels)
+    places = [k for k, x in enumerate(functions[0].further) if x != "mode"]
+    before = len(programs[0].params) - 3 - len(functions[0].further)
+    operands = [before + k for k in (0, 1, 2, *(3 + k for k in places))]
+    depends = _find_dependencies(programs[0], programs[1], operands)
     of_fmi = ["fmi3.c"] if fmi == "3.0" else ["fmi2.c", "fmi3.c"]  # the last is included by the one before
     compiled = [f"{file.name}.c", of_fmi[0]]
     sources = {f"{file.name}.h": write_header(file), f"{file.name}.c": write_source(file)}

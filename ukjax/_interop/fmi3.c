@@ -1,7 +1,9 @@
 /*
  * The functions of FMI 3.0 around a model that ukjax has written as C. One array holds all values; a value reference is
- * an index into it: time, q, v, inputs (together the INPUTS first), parameters, and from FIRST_RESULT on what the model
- * computes of these: q', v', and the other outputs. `fmu.h`, beside this file, has the sizes and the calls.
+ * an index into it: time, q, v, inputs (together the INPUTS first), parameters, from MODE on the mode of contacts (which
+ * bear, which stick, and where they slide to), and from FIRST_RESULT on what the model computes of these: q', v', the other
+ * outputs, and the MARGINS of contacts, which are positive as long as the mode holds. `fmu.h`, beside this file, has the
+ * sizes and the calls.
  *
  * The declarations follow the headers of the FMI standard 3.0.2 (Modelica Association, 2-Clause BSD License).
  */
@@ -49,8 +51,11 @@ typedef struct {
     bool evaluated, differentiated; /* whether the results and the derivatives are those of the values */
     double jacobian[RESULTS * INPUTS];
     bool co_simulation, logging;
+    bool early, events; /* whether steps of co-simulation may end early, and do so at events */
     void *environment;
     fmi3LogMessage log;
+    void (*update)(void *environment, double time, bool set, bool get, bool finished, bool early, bool *wanted,
+                   double *when);
 } Instance;
 
 static fmi3Status fail(Instance *it, fmi3Status status, const char *format, ...)
@@ -87,6 +92,17 @@ static bool is_finite(const double *x, size_t count)
     return true;
 }
 
+/* Another state, and another mode of contacts. */
+static fmi3Status put(Instance *it, const double *next)
+{
+    if (!is_finite(next, STATES + MODES))
+        return fail(it, fmi3Discard, "No motion goes on from %g s.", it->now.x[0]);
+    memcpy(it->now.x + STATE, next, STATES * sizeof(double));
+    memcpy(it->now.x + MODE, next + STATES, MODES * sizeof(double));
+    changed(it);
+    return fmi3OK;
+}
+
 #ifdef PROJECT
 /* Whether the state is off the constraints by more than the tolerance. */
 static bool is_off(Instance *it)
@@ -97,9 +113,9 @@ static bool is_off(Instance *it)
 
 static fmi3Status project(Instance *it)
 {
-    PROJECT(it->now.x, it->now.x + STATE);
-    changed(it);
-    if (is_off(it))
+    double next[STATES + MODES];
+    PROJECT(it->now.x, next);
+    if (put(it, next) != fmi3OK || is_off(it))
         return fail(it, fmi3Error, "There is no state on the constraints near by: they are off by %g.",
                     it->now.x[CONSTRAINT_ERROR]);
     return fmi3OK;
@@ -116,6 +132,49 @@ static fmi3Status project(Instance *it)
     (void)it;
     return fmi3OK;
 }
+#endif
+
+#if MARGINS
+/* Whether the mode of contacts no longer holds. */
+static bool has_event(Instance *it)
+{
+    evaluate(it);
+    for (int i = 0; i < MARGINS; ++i)
+        if (!(it->now.x[MARGIN + i] > 0.0)) return true;
+    return false;
+}
+
+/* Impacts at this instant, and the mode that follows. */
+static fmi3Status settle(Instance *it)
+{
+    double next[STATES + MODES];
+    SETTLE(it->now.x, next);
+    return put(it, next) == fmi3OK ? fmi3OK : fmi3Error;
+}
+
+/* Where contacts begin. */
+static fmi3Status begin(Instance *it)
+{
+    evaluate(it);
+    for (int i = 0; i < GAPS; ++i)
+        if (!(it->now.x[GAP + i] >= -it->now.x[TOLERANCE]))
+            return fail(it, fmi3Error, "The start penetrates a contact: its gap is %g.", it->now.x[GAP + i]);
+    return settle(it);
+}
+#else
+static bool has_event(Instance *it)
+{
+    (void)it;
+    return false;
+}
+
+static fmi3Status settle(Instance *it)
+{
+    (void)it;
+    return fmi3OK;
+}
+
+static fmi3Status begin(Instance *it) { return settle(it); }
 #endif
 
 static void start(Instance *it)
@@ -165,18 +224,20 @@ FMI_POINTER(InstantiateModelExchange)(const char *name, const char *token, const
 
 FMI_POINTER(InstantiateCoSimulation)(const char *name, const char *token, const char *resources, bool visible,
                                      bool logging, bool events, bool early, const Reference required[], size_t count,
-                                     void *environment, fmi3LogMessage log, void (*update)(void))
+                                     void *environment, fmi3LogMessage log,
+                                     void (*update)(void *, double, bool, bool, bool, bool, bool *, double *))
 {
     (void)name;
     (void)resources;
     (void)visible;
-    (void)events;
-    (void)early;
     (void)required;
     (void)count;
-    (void)update;
     Instance *it = instantiate(token, logging, environment, log);
-    if (it) it->co_simulation = true;
+    if (!it) return NULL;
+    it->co_simulation = true;
+    it->early = early;
+    it->events = events && early; /* without an early return there is no time to handle one */
+    it->update = update;
     return it;
 }
 
@@ -216,8 +277,9 @@ FMI(EnterInitializationMode)(void *instance, bool has_tolerance, double toleranc
 FMI(ExitInitializationMode)(void *instance)
 {
     Instance *it = instance;
-    it->now.mode = it->co_simulation ? STEP : EVENT;
-    return is_off(it) ? project(it) : fmi3OK;
+    it->now.mode = it->co_simulation && !it->events ? STEP : EVENT;
+    const fmi3Status status = is_off(it) ? project(it) : fmi3OK;
+    return status == fmi3OK ? begin(it) : status;
 }
 
 FMI(EnterEventMode)(void *instance)
@@ -258,7 +320,7 @@ FMI(SetFloat64)(void *instance, const Reference references[], size_t count, cons
     if (size != count) return fail(it, fmi3Error, "There are %zu values of %zu variables.", size, count);
     for (size_t i = 0; i < count; ++i) {
         const Reference k = references[i];
-        if (k == 0 || k >= FIRST_RESULT) return fail(it, fmi3Error, "Variable %u cannot be set.", (unsigned)k);
+        if (k == 0 || k >= MODE) return fail(it, fmi3Error, "Variable %u cannot be set.", (unsigned)k);
         if (k < STATE + STATES && it->now.mode > INITIALIZATION)
             return fail(it, fmi3Error, "Variable %u is a state: it can be set before the run only.", (unsigned)k);
         it->now.x[k] = values[i];
@@ -443,9 +505,10 @@ FMI(UpdateDiscreteStates)(void *instance, bool *again, bool *terminate, bool *no
     Instance *it = instance;
     *again = *terminate = *nominals = *has_next = false;
     *next = 0.0;
-    *values = it->now.project;
+    const bool at_event = has_event(it), off = it->now.project;
+    *values = at_event || off;
     it->now.project = false;
-    return *values ? project(it) : fmi3OK;
+    return at_event ? settle(it) : off ? project(it) : fmi3OK;
 }
 
 FMI(EnterContinuousTimeMode)(void *instance)
@@ -458,7 +521,8 @@ FMI(CompletedIntegratorStep)(void *instance, bool no_return, bool *event, bool *
 {
     (void)no_return;
     Instance *it = instance;
-    *event = it->now.project = is_off(it);
+    it->now.project = is_off(it);
+    *event = it->now.project || has_event(it);
     *terminate = false;
     return fmi3OK;
 }
@@ -503,14 +567,17 @@ FMI(GetNominalsOfContinuousStates)(void *instance, double nominals[], size_t cou
 
 FMI(GetEventIndicators)(void *instance, double indicators[], size_t count)
 {
-    (void)indicators;
-    return count ? fail(instance, fmi3Error, "There are no event indicators.") : fmi3OK;
+    Instance *it = instance;
+    if (count != MARGINS) return fail(it, fmi3Error, "There are %d event indicators.", MARGINS);
+    evaluate(it);
+    memcpy(indicators, it->now.x + MARGIN, MARGINS * sizeof(double));
+    return fmi3OK;
 }
 
 FMI(GetNumberOfEventIndicators)(void *instance, size_t *count)
 {
     (void)instance;
-    *count = 0;
+    *count = MARGINS;
     return fmi3OK;
 }
 
@@ -529,6 +596,87 @@ FMI(EnterStepMode)(void *instance)
     return fmi3OK;
 }
 
+/* One step from a state on. */
+static fmi3Status step_on(Instance *it, const State *from, double length)
+{
+    double next[STATES + MODES];
+    it->now = *from;
+    STEP_ON(it->now.x, length, next);
+    const fmi3Status status = put(it, next);
+    if (status == fmi3OK) it->now.x[0] += length;
+    return status;
+}
+
+#if MARGINS
+/* The least of the margins that were positive where a step began; where a contact has bounced, but for rounding. */
+static double least_margin(Instance *it, const State *from)
+{
+    double least = HUGE_VAL;
+    evaluate(it);
+    for (int i = 0; i < MARGINS; ++i)
+        if (from->x[MARGIN + i] > -1e-12) least = fmin(least, it->now.x[MARGIN + i]);
+    return least;
+}
+
+/* The step that ends just after a margin runs out, by false position and, every third time, halving. */
+static fmi3Status step_to_event(Instance *it, const State *from, double length)
+{
+    double lower = 0.0, upper = length, below, above = least_margin(it, from);
+    State now = it->now;
+    it->now = *from;
+    below = least_margin(it, from);
+    for (int i = 0; i < 200 && upper - lower > 4e-16 * (1.0 + fabs(from->x[0])); ++i) {
+        const double secant = lower + (upper - lower) * below / (below - above), middle = 0.5 * (lower + upper);
+        const double at = i % 3 < 2 && secant > lower && secant < upper ? secant : middle;
+        if (!(at > lower && at < upper)) break;
+        const fmi3Status status = step_on(it, from, at);
+        if (status != fmi3OK) return status;
+        const double margin = least_margin(it, from);
+        if (margin > 0.0) {
+            lower = at;
+            below = margin;
+        } else {
+            upper = at;
+            above = margin;
+            now = it->now;
+        }
+    }
+    it->now = now;
+    changed(it);
+    return fmi3OK;
+}
+#else
+static double least_margin(Instance *it, const State *from)
+{
+    (void)it;
+    (void)from;
+    return HUGE_VAL;
+}
+
+static fmi3Status step_to_event(Instance *it, const State *from, double length)
+{
+    (void)it;
+    (void)from;
+    (void)length;
+    return fmi3OK;
+}
+#endif
+
+/* A step, or its part up to the first event. */
+static fmi3Status advance(Instance *it, double length)
+{
+    evaluate(it); /* the margins that are known where it begins */
+    const State from = it->now;
+    fmi3Status status = step_on(it, &from, length);
+    if (status == fmi3OK && !(least_margin(it, &from) > 0.0)) status = step_to_event(it, &from, length);
+    if (status == fmi3OK) return fmi3OK;
+    it->now = from;
+    changed(it);
+    return fail(it, fmi3Discard, "The step of %g s from %g s on fails; take a smaller step_size.", length, from.x[0]);
+}
+
+enum { MOST_EVENTS = 10000 }; /* in one communication step */
+
 FMI(DoStep)(void *instance, double from, double length, bool no_return, bool *event, bool *terminate, bool *early,
             double *last)
 {
@@ -540,24 +688,35 @@ FMI(DoStep)(void *instance, double from, double length, bool no_return, bool *ev
     if (!(length > 0.0)) return fail(it, fmi3Error, "A step of %g s is none.", length);
     if (!(x[STEP_SIZE] > 0.0)) return fail(it, fmi3Error, "The step size is %g s, not positive.", x[STEP_SIZE]);
     changed(it);
-    if (is_off(it)) { /* as after a change of parameters */
-        const fmi3Status status = project(it);
-        if (status != fmi3OK) return status;
-    }
+    fmi3Status status = is_off(it) ? project(it) : fmi3OK; /* as after a change of parameters */
+    if (status == fmi3OK && has_event(it)) status = settle(it); /* as after one of inputs */
     /* Steps of the same size, no longer than wished but for rounding. */
     const double count = fmax(1.0, ceil(length / x[STEP_SIZE] * (1.0 - 1e-9))), dt = length / count;
-    for (double k = 0.0; k < count; k += 1.0) {
-        double next[STATES];
-        x[0] = from + k * dt;
-        STEP_ON(x, dt, next);
-        if (!is_finite(next, STATES)) {
-            changed(it);
+    int events = 0;
+    for (double k = 1.0; k <= count && status == fmi3OK; k += 1.0) {
+        const double end = k < count ? from + k * dt : from + length, rounding = 4e-16 * (1.0 + fabs(end));
+        while (status == fmi3OK && end - x[0] > rounding) {
+            status = advance(it, end - x[0]);
             *last = x[0];
-            return fail(it, fmi3Discard, "The step of %g s from %g s on fails; take a smaller step_size.", dt, x[0]);
+            if (status != fmi3OK || !has_event(it)) continue;
+            if (it->events) {
+                *event = true;
+                *early = from + length - x[0] > rounding;
+                return fmi3OK;
+            }
+            status = ++events > MOST_EVENTS ? fail(it, fmi3Error, "There are more than %d events.", MOST_EVENTS) : settle(it);
         }
-        memcpy(x + STATE, next, sizeof next);
+        if (status == fmi3OK) *last = x[0] = end;
+        changed(it);
+        if (it->update && status == fmi3OK) {
+            bool wanted = false;
+            double when = end;
+            it->update(it->environment, end, false, true, true, it->early && k < count, &wanted, &when);
+            if (wanted && it->early && k < count) {
+                *early = true;
+                return fmi3OK;
+            }
+        }
     }
-    *last = x[0] = from + length;
-    changed(it);
-    return fmi3OK;
+    return status;
 }

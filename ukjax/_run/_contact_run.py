@@ -38,6 +38,19 @@ from ._results import RESULTS, fill_unreached, result_of, step_counts, to_diffra
 from ._trajectory import Trajectory
 
 
+def require_followed(system: AbstractSystem) -> None:
+    """Raises `InputError` for contacts that cannot be followed from event to event."""
+    if changing := [
+        name
+        for c in unilateral(system.constraints)
+        for name in getattr(getattr(c, "fn", None), "changing", ())
+    ]:  # pyright: ignore
+        raise InputError(
+            f"contact {', '.join(changing[:3])}: these shapes touch now at one corner, now at another, which cannot be "
+            "followed from event to event: use contact='steps', dt0=1e-3."
+        )
+
+
 @final
 class EventsPlan:
     """How runs of a system with contacts are made, event by event.
@@ -96,15 +109,7 @@ def _plan_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: A
             "events of contacts are located within steps, which must be able to shrink: give a solver that estimates its "
             "error and an adaptive controller (the default), or contact='steps' for fixed steps."
         )
-    if changing := [
-        name
-        for c in unilateral(system.constraints)
-        for name in getattr(getattr(c, "fn", None), "changing", ())
-    ]:  # pyright: ignore
-        raise InputError(
-            f"contact {', '.join(changing[:3])}: these shapes touch now at one corner, now at another, which cannot be "
-            "followed from event to event: use contact='steps', dt0=1e-3."
-        )
+    require_followed(system)
     if o.dense:
         raise InputError("dense output does not go with contacts yet: give the times to save at, ts.")
     max_steps = whole_number("max_steps", o.max_steps)

@@ -156,6 +156,24 @@ class TreeSystem(AbstractSystem):
         loads, direct = self._all_loads(at, t, q, v, twists)
         return force(at.chains, at.posture, rates, loads) + direct
 
+    def required_force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities) -> Forces:
+        """M a - Q, the force that an acceleration takes besides all loads, by Newton and Euler.
+
+        **Arguments:**
+
+        - `a`: the acceleration v' (n,).
+        """
+        at = self._at(q)
+        rates = at.chains.rates(at.posture, v, a)
+        twists = at.chains.twists(at.posture, rates)
+        loads, direct = self._all_loads(at, t, q, v, twists, a)
+        missing = jax.tree.map(jnp.subtract, loads, compute_inertial_wrenches(at.chains, at.posture, rates))
+        still = jax.tree.map(jnp.zeros_like, rates)
+        needed = -force(at.chains, at.posture, still, missing) - direct
+        armature, layout = cast_arrays(self.armature, q.dtype), self.order.layout
+        needed = needed if armature is None else needed + armature * a
+        return needed + jnp.where(np.arange(layout.nv) >= layout.nv - layout.states, a, 0)
+
     def _all_loads(
         self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist, a: Velocities | None = None
     ) -> tuple[Twist, Forces]:

@@ -104,9 +104,11 @@ def compute_inertial_wrenches(chains: Chains, posture: Posture, rates: Rates) ->
     frames, d = np.array(chains.layout.frames, int), chains.levers(posture)
     omega, alpha = rates.omega[frames], rates.alpha[frames]
     acceleration = rates.acceleration[frames] + cross(alpha, d) + cross(omega, cross(omega, d))
-    inertia = _world_inertia(chains, posture)
-    momentum = jnp.einsum("iab,ib->ia", inertia, omega)
-    torque = jnp.einsum("iab,ib->ia", inertia, alpha) + cross(omega, momentum)
+    # In axes of the bodies: two vectors are turned, and not the inertia.
+    R, turn = posture.rotation[frames], lambda R, x: jnp.einsum("iab,ib->ia", R, x)
+    own = [turn(R.transpose(0, 2, 1), x) for x in (omega, alpha)]
+    momentum, rate = (turn(chains.inertia, x) for x in own)
+    torque = turn(R, rate + cross(own[0], momentum))
     return Twist(torque, chains.mass[:, None] * acceleration)
 
 

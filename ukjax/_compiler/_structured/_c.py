@@ -88,6 +88,7 @@ class FunctionText(NamedTuple):
     - `operations`: how many it has, those of loops once, with those of functions that it calls.
     - `stack_bytes`: about how many its numbers take at a time, with those of functions that it calls.
     - `loops`: those it has, with those of functions that it calls.
+    - `most_operations`: how many it runs at most; None where a loop has no bound.
     """
 
     name: str
@@ -96,6 +97,7 @@ class FunctionText(NamedTuple):
     operations: int
     stack_bytes: int
     loops: tuple[Loop, ...]
+    most_operations: int | None
 
     @property
     def unbounded(self) -> list[Loop]:
@@ -181,6 +183,7 @@ class _Function:
         self.places: dict[Node, _Place] = {}
         self.lines, self.depth, self._count = list[str](), 1, 0
         self.operations, self.stack_bytes, self.loops = 0, 0, list[Loop]()
+        self.most = 0.0  # operations that are run, infinitely many where a loop has no bound
         self._arrays = self._called = 0  # bytes
         self._rooms: dict[str, tuple[str, int, Region]] = {}  # arrays that others may use after them
         self._given = set[str]()  # entries of what an exported function is given
@@ -238,7 +241,10 @@ class _Function:
         head = f"void {source.name}({', '.join(given)})"
         body = "\n".join([*("    " + x for x in unread), *self.lines])
         text = f"{wrap(head)}\n{{\n{body}\n}}\n"
-        return FunctionText(source.name, head, text, self.operations, self.stack_bytes, tuple(self.loops))
+        most = int(self.most) if math.isfinite(self.most) else None
+        return FunctionText(
+            source.name, head, text, self.operations, self.stack_bytes, tuple(self.loops), most
+        )
 
     def _finish(self) -> set[str]:
         """Drops constants that nothing reads, as of callees that need less than they are given; returns what is read."""
@@ -252,6 +258,7 @@ class _Function:
             words = _WORD.findall(line)
             if words[:1] == ["const"] and words[2] not in read:
                 self.operations -= 1
+                self.most -= 1
                 continue
             read.update(words[3:] if words[:1] == ["const"] else words)
             kept.append(line)
@@ -302,6 +309,7 @@ class _Function:
         given = [self.value(node.args[i], params[i].type) for i in program.given(results, values=True)]
         self.lines += wrap(f"{'    ' * self.depth}{name}({', '.join([*given, *outs.values()])});").split("\n")
         self.operations += callee.operations
+        self.most += callee.most
         self.loops += callee.loops
         self._called = max(self._called, callee.stack_bytes + 8 * len(given))
         numbered = _number(chosen)
@@ -421,6 +429,7 @@ class _Function:
                     self._rename(node)
                 else:
                     self.operations += 1
+                    self.most += 1
                     self.names[node] = self.operation(node)
 
     def _rename(self, node: Node) -> None:
@@ -449,11 +458,15 @@ class _Function:
             f"for (;;) {{ /* {'passes without a bound' if bound is None else f'at most {bound} passes'} */"
         )
         self.depth += 1
+        before, self.most = self.most, 0.0
         asked, mine = self.needed.asked(node), self.needed.of(body.region)
         self.nodes([x for x in mine if x in asked])
         self.do(f"if (!{self.value(body.condition, 'bool')}) break;")
         self.nodes([x for x in mine if x not in asked])
         self._pass_on(params, results)
+        self.most = before + (
+            math.inf if bound is None else self.most * (bound + 1)
+        )  # once more, to the break
         self.depth -= 1
         self.do("}")
         for of in self._live.values():  # what is read within is there until the last pass
@@ -495,10 +508,12 @@ class _Function:
         }
         scalars = {k: (self.scalar(t, letter="b"), t) for k, t, size in outputs if size is None}
         self.do(f"if ({self.value(node.args[0], 'bool')}) {{")
+        before, sides = self.most, list[float]()
         for side, (region, results) in enumerate(zip(body.regions, body.results, strict=True)):
             if side:
                 self.do("} else {")
             self.depth += 1
+            self.most = 0.0
             for i in self.needed.given(node):
                 param = region.params[i]
                 if param.size is None:
@@ -510,7 +525,9 @@ class _Function:
                 self.copy(results[k], place.name, body.types[k][1])
             for k, (name, t) in scalars.items():
                 self.do(f"{name} = {self.value(results[k], t)};")
+            sides.append(self.most)
             self.depth -= 1
+        self.most = before + max(sides)
         self.do("}")
         for out in self.needed.outputs.get(node, ()):
             if out.size is None:

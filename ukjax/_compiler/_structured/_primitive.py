@@ -138,9 +138,9 @@ class _Evaluator:
         if op in ("rule", "refuse", "attached"):
             return self.typed(args[0], t)
         if op == "convert":
-            return lax.convert_element_type(self.values[args[0]], np.dtype(t))
+            return lax.convert_element_type(self.typed(args[0], node.data), np.dtype(t))
         if op == "bitcast":
-            return lax.bitcast_convert_type(self.values[args[0]], np.dtype(t))
+            return lax.bitcast_convert_type(self.typed(args[0], node.data), np.dtype(t))
         given = node.data if op in TRUTHS else t
         if op == "select":
             p, x, y = args
