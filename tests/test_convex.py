@@ -113,7 +113,7 @@ def test_distances_and_depths(kinds: tuple[str, str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
 def test_ten_thousand_poses(kinds: tuple[str, str]) -> None:
-    """The search for depths ends with 128 corners: of flat ellipsoids deep in others it may miss the least by a little."""
+    """The search for depths ends with 128 corners: of flat ellipsoids deep in others it may miss the least a little."""
     for seed in range(10):
         compare(kinds, 1000, 10 + seed, 2e-3)
 
