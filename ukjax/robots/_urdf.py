@@ -17,7 +17,7 @@ from ._rows import features
 from ._urdf_looks import Look, looks
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
-_OTHERS = ("transmission", "gazebo", "sensor", "calibration", "safety_controller", "ros2_control")
+_OTHERS = ("gazebo", "sensor", "calibration", "safety_controller")
 _READABLE = (".stl", ".obj", ".msh")  # what MuJoCo reads of meshes
 
 
@@ -42,8 +42,13 @@ def _meshes(element: ET.Element) -> list[ET.Element]:
     return list(element.iter("mesh"))
 
 
-def _find_mesh(name: str, folder: Path) -> Path | None:
-    """The file that a mesh's name means: `package://` packages are looked for in the folders above."""
+def find_mesh(name: str, folder: Path) -> Path | None:
+    """The file that a mesh's name means, if it is of a kind that is read."""
+    return find_file(name, folder) if Path(name).suffix.lower() in _READABLE else None
+
+
+def find_file(name: str, folder: Path) -> Path | None:
+    """The file that a name means: `package://` packages are looked for in the folders above."""
     scheme, _, rest = name.rpartition("://")
     places = [folder / rest]
     if scheme == "package" or scheme == "model":
@@ -52,10 +57,10 @@ def _find_mesh(name: str, folder: Path) -> Path | None:
         places = [
             x for up in above for x in (up / package / inside, *([up / inside] if up.name == package else []))
         ]
-    return next((x for x in places if x.is_file() and x.suffix.lower() in _READABLE), None)
+    return next((x for x in places if x.is_file()), None)
 
 
-def _is_ascii(file: Path) -> bool:
+def is_ascii(file: Path) -> bool:
     """Whether a file is an STL of text, which MuJoCo does not read: its size is not that of its number of faces."""
     start = file.read_bytes()[:84]
     return file.suffix.lower() == ".stl" and file.stat().st_size != 84 + 50 * int.from_bytes(
@@ -77,8 +82,8 @@ def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -
                     link.remove(element)
                     yield "unasked", name
                 elif meshes:
-                    file = _find_mesh(str(meshes[0].get("filename")), folder)
-                    if file is None or _is_ascii(file):
+                    file = find_mesh(str(meshes[0].get("filename")), folder)
+                    if file is None or is_ascii(file):
                         link.remove(element)
                         yield ("collision" if weighed else "missing"), name
                     else:
@@ -117,7 +122,7 @@ def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
     )
     found = [
         Feature("velocity limit", with_limit("velocity"), "ignored", "speeds have no limits"),
-        Feature("effort limit", with_limit("effort"), "ignored", "a URDF has no actuators", moves=False),
+        Feature("effort limit", with_limit("effort"), why="of actuators, if there are any", moves=False),
     ]
     for kind, (feature, status, why, moves) in _TOLD.items():
         names = tuple(dict.fromkeys(name for x, name in lost if x == kind))
@@ -151,7 +156,7 @@ def urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
     """
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
-    visuals = list(looks(robot, lambda name: _find_mesh(name, folder)))
+    visuals = list(looks(robot, lambda name: find_mesh(name, folder)))
     lost = [("visual", x) for x in visuals if isinstance(x, str)]
     lost += _without_meshes(robot.findall("link"), folder, wanted.touching)
     extension = robot.find("mujoco")
