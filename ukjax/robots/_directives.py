@@ -85,11 +85,27 @@ def _with_loops(path: Path, given: Mapping[str, Any], wanted: ContactSelection, 
         closures.append(add_closure(found.spec, Joint(f"{pair[0]} {pair[1]}", meet, *pair, (np.eye(4), np.eye(4)))))
     for name, kind in zip(given.get("joint_name") or [], given.get("joint_type") or [], strict=True):
         joint = found.spec.joint(name)
-        if joint is None or kind != "SPHERICAL":
-            raise InputError(f"{path}: joint '{name}' of 'joint_name' is not there, or of type '{kind}', not SPHERICAL.")
-        joint.type, joint.limited = mujoco().mjtJoint.mjJNT_BALL, mujoco().mjtLimited.mjLIMITED_FALSE
+        if joint is None:
+            raise unknown_name(f"joint in joint_name of {path}:", name, [x.name for x in found.spec.joints])
+        _change_joint(found.spec, joint, str(kind), path)
     motors = Feature("name_mot", tuple(given.get("name_mot") or ()), "ignored", "no actuators follow from it", False)
     return found._replace(features=(*found.features, motors), closures=(*found.closures, *closures))
+
+
+def _change_joint(spec: Any, joint: Any, kind: str, path: Path) -> None:
+    """Makes a joint one of another kind, by `joint_type`."""
+    axes = dict(zip("XYZ", np.eye(3), strict=True))
+    first, second = kind.removeprefix("UJOINT_")[:1], kind[-1:]
+    if kind == "SPHERICAL":
+        joint.type, joint.limited = mujoco().mjtJoint.mjJNT_BALL, mujoco().mjtLimited.mjLIMITED_FALSE
+    elif kind == "FIXED":
+        spec.delete(joint)
+    elif kind.startswith("UJOINT_") and first in axes and second in axes:
+        joint.limited = mujoco().mjtLimited.mjLIMITED_FALSE
+        joint.axis = axes[first]
+        joint.parent.add_joint(name=f"{joint.name} {second}", type=joint.type, pos=joint.pos, axis=axes[second])
+    else:
+        raise InputError(f"{path}: joint '{joint.name}' is to be '{kind}'; SPHERICAL, FIXED and UJOINT_XY are read.")
 
 
 # --- Drake's model directives
@@ -133,7 +149,7 @@ class _Station:
         self.wanted, self.describe = wanted, describe
         self.models, self.poses = dict[str, Description](), dict[str, Any]()
         self.welds = list[tuple[str, str, Any]]()
-        self.frames = dict[str, tuple[str, Any]]()
+        self.frames, self.aliases = dict[str, tuple[str, Any]](), dict[str, str]()
         self.starts, self.groups = dict[str, Any](), dict[str, list[str]]()
         self.ignored = list[tuple[str, str]]()
 
@@ -165,6 +181,9 @@ class _Station:
             elif kind == "add_frame":
                 base, name = inside(own["X_PF"]["base_frame"]), inside(own["name"])
                 base = own["X_PF"]["base_frame"] if own["X_PF"]["base_frame"] == "world" else base
+                if "::" not in own["name"] and "::" in base:  # it belongs to the model of its base
+                    scoped = f"{self.aliases.get(base, base).rpartition('::')[0]}::{own['name']}"
+                    self.aliases[name], name = scoped, scoped
                 self.frames[name] = base, _transform(own["X_PF"], what)
             elif kind == "add_weld":
                 ends = [x if x == "world" else inside(x) for x in (own["parent"], own["child"])]
@@ -228,8 +247,10 @@ class _Station:
 
     def _model_of(self, frame: str) -> str:
         """The model that a frame is of."""
+        frame = self.aliases.get(frame, frame)
         while frame in self.frames:
             frame = self.frames[frame][0]
+            frame = self.aliases.get(frame, frame)
         return frame.rpartition("::")[0] if frame != "world" else ""
 
     def _is_ready(self, spec: Any, model: str, left: Mapping[str, Any]) -> bool:
@@ -248,6 +269,7 @@ class _Station:
 
         **Raises:** `InputError` for a frame that is not there.
         """
+        frame = self.aliases.get(frame, frame)
         if frame in self.frames:
             base, place = self.frames[frame]
             body, above = self._locate(spec, base)
@@ -292,6 +314,7 @@ class _Station:
 
     def _in_model(self, spec: Any, name: str, whole: str) -> tuple[str, np.ndarray]:
         """As `_locate`, in a model that is not attached yet."""
+        whole = self.aliases.get(whole, whole)
         if whole in self.frames:
             base, place = self.frames[whole]
             body, above = self._in_model(spec, base.removeprefix(whole.rpartition("::")[0] + "::"), base)

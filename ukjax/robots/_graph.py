@@ -117,6 +117,14 @@ class Mimic(NamedTuple):
     factor: float
 
 
+def _locked(joint: Joint, rows: list[Row]) -> Joint:
+    """A joint of one axis without play, as files lock it: fixed."""
+    if len(joint.axes) != 1 or tuple(joint.axes[0].limits) != (0.0, 0.0):
+        return joint
+    rows.append(("joint without play", joint.name, "used", "its limits are both 0: fixed"))
+    return joint._replace(kind="fixed", axes=())
+
+
 def place_of(xyz: Any = (0.0, 0.0, 0.0), turn: Rotation | None = None) -> np.ndarray:
     """A place and a rotation as a matrix (4, 4)."""
     found = np.eye(4)
@@ -322,11 +330,11 @@ def specify(
             raise InputError(f"joint '{joint.name}' joins '{joint.parent}' to itself.")
     spec = mujoco().MjSpec()
     spec.modelname, spec.compiler.degree = name, False
-    tree, closing = grow(by_name, [_name_axes(x) for x in joints], fixed)
-    bodies = {WORLD: spec.worldbody}
+    starts, rows = dict[str, Any](), list[Row]()
+    tree, closing = grow(by_name, [_name_axes(_locked(x, rows)) for x in joints], fixed)
+    bodies, unmoved = {WORLD: spec.worldbody}, {WORLD}
     for shape in () if still is None else still.shapes:
         add_shape(spec, spec.worldbody, shape, False)
-    starts, rows = dict[str, Any](), list[Row]()
     welded = [Joint(f"{x} fixed", "fixed", WORLD, x, (by_name[x].place, np.eye(4))) for x in fixed]
     for joint in (*welded, *tree):
         link = by_name[joint.child]
@@ -342,7 +350,12 @@ def specify(
             full = link.centre[:3, :3] @ link.inertia @ link.centre[:3, :3].T
             body.fullinertia = [full[0, 0], full[1, 1], full[2, 2], full[0, 1], full[0, 2], full[1, 2]]
         body.gravcomp = 1.0 if link.weightless else 0.0
+        if joint.kind == "fixed" and joint.parent in unmoved:
+            unmoved.add(link.name)
         for shape in link.shapes:
+            if shape.kind == "plane" and link.name not in unmoved:
+                rows.append(("plane that moves", shape.name, "ignored", "only planes that stand still are offered"))
+                continue
             add_shape(spec, body, shape, link.mass is None)
     found = list[Closure]()
     for joint in closing:

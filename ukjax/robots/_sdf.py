@@ -7,6 +7,7 @@ import functools
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -14,7 +15,7 @@ from scipy.spatial.transform import Rotation
 from .._misc._errors import InputError, unknown_name
 from ._contact_selection import ContactSelection
 from ._description import Description
-from ._graph import WORLD, Axis, Joint, Link, Mimic, Shape, inverse, place_of, specify
+from ._graph import WORLD, Axis, Joint, Link, Mimic, Shape, inverse, place_of, posed, specify
 from ._rows import Row, features
 from ._urdf import find_mesh, is_ascii
 from ._urdf_looks import Look, mesh_shape
@@ -244,6 +245,7 @@ class Model:
         if element.tag == "link":
             return scope.prefix + own, scope.in_world @ scope.place(own)
         base = element.get("attached_to") if element.tag == "frame" else _text(element, "child")
+        scope.place(own)  # which says where frames refer to each other in a circle
         return scope.link_of(base or (WORLD if scope.element.tag == "world" else scope.canonical))
 
     @property
@@ -391,6 +393,8 @@ def _shape(
     if kind == "plane":
         normal = np.array(further)
         placed = placed @ place_of(turn=Rotation.align_vectors([normal], [[0.0, 0.0, 1.0]])[0])
+    if kind not in ("mesh", "plane") and not min(size) > 0.0:
+        return f"{kind} without size"
     surface = collision.find("surface")
     mu = _number(surface, "friction/ode/mu", 1.0, what)
     mask = _text(surface, "contact/collide_bitmask", "1")
@@ -497,9 +501,9 @@ def joint_of(element: ET.Element, scope: Model, rows: list[Row]) -> Joint:
     ]
     ratio, carrier = 0.0, ""
     if kind == "screw":
-        ratio = _number(element, "screw_thread_pitch", np.nan, what)
-        if np.isnan(ratio):  # radians a metre, left-handed
-            ratio = -2.0 * np.pi / (_number(element, "thread_pitch", 1.0, what) or np.inf)
+        ratio = _number(element, "screw_thread_pitch", 1.0, what)
+        if element.find("thread_pitch") is not None and element.find("screw_thread_pitch") is None:
+            ratio = -2.0 * np.pi / (_number(element, "thread_pitch", 1.0, what) or np.inf)  # radians a metre, left-handed
         if ratio == 0.0:
             raise InputError(f"{what}: the pitch of its thread must not be 0.")
         axes.append(Axis(axes[0].direction, True))
@@ -567,12 +571,22 @@ def sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Description
         spec.option.gravity = numbers_in(_text(top.element, "gravity", "0 0 -9.8"), 3, "<gravity>")
     elif gravity is not None and not _flag(top.element, "gravity"):
         spec.option.gravity = np.zeros(3)
+    for scope in top.all():
+        _add_frames(spec, scope)
     if any(len(names) > 1 for names in apart):
         rows.append(("contact within a model", top.name, "off", "the file has no <self_collide> there"))
     mixed = {x.friction for link in links for x in link.shapes}
     if len(mixed) > 1 and wanted.touching:
         rows.append(("friction of unlike shapes", top.name, "approximated", "the larger of two counts, in Gazebo the smaller"))
     return Description(spec, features([*rows, *of_graph]), tuple(looks), tuple(closing))
+
+
+def _add_frames(spec: Any, scope: Model) -> None:
+    """The frames of a model as sites."""
+    for name in (str(x.get("name")) for x in scope.of("frame")):
+        link, place = scope.link_of(name)
+        here = inverse(place) @ scope.in_world @ scope.place(name)
+        spec.body(link).add_site(name=scope.prefix + name, **posed(here))
 
 
 def _others(scope: Model) -> Iterator[Row]:

@@ -106,6 +106,8 @@ def _describe_text(
         return sdf(root, folder, wanted)
     if root is not None and root.tag == "robot":
         return _describe_urdf(root, folder, wanted, title)
+    if root is not None and path is not None and path.suffix.lower() in (".sdf", ".world"):
+        raise InputError(f"{title} is no SDF: its root is <{root.tag}>, not <sdf>.")
     from_file, from_text = mujoco().MjSpec.from_file, mujoco().MjSpec.from_string
     spec = _said(title, from_text, raw.decode()) if path is None else _said(title, from_file, str(path))
     return Description(spec, features)
@@ -121,7 +123,7 @@ def _describe_urdf(root: ET.Element, folder: Path, wanted: ContactSelection, tit
     with_mimics(spec, given)
     rows += add_motors(spec, root)
     closures = tuple(add_closure(spec, joint) for joint in loops)
-    return Description(spec, (*given.features, *as_features(rows)), given.looks, closures, given.root)
+    return Description(spec, (*given.features, *as_features(rows)), given.looks, closures, "" if given.root == "world" else given.root)
 
 
 def _file(path: Path) -> Path:

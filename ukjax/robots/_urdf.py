@@ -18,6 +18,7 @@ from ._urdf_looks import Look, looks
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
 _OTHERS = ("gazebo", "sensor", "calibration", "safety_controller")
+_LENGTHS = {"box": ("size",), "sphere": ("radius",), "cylinder": ("radius", "length"), "capsule": ("radius", "length")}
 _READABLE = (".stl", ".obj", ".msh")  # what MuJoCo reads of meshes
 
 
@@ -68,6 +69,12 @@ def is_ascii(file: Path) -> bool:
     )
 
 
+def _has_size(element: ET.Element) -> bool:
+    """Whether no length of a shape is 0."""
+    lengths = [x.get(key) or "0" for x in element.iter() for key in _LENGTHS.get(x.tag, ())]
+    return all(float(x) != 0.0 for text in lengths for x in text.split())
+
+
 def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -> Iterator[tuple[str, str]]:
     """Takes meshes out of links, but for those an inertia follows from or that touch; yields what was lost, and of which
     link."""
@@ -78,6 +85,9 @@ def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -
                 meshes = _meshes(element)
                 if kind == "visual":
                     link.remove(element)
+                elif not _has_size(element):
+                    link.remove(element)
+                    yield "sizeless", name
                 elif meshes and weighed and not touching:
                     link.remove(element)
                     yield "unasked", name
@@ -100,6 +110,7 @@ _TOLD = {
         "its mesh is not there, or of a kind that is not read",
         True,
     ),
+    "sizeless": ("shape without size", "ignored", "one of its lengths is 0", False),
     "missing": (
         "link without mass",
         "approximated",
@@ -156,6 +167,9 @@ def urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
     """
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
+    ends = {str(x.get("link")) for x in robot.findall("joint/parent")}
+    if "world" in ends - {x.get("name") for x in robot.findall("link")}:
+        ET.SubElement(robot, "link", name="world")  # Drake's files take it for granted
     visuals = list(looks(robot, lambda name: find_mesh(name, folder)))
     lost = [("visual", x) for x in visuals if isinstance(x, str)]
     lost += _without_meshes(robot.findall("link"), folder, wanted.touching)
