@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, final
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
 from .._misc._types import Time, as_jax
 from ..mechanisms import (
     AbstractJoint,
+    Connect,
     Cylindrical,
     Gear,
     Placement,
@@ -19,7 +19,7 @@ from ..mechanisms import (
     Universal,
 )
 from ..mechanisms._placement import AnyPlacement
-from ._equalities import Connect, Weld
+from ._equalities import Weld
 from ._parts import FeatureParts
 from ._reference import Reference, remove_rounding
 from ._rows import RefusedError, Row, features, frame_of

@@ -37,7 +37,9 @@ def directives(path: Path, wanted: ContactSelection, describe: Describe) -> Desc
     if "closed_loop" in given:
         return _with_loops(path, given, wanted, describe)
     if not isinstance(given.get("directives"), list):
-        raise InputError(f"{path} has neither 'directives' of Drake nor the 'closed_loop' of a URDF beside it.")
+        raise InputError(
+            f"{path} has neither 'directives' of Drake nor the 'closed_loop' of a URDF beside it."
+        )
     station = _Station(wanted, describe)
     station.run(path, given["directives"], "")
     return station.built(path.stem.removesuffix(".dmd"))
@@ -57,7 +59,7 @@ def _read(path: Path) -> dict[str, Any]:
 
     Loader.add_multi_constructor("!", tagged)
     try:
-        found = yaml.load(path.read_text(), Loader)  # noqa: S506
+        found = yaml.load(path.read_text(), Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(found, dict):
@@ -68,7 +70,9 @@ def _read(path: Path) -> dict[str, Any]:
 # --- loops of a URDF
 
 
-def _with_loops(path: Path, given: Mapping[str, Any], wanted: ContactSelection, describe: Describe) -> Description:
+def _with_loops(
+    path: Path, given: Mapping[str, Any], wanted: ContactSelection, describe: Describe
+) -> Description:
     """`closed_loop`: pairs of links whose frames meet, `type`: whether in their origins (3d) or altogether (6d)."""
     found = describe(path.with_suffix(".urdf"), wanted)
     pairs, types = given["closed_loop"], given.get("type") or []
@@ -80,15 +84,21 @@ def _with_loops(path: Path, given: Mapping[str, Any], wanted: ContactSelection, 
             if name not in links:
                 raise unknown_name(f"link of a closed_loop in {path}:", name, links)
         if str(kind).lower() not in ("3d", "6d") or len(pair) != 2:
-            raise InputError(f"{path}: a closed_loop is a pair of links of type '3d' or '6d', got {pair} of '{kind}'.")
+            raise InputError(
+                f"{path}: a closed_loop is a pair of links of type '3d' or '6d', got {pair} of '{kind}'."
+            )
         meet = "ball" if str(kind).lower() == "3d" else "fixed"
-        closures.append(add_closure(found.spec, Joint(f"{pair[0]} {pair[1]}", meet, *pair, (np.eye(4), np.eye(4)))))
+        closures.append(
+            add_closure(found.spec, Joint(f"{pair[0]} {pair[1]}", meet, *pair, (np.eye(4), np.eye(4))))
+        )
     for name, kind in zip(given.get("joint_name") or [], given.get("joint_type") or [], strict=True):
         joint = found.spec.joint(name)
         if joint is None:
             raise unknown_name(f"joint in joint_name of {path}:", name, [x.name for x in found.spec.joints])
         _change_joint(found.spec, joint, str(kind), path)
-    motors = Feature("name_mot", tuple(given.get("name_mot") or ()), "ignored", "no actuators follow from it", False)
+    motors = Feature(
+        "name_mot", tuple(given.get("name_mot") or ()), "ignored", "no actuators follow from it", False
+    )
     return found._replace(features=(*found.features, motors), closures=(*found.closures, *closures))
 
 
@@ -103,9 +113,13 @@ def _change_joint(spec: Any, joint: Any, kind: str, path: Path) -> None:
     elif kind.startswith("UJOINT_") and first in axes and second in axes:
         joint.limited = mujoco().mjtLimited.mjLIMITED_FALSE
         joint.axis = axes[first]
-        joint.parent.add_joint(name=f"{joint.name} {second}", type=joint.type, pos=joint.pos, axis=axes[second])
+        joint.parent.add_joint(
+            name=f"{joint.name} {second}", type=joint.type, pos=joint.pos, axis=axes[second]
+        )
     else:
-        raise InputError(f"{path}: joint '{joint.name}' is to be '{kind}'; SPHERICAL, FIXED and UJOINT_XY are read.")
+        raise InputError(
+            f"{path}: joint '{joint.name}' is to be '{kind}'; SPHERICAL, FIXED and UJOINT_XY are read."
+        )
 
 
 # --- Drake's model directives
@@ -116,7 +130,13 @@ _KEYS = {
     "add_frame": ("name", "X_PF"),
     "add_weld": ("parent", "child", "X_PC"),
     "add_directives": ("file", "model_namespace"),
-    "add_collision_filter_group": ("name", "members", "ignored_collision_filter_groups", "member_groups", "model_namespace"),
+    "add_collision_filter_group": (
+        "name",
+        "members",
+        "ignored_collision_filter_groups",
+        "member_groups",
+        "model_namespace",
+    ),
 }
 
 
@@ -157,7 +177,11 @@ class _Station:
         """Collects what directives say, those of further files too."""
         inside = lambda name: f"{scope}::{name}" if scope else str(name)
         for directive in given:
-            kind, own = next(iter(directive.items())) if isinstance(directive, dict) and directive else (directive, None)
+            kind, own = (
+                next(iter(directive.items()))
+                if isinstance(directive, dict) and directive
+                else (directive, None)
+            )
             if kind not in _KEYS:
                 raise unknown_name(f"directive in {path}:", kind, _KEYS)
             if not isinstance(own, dict):
@@ -193,10 +217,14 @@ class _Station:
                 given = _read(file).get("directives") or []
                 self.run(file, given, inside(under) if under else inside("").removesuffix("::"))
             elif kind == "add_collision_filter_group":
-                within = lambda x: inside(f"{own['model_namespace']}::{x}" if own.get("model_namespace") else x)
+                within = lambda x: inside(
+                    f"{own['model_namespace']}::{x}" if own.get("model_namespace") else x
+                )
                 name = within(own["name"])
                 members = [within(x) for x in own.get("members") or []]
-                self.groups[name] = members + [x for y in own.get("member_groups") or [] for x in self.groups[within(y)]]
+                self.groups[name] = members + [
+                    x for y in own.get("member_groups") or [] for x in self.groups[within(y)]
+                ]
                 self.ignored += [(name, within(x)) for x in own.get("ignored_collision_filter_groups") or []]
         except KeyError as error:
             raise InputError(f"{what} lacks {error}.") from error
@@ -204,7 +232,9 @@ class _Station:
     def _file(self, path: Path, name: str) -> Path:
         file = find_file(name, path.parent.resolve())
         if file is None:
-            raise InputError(f"{path} names '{name}', and there is no such file: package://x is looked for in the folders above.")
+            raise InputError(
+                f"{path} names '{name}', and there is no such file: package://x is looked for in the folders above."
+            )
         return file
 
     def built(self, name: str) -> Description:
@@ -216,15 +246,23 @@ class _Station:
         while left:
             model = next((x for x in left if self._is_ready(spec, x, left)), None)
             if model is None:
-                raise InputError(f"the welds of models {', '.join(map(repr, left))} lead in a circle, or from no model.")
+                raise InputError(
+                    f"the welds of models {', '.join(map(repr, left))} lead in a circle, or from no model."
+                )
             own, prefix = left.pop(model), f"{model}::"
             if own.spec.keys:
                 names = tuple(key.name or "keyframe" for key in own.spec.keys)
-                features.append(Feature("keyframe of a model", names, "ignored", "directives have starts of their own", False))
+                features.append(
+                    Feature(
+                        "keyframe of a model", names, "ignored", "directives have starts of their own", False
+                    )
+                )
                 for key in list(own.spec.keys):
                     own.spec.delete(key)
             self._attach(spec, model, own)
-            of_model = lambda x, prefix=prefix: dataclasses.replace(x, names=tuple(prefix + name for name in x.names))
+            of_model = lambda x, prefix=prefix: dataclasses.replace(
+                x, names=tuple(prefix + name for name in x.names)
+            )
             features += map(of_model, own.features)
             looks += [look._replace(link=prefix + look.link) for look in own.looks]
             closures += [closure.with_prefix(prefix) for closure in own.closures]
@@ -242,7 +280,9 @@ class _Station:
     def _weld_of(self, model: str) -> tuple[str, str, Any] | None:
         own = [x for x in self.welds if self._model_of(x[1]) == model]
         if len(own) > 1:
-            raise InputError(f"model '{model}' is welded {len(own)} times; a second weld closes a loop and is not read.")
+            raise InputError(
+                f"model '{model}' is welded {len(own)} times; a second weld closes a loop and is not read."
+            )
         return own[0] if own else None
 
     def _model_of(self, frame: str) -> str:
@@ -292,7 +332,9 @@ class _Station:
         if weld is None:
             body, pose = self._pose_of(model)
             where = _transform(pose, f"default_free_body_pose of '{model}'") if pose else np.eye(4)
-            parent, above = self._locate(spec, pose.get("base_frame") or "world") if pose else ("world", np.eye(4))
+            parent, above = (
+                self._locate(spec, pose.get("base_frame") or "world") if pose else ("world", np.eye(4))
+            )
             if own.base:
                 own.spec.body(own.base).add_freejoint(name=f"{own.base} free")
             frame = above @ where
@@ -307,7 +349,9 @@ class _Station:
                 if free:
                     own.spec.delete(body.joints[0])
                 elif body.joints:
-                    raise InputError(f"the weld of '{weld[1]}' closes a loop: it moves against the base of '{model}'.")
+                    raise InputError(
+                        f"the weld of '{weld[1]}' closes a loop: it moves against the base of '{model}'."
+                    )
                 along, body = _place(body) @ along, body.parent
             frame = above @ weld[2] @ inverse(along)
         spec.attach(own.spec, prefix=prefix, frame=spec.body(parent).add_frame(**posed(frame)))

@@ -207,7 +207,10 @@ def _add_joint(body: Any, joint: Joint, spec: Any) -> None:
             _set_first(added, "damping", axis.damping)
             _set_first(added, "stiffness", axis.stiffness)
             if np.isfinite(axis.limits).any():
-                added.limited, added.range = mujoco().mjtLimited.mjLIMITED_TRUE, np.clip(axis.limits, -1e10, 1e10)
+                added.limited, added.range = (
+                    mujoco().mjtLimited.mjLIMITED_TRUE,
+                    np.clip(axis.limits, -1e10, 1e10),
+                )
             if np.isfinite(axis.effort):
                 added.actfrclimited = mujoco().mjtLimited.mjLIMITED_TRUE
                 added.actfrcrange = [-axis.effort, axis.effort]
@@ -225,7 +228,10 @@ def _set_first(element: Any, field: str, value: float) -> None:
 def tie(spec: Any, mimic: Mimic) -> None:
     """A joint that follows another, as an equality."""
     added = spec.add_equality(
-        name1=mimic.follower, name2=mimic.leader, objtype=mujoco().mjtObj.mjOBJ_JOINT, type=mujoco().mjtEq.mjEQ_JOINT
+        name1=mimic.follower,
+        name2=mimic.leader,
+        objtype=mujoco().mjtObj.mjOBJ_JOINT,
+        type=mujoco().mjtEq.mjEQ_JOINT,
     )
     added.data[:2] = mimic.offset, mimic.factor
 
@@ -256,7 +262,9 @@ def add_closure(spec: Any, joint: Joint) -> Closure:
         spec.body(body).add_site(name=sites[-1], **posed(place))
     axes = [axis.direction for axis in joint.axes] or [np.array([0.0, 0.0, 1.0])]
     child_axis = axes[1] if joint.kind in ("universal", "gearbox") else None
-    return Closure(joint.name, joint.kind, (sites[0], sites[1]), axes[0], child_axis, joint.ratio, joint.carrier)
+    return Closure(
+        joint.name, joint.kind, (sites[0], sites[1]), axes[0], child_axis, joint.ratio, joint.carrier
+    )
 
 
 def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:
@@ -305,7 +313,9 @@ def _start_of(joint: Joint, place: np.ndarray, rows: list[Row]) -> dict[str, Any
             found[axis.name] = float(axis.direction @ vector)
             turn = Rotation.from_rotvec(-found[axis.name] * axis.direction) * turn
     if max(turn.magnitude(), np.abs(left).max()) > _CLOSE:
-        rows.append(("place of a body", joint.child, "approximated", f"it starts where joint '{joint.name}' has it"))
+        rows.append(
+            ("place of a body", joint.child, "approximated", f"it starts where joint '{joint.name}' has it")
+        )
     return found
 
 
@@ -354,7 +364,9 @@ def specify(
             unmoved.add(link.name)
         for shape in link.shapes:
             if shape.kind == "plane" and link.name not in unmoved:
-                rows.append(("plane that moves", shape.name, "ignored", "only planes that stand still are offered"))
+                rows.append(
+                    ("plane that moves", shape.name, "ignored", "only planes that stand still are offered")
+                )
                 continue
             add_shape(spec, body, shape, link.mass is None)
     found = list[Closure]()
@@ -370,7 +382,11 @@ def specify(
                 "dry friction": axis.friction,
             }
             why = "joints that close loops have none"
-            rows += [(f"{what} of a joint that closes a loop", joint.name, "ignored", why) for what, has in lost.items() if has]
+            rows += [
+                (f"{what} of a joint that closes a loop", joint.name, "ignored", why)
+                for what, has in lost.items()
+                if has
+            ]
     known = {x.name for x in spec.joints}
     for mimic in mimics:
         lost = [x for x in (mimic.follower, mimic.leader) if x not in known]

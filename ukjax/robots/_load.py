@@ -13,6 +13,7 @@ from .._motion._project import Projection, project_known, tolerance_of
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
 from ..mechanisms._postures import with_unit_quaternions
+from ..mechanisms._tree_closures import LoopClosure
 from ._actuators import ActuatorInputs, inputs_of
 from ._bodies import bodies, frames, require_unique_motion
 from ._clear import Start, resolve_start_penetration
@@ -189,6 +190,26 @@ def _moving(at: Reference) -> list[Feature]:
     return [*found, Feature("fixed body", tuple(fixed), why="part of what carries it")]
 
 
+_ASIDE = (0.0, 0.1, 0.3, 0.6, 1.0, 1.5)  # [rad], [m]: how far from the file's posture one is looked for
+
+
+def _close(mechanism: TreeSystem, q0: Any, v0: Any) -> tuple[Any, Any, tuple[str, ...]]:
+    """The start on its constraints, and the names of those that no posture near it closes, such as a flat linkage.
+
+    **Raises:** `InputError` where none is found aside of it, either.
+    """
+    for i, aside in enumerate(_ASIDE):
+        shift = aside * np.cos((i + np.arange(q0.size, dtype=q0.dtype)) ** 2)
+        start = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + shift)) if aside else q0
+        try:
+            q, v = project_known(Projection(), mechanism, as_jax(0.0), start, v0, tolerance_of(q0.dtype))
+        except InputError as error:
+            failed = error if not i else failed
+        else:
+            return q, v, tuple(x.name for x in mechanism.constraints if i and isinstance(x, LoopClosure))
+    raise failed
+
+
 def _problem(
     at: Reference, mechanism: TreeSystem, converted: Conversion, key: int | None, start: Start, t1: float
 ) -> tuple[Problem, list[Feature]]:
@@ -206,9 +227,13 @@ def _problem(
         aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
         q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + aside))
     if mechanism.constraints:
-        q0, v0 = project_known(Projection(), mechanism, as_jax(0.0), q0, v0, tolerance_of(q0.dtype))
+        q0, v0, far = _close(mechanism, q0, v0)
         q0 = as_jax(with_unit_quaternions(mechanism, q0))
+    else:
+        far = ()
     mechanism, q0, v0, of_start = resolve_start_penetration(mechanism, q0, v0, start)
+    why = "no posture near the file's closes them; they start closed in another, of several maybe"
+    of_start.append(Feature("loop far from closed", far, "approximated", why))
     why = "closed one of the two ways round; MuJoCo holds it so, as its force vanishes there"
     of_start.append(Feature("weld half a turn apart at the start", around, "approximated", why))
     own = {

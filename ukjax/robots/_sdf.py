@@ -132,12 +132,16 @@ class Model:
         if not name:
             raise InputError(f"{self.what} has a <{child.tag}> without a name.")
         if name in self.named:
-            raise InputError(f"{self.what} has two elements '{name}': each link, joint and frame needs a name of its own.")
+            raise InputError(
+                f"{self.what} has two elements '{name}': each link, joint and frame needs a name of its own."
+            )
         self.named[name] = child
 
     def _nest(self, model: "Model") -> None:
         if model.name in self.inside or model.name in self.named:
-            raise InputError(f"{self.what} has two elements '{model.name}': each model needs a name of its own.")
+            raise InputError(
+                f"{self.what} has two elements '{model.name}': each model needs a name of its own."
+            )
         self.inside[model.name] = model
 
     def _merge(self, include: ET.Element) -> None:
@@ -197,10 +201,14 @@ class Model:
         if name not in self.named:
             raise unknown_name(f"frame in {self.what}:", name, [*self.named, *self.inside])
         if name in self._pending:
-            raise InputError(f"{self.what}: the poses of {', '.join(map(repr, self._pending))} refer to each other in a circle.")
+            raise InputError(
+                f"{self.what}: the poses of {', '.join(map(repr, self._pending))} refer to each other in a circle."
+            )
         self._pending.append(name)
         element = self.named[name]
-        base = {"joint": _text(element, "child"), "frame": element.get("attached_to", "")}.get(element.tag, "")
+        base = {"joint": _text(element, "child"), "frame": element.get("attached_to", "")}.get(
+            element.tag, ""
+        )
         found = self.place_in(element, base)
         self._pending.pop()
         return found
@@ -209,7 +217,9 @@ class Model:
         """Where an element's `<pose>` has it in this scope's frame; by default it counts from a frame `base`."""
         pose = element.find("pose")
         relative = (pose.get("relative_to") or "") if pose is not None and self.version >= (1, 7) else ""
-        return self.place(relative or base) @ _pose(pose, f"the pose of {element.tag} '{element.get('name')}'")
+        return self.place(relative or base) @ _pose(
+            pose, f"the pose of {element.tag} '{element.get('name')}'"
+        )
 
     @property
     def in_above(self) -> np.ndarray:
@@ -299,7 +309,9 @@ def find_model(uri: str, folder: Path) -> Path | None:
         if place.is_file():
             return place
         if (place / "model.config").is_file():
-            named = parse_xml((place / "model.config").read_bytes(), str(place / "model.config")).findall("sdf")
+            named = parse_xml((place / "model.config").read_bytes(), str(place / "model.config")).findall(
+                "sdf"
+            )
             newest = max(named, key=lambda x: _version(x.get("version", "1.0")), default=None)
             if newest is not None and (place / str(newest.text).strip()).is_file():
                 return place / str(newest.text).strip()
@@ -336,7 +348,9 @@ def _link(element: ET.Element, scope: Model, folder: Path, touching: bool, rows:
     for i, collision in enumerate(element.findall("collision")):
         shape = _shape(collision, scope, element, f"{name} {collision.get('name', i)}", folder, density)
         if isinstance(shape, str):
-            rows.append((f"collision of a {shape}", name, "ignored", "such a shape, or its file, is not read"))
+            rows.append(
+                (f"collision of a {shape}", name, "ignored", "such a shape, or its file, is not read")
+            )
         elif touching or mass is None or shape.kind != "mesh":
             shapes.append(shape)
             rows += _surface(collision, shape.name)
@@ -422,13 +436,26 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
     """The visual elements of a link."""
     name = scope.prefix + str(element.get("name"))
     for visual in element.findall("visual"):
-        found = _geometry(visual.find("geometry"), f"visual '{visual.get('name')}'", lambda uri: find_mesh(uri, folder))
+        found = _geometry(
+            visual.find("geometry"), f"visual '{visual.get('name')}'", lambda uri: find_mesh(uri, folder)
+        )
         if isinstance(found, str) or found[0] == "plane":
-            rows.append(("visual geometry", name, "off", "a plane, or its mesh is not there, or of a kind that is not read"))
+            rows.append(
+                (
+                    "visual geometry",
+                    name,
+                    "off",
+                    "a plane, or its mesh is not there, or of a kind that is not read",
+                )
+            )
             continue
         kind, size, file, scale = found
         sizes = {"box": 2.0, "cylinder": np.array([1.0, 2.0]), "capsule": np.array([1.0, 2.0])}
-        shape = {"kind": kind, "size": np.array(size) * sizes.get(kind, 1.0)} if file is None else mesh_shape(file, np.array(scale))
+        shape = (
+            {"kind": kind, "size": np.array(size) * sizes.get(kind, 1.0)}
+            if file is None
+            else mesh_shape(file, np.array(scale))
+        )
         if shape is None:
             rows.append(("visual geometry", name, "off", "its mesh cannot be read"))
             continue
@@ -437,7 +464,9 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
         colour = np.array([float(x) for x in words.split()][:4]) if words else None
         if colour is not None and colour.size == 3:
             colour = np.append(colour, 1.0)
-        yield Look(name, shape, placed[:3, 3], placed[:3, :3], None if colour is None else np.clip(colour, 0, 1))
+        yield Look(
+            name, shape, placed[:3, 3], placed[:3, :3], None if colour is None else np.clip(colour, 0, 1)
+        )
         rows.append(("visual geometry", name, "used", "in pictures"))
 
 
@@ -456,7 +485,11 @@ def _axis(element: ET.Element, tag: str, scope: Model, slides: bool, endless: bo
         raise InputError(f"{what}: the axis must not be the zero vector.")
     xyz = own.find("xyz")
     frame = "" if xyz is None else xyz.get("expressed_in", "")
-    if not frame and (scope.version <= (1, 4) if own.find("use_parent_model_frame") is None else _flag(own, "use_parent_model_frame")):
+    if not frame and (
+        scope.version <= (1, 4)
+        if own.find("use_parent_model_frame") is None
+        else _flag(own, "use_parent_model_frame")
+    ):
         frame = "__model__"
     if frame:
         relative = inverse(scope.place(name)) @ scope.place(frame)
@@ -503,7 +536,9 @@ def joint_of(element: ET.Element, scope: Model, rows: list[Row]) -> Joint:
     if kind == "screw":
         ratio = _number(element, "screw_thread_pitch", 1.0, what)
         if element.find("thread_pitch") is not None and element.find("screw_thread_pitch") is None:
-            ratio = -2.0 * np.pi / (_number(element, "thread_pitch", 1.0, what) or np.inf)  # radians a metre, left-handed
+            ratio = (
+                -2.0 * np.pi / (_number(element, "thread_pitch", 1.0, what) or np.inf)
+            )  # radians a metre, left-handed
         if ratio == 0.0:
             raise InputError(f"{what}: the pitch of its thread must not be 0.")
         axes.append(Axis(axes[0].direction, True))
@@ -577,7 +612,14 @@ def sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Description
         rows.append(("contact within a model", top.name, "off", "the file has no <self_collide> there"))
     mixed = {x.friction for link in links for x in link.shapes}
     if len(mixed) > 1 and wanted.touching:
-        rows.append(("friction of unlike shapes", top.name, "approximated", "the larger of two counts, in Gazebo the smaller"))
+        rows.append(
+            (
+                "friction of unlike shapes",
+                top.name,
+                "approximated",
+                "the larger of two counts, in Gazebo the smaller",
+            )
+        )
     return Description(spec, features([*rows, *of_graph]), tuple(looks), tuple(closing))
 
 
@@ -594,7 +636,9 @@ def _others(scope: Model) -> Iterator[Row]:
     for element in _elements(scope.element):
         tag = local(element.tag)
         name = scope.prefix + str(element.get("name") or element.get("filename") or scope.name)
-        if tag in _OTHERS and not (tag in ("enable_wind", "velocity_decay") and (element.text or "").strip() in ("false", "0")):
+        if tag in _OTHERS and not (
+            tag in ("enable_wind", "velocity_decay") and (element.text or "").strip() in ("false", "0")
+        ):
             why, moves = _OTHERS[tag]
             yield tag, name, "ignored" if moves else "off", why
         elif "}" in element.tag:

@@ -64,7 +64,11 @@ def read(
     such_as = "the path of a robot's file, its text, a mujoco.MjSpec or a mujoco.MjModel"
     require_instance("a robot", source, (str, Path, mujoco().MjSpec, mujoco().MjModel), such_as)
     if isinstance(source, mujoco().MjModel):
-        asked = [word for word, given in (("free_base", free_base), ("mocap", mocap), ("floor", floor is not None)) if given]
+        asked = [
+            word
+            for word, given in (("free_base", free_base), ("mocap", mocap), ("floor", floor is not None))
+            if given
+        ]
         if asked:
             raise InputError(
                 f"{asked[0]} needs a file, a text or a mujoco.MjSpec: a compiled model cannot be changed."
@@ -123,7 +127,13 @@ def _describe_urdf(root: ET.Element, folder: Path, wanted: ContactSelection, tit
     with_mimics(spec, given)
     rows += add_motors(spec, root)
     closures = tuple(add_closure(spec, joint) for joint in loops)
-    return Description(spec, (*given.features, *as_features(rows)), given.looks, closures, "" if given.root == "world" else given.root)
+    return Description(
+        spec,
+        (*given.features, *as_features(rows)),
+        given.looks,
+        closures,
+        "" if given.root == "world" else given.root,
+    )
 
 
 def _file(path: Path) -> Path:

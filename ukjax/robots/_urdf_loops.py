@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError, unknown_name
 from ._closures import CLOSING
-from ._graph import WORLD, Axis, Joint, inverse, place_of
+from ._graph import WORLD, Axis, Joint, place_of
 from ._rows import Row
 from ._sdf import Model, joint_of, numbers_in
 from ._xml import local
@@ -37,7 +37,9 @@ def _kind(element: ET.Element, what: str) -> str:
     given = element.get("type", "")
     kind = _KINDS.get(given, given)
     if kind not in CLOSING or kind in ("screw", "gearbox"):
-        raise InputError(f"{what} of type '{given}' cannot close a loop; revolute, ball, fixed and others can.")
+        raise InputError(
+            f"{what} of type '{given}' cannot close a loop; revolute, ball, fixed and others can."
+        )
     return kind
 
 
@@ -53,9 +55,14 @@ def _end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray], what: s
 def _constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     name = element.get("name", "constraint")
     what = f"constraint '{name}'"
-    kind, ends = _kind(element, what), (_end(element, "parent", links, what), _end(element, "child", links, what))
+    kind, ends = (
+        _kind(element, what),
+        (_end(element, "parent", links, what), _end(element, "child", links, what)),
+    )
     places = [_origin(element.find(f"{end}_origin"), what) for end in ("parent", "child")]
-    first, second = (_numbers(element.find(f"{end}_axis"), "xyz", "1 0 0", what) for end in ("parent", "child"))
+    first, second = (
+        _numbers(element.find(f"{end}_axis"), "xyz", "1 0 0", what) for end in ("parent", "child")
+    )
     if not (first.any() and second.any()):
         raise InputError(f"{what}: an axis must not be the zero vector.")
     axes = [Axis(first), Axis(second)]
@@ -79,13 +86,18 @@ def _joint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     what = f"joint '{name}'"
     axis = Axis(_numbers(element.find("axis"), "xyz", "1 0 0", what))
     ends = _end(element, "parent", links, what), _end(element, "child", links, what)
-    return Joint(name, _kind(element, what), *ends, (_origin(element.find("origin"), what), np.eye(4)), (axis,))
+    return Joint(
+        name, _kind(element, what), *ends, (_origin(element.find("origin"), what), np.eye(4)), (axis,)
+    )
 
 
 def _ball(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     """`<drake:ball_constraint>`."""
     own = {local(x.tag).removeprefix("ball_constraint_"): x for x in element}
-    ends, what = [str(own[x].get("name")) for x in ("body_A", "body_B") if x in own], "<drake:ball_constraint>"
+    ends, what = (
+        [str(own[x].get("name")) for x in ("body_A", "body_B") if x in own],
+        "<drake:ball_constraint>",
+    )
     for name in ends:
         if name not in links:
             raise unknown_name(f"body of {what}:", name, links)
@@ -107,12 +119,18 @@ def _place_links(robot: ET.Element) -> dict[str, np.ndarray]:
 
     def place(name: str, below: tuple[str, ...] = ()) -> np.ndarray:
         if name in below:
-            raise InputError(f"joints of this URDF lead in a circle, from '{name}' back to it; one link must be the root.")
+            raise InputError(
+                f"joints of this URDF lead in a circle, from '{name}' back to it; one link must be the root."
+            )
         if name not in found:
             joint = carrying.get(name)
             parent = None if joint is None else joint.find("parent")
             above = np.eye(4) if parent is None else place(str(parent.get("link")), (*below, name))
-            found[name] = above if joint is None else above @ _origin(joint.find("origin"), f"joint '{joint.get('name')}'")
+            found[name] = (
+                above
+                if joint is None
+                else above @ _origin(joint.find("origin"), f"joint '{joint.get('name')}'")
+            )
         return found[name]
 
     return {name: place(name) for name in (str(link.get("name")) for link in robot.findall("link"))}
@@ -157,7 +175,9 @@ def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
             found.append(kinds[tag](element, links))
             robot.remove(element)
         elif tag == "coupling":
-            rows.append(("coupling", element.get("name", tag), "ignored", "not read; a mimic says the same of joints"))
+            rows.append(
+                ("coupling", element.get("name", tag), "ignored", "not read; a mimic says the same of joints")
+            )
         elif tag == "gazebo" and element.find("joint") is not None:
             found += _gazebo(element, links, rows)
             if not len(element):

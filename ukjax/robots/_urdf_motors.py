@@ -18,7 +18,9 @@ def _value(elements: list[ET.Element], *tags: str) -> float | None:
                 try:
                     return float(x.get("value") or x.text or "")
                 except ValueError as error:
-                    raise InputError(f"<{local(x.tag)}> of '{elements[0].get('name')}' is no number: {error}.") from error
+                    raise InputError(
+                        f"<{local(x.tag)}> of '{elements[0].get('name')}' is no number: {error}."
+                    ) from error
     return None
 
 
@@ -48,7 +50,10 @@ def add_motors(spec: Any, robot: ET.Element) -> Iterator[Row]:
     taken = {x.name for x in spec.actuators}
     for given in robot.iter("transmission"):
         name = given.get("name") or "transmission"
-        kind = given.get("type") or (given.findtext("type") or given.findtext("plugin") or "SimpleTransmission").strip()
+        kind = (
+            given.get("type")
+            or (given.findtext("type") or given.findtext("plugin") or "SimpleTransmission").strip()
+        )
         joints, actuators = given.findall("joint"), given.findall("actuator")
         target = str(joints[0].get("name")) if joints else ""
         if "SimpleTransmission" not in kind or len(joints) != 1 or len(actuators) > 1:
@@ -61,7 +66,9 @@ def add_motors(spec: Any, robot: ET.Element) -> Iterator[Row]:
         own = actuators[0].get("name") if actuators else None
         own = own if own and own not in taken else name
         if own in taken:
-            raise InputError(f"two transmissions of this URDF are called '{own}': each needs a name of its own.")
+            raise InputError(
+                f"two transmissions of this URDF are called '{own}': each needs a name of its own."
+            )
         taken.add(own)
         driven.add(target)
         _add_motor(spec, own, target, gear)

@@ -66,10 +66,15 @@ class _Stage:
         self.stage, self.path, self.wanted = stage, path, wanted
         self.metre = float(UsdGeom.GetStageMetersPerUnit(stage))
         self.kilogram = float(UsdPhysics.GetStageKilogramsPerUnit(stage))
-        load = getattr(UsdPhysics, "UsdPhysicsLoadStageFromPrimRange", None) or UsdPhysics.LoadUsdPhysicsFromRange
+        load = (
+            getattr(UsdPhysics, "UsdPhysicsLoadStageFromPrimRange", None)
+            or UsdPhysics.LoadUsdPhysicsFromRange
+        )
         self.found: dict[str, list[Any]] = {}
         for kind, (paths, given) in load(stage, ["/"]).items():
-            self.found[str(kind).rpartition(".")[2]] = [x for _, x in zip(paths, given, strict=True) if x.isValid]
+            self.found[str(kind).rpartition(".")[2]] = [
+                x for _, x in zip(paths, given, strict=True) if x.isValid
+            ]
         bodies = self.of("RigidBody")
         self.links = _names([x.primPath for x in bodies if x.rigidBodyEnabled])
         self.rows = list[Row]()
@@ -85,11 +90,17 @@ class _Stage:
     def description(self) -> Description:
         """All of it."""
         shapes = self._shapes()
-        links = [self._link(x, shapes.get(self.link(x.primPath), [])) for x in self.of("RigidBody") if x.rigidBodyEnabled]
+        links = [
+            self._link(x, shapes.get(self.link(x.primPath), []))
+            for x in self.of("RigidBody")
+            if x.rigidBodyEnabled
+        ]
         if not links:
             raise InputError(f"{self.path} has no rigid body: no prim with PhysicsRigidBodyAPI.")
         still = Link(WORLD, np.eye(4), 0.0, np.eye(4), np.zeros((3, 3)), tuple(shapes.get(WORLD, ())))
-        fixed = [self.links[x.primPath] for x in self.of("RigidBody") if x.rigidBodyEnabled and x.kinematicBody]
+        fixed = [
+            self.links[x.primPath] for x in self.of("RigidBody") if x.rigidBodyEnabled and x.kinematicBody
+        ]
         self.rows += [("kinematic body", name, "approximated", "it stays where it starts") for name in fixed]
         joints = [x for x in map(self._joint, self._given_joints()) if x is not None]
         joints = [x for x in joints if {x.parent, x.child} - {WORLD, *fixed}]
@@ -98,8 +109,12 @@ class _Stage:
         self._exclude(spec)
         gravity = self.of("Scene")
         if gravity:
-            spec.option.gravity = self.metre * gravity[0].gravityMagnitude * np.array(gravity[0].gravityDirection, float)
-        return Description(spec, features([*self.rows, *rows, *self._others()]), tuple(self._looks()), tuple(closures))
+            spec.option.gravity = (
+                self.metre * gravity[0].gravityMagnitude * np.array(gravity[0].gravityDirection, float)
+            )
+        return Description(
+            spec, features([*self.rows, *rows, *self._others()]), tuple(self._looks()), tuple(closures)
+        )
 
     # --- bodies
 
@@ -111,7 +126,10 @@ class _Stage:
         get = lambda attribute: None if api is None else getattr(api, attribute)().Get()
         mass = self.kilogram * float(get("GetMassAttr") or 0.0)
         density = self.kilogram / self.metre**3 * float(get("GetDensityAttr") or 0.0)
-        centre, moments = get("GetCenterOfMassAttr"), np.array(get("GetDiagonalInertiaAttr") or np.zeros(3), float)
+        centre, moments = (
+            get("GetCenterOfMassAttr"),
+            np.array(get("GetDiagonalInertiaAttr") or np.zeros(3), float),
+        )
         unit = self.kilogram * self.metre**2
         known = centre is not None and np.isfinite(centre).all()
         if density:
@@ -124,7 +142,11 @@ class _Stage:
         else:
             of_shapes = _weigh(shapes)
             if of_shapes is None:
-                why = "it has neither mass nor shapes: 1 kg and a ball of 0.1 m" if not mass else "a ball of 0.1 m"
+                why = (
+                    "it has neither mass nor shapes: 1 kg and a ball of 0.1 m"
+                    if not mass
+                    else "a ball of 0.1 m"
+                )
                 self.rows.append(("inertia of a body", name, "approximated", why))
                 mass = mass or 1.0
                 frame, inertia = np.eye(4), 0.4 * mass * 0.01 * np.eye(3)
@@ -147,22 +169,45 @@ class _Stage:
         """The shapes that touch, by link."""
         from pxr import UsdPhysics
 
-        kinds = ("Cube", "Sphere", "Capsule", "Capsule1", "Cylinder", "Cylinder1", "Cone", "Mesh", "Plane", "Custom", "SpherePoints")
+        kinds = (
+            "Cube",
+            "Sphere",
+            "Capsule",
+            "Capsule1",
+            "Cylinder",
+            "Cylinder1",
+            "Cone",
+            "Mesh",
+            "Plane",
+            "Custom",
+            "SpherePoints",
+        )
         given = [x for x in self.of(*(f"{kind}Shape" for kind in kinds)) if x.collisionEnabled]
         materials = {x.primPath: x for x in self.of("RigidBodyMaterial")}
         names, found = _names([x.primPath for x in given]), dict[str, list[Shape]]()
         for x in given:
             shape, name = self._shape(x), names[x.primPath]
             if shape is None:
-                self.rows.append((f"collision of a {x.type.name.removesuffix('Shape').lower()}", name, "ignored", "such a shape is not read"))
+                self.rows.append(
+                    (
+                        f"collision of a {x.type.name.removesuffix('Shape').lower()}",
+                        name,
+                        "ignored",
+                        "such a shape is not read",
+                    )
+                )
                 continue
             for material in filter(None, (materials.get(m) for m in x.materials)):
                 density = material.density * self.kilogram / self.metre**3
                 shape = shape._replace(friction=material.dynamicFriction, density=density or shape.density)
                 if material.staticFriction != material.dynamicFriction:
-                    self.rows.append(("static friction", name, "approximated", "the dynamic one counts for both"))
+                    self.rows.append(
+                        ("static friction", name, "approximated", "the dynamic one counts for both")
+                    )
                 if material.restitution > 0:
-                    self.rows.append(("restitution of a surface", name, "ignored", "load(..., restitution=...) sets it"))
+                    self.rows.append(
+                        ("restitution of a surface", name, "ignored", "load(..., restitution=...) sets it")
+                    )
             prim = self.stage.GetPrimAtPath(x.primPath)
             if prim.HasAPI(UsdPhysics.MassAPI):
                 api = UsdPhysics.MassAPI(prim)
@@ -188,7 +233,11 @@ class _Stage:
         if kind == "Plane":
             return Shape("", "plane", [0.0, 0.0, 1.0], along)
         if kind == "Mesh":
-            mesh = self._mesh(x.primPath, m * np.array(x.meshScale.GetReal() if hasattr(x.meshScale, "GetReal") else x.localScale, float))
+            mesh = self._mesh(
+                x.primPath,
+                m
+                * np.array(x.meshScale.GetReal() if hasattr(x.meshScale, "GetReal") else x.localScale, float),
+            )
             if mesh is not None and x.approximation not in ("convexHull", "boundingCube"):
                 self.rows.append(("mesh that touches", x.primPath.name, "approximated", "by its convex hull"))
             return None if mesh is None else Shape("", "mesh", [], place, mesh)
@@ -223,12 +272,17 @@ class _Stage:
                     continue
                 if not prim.IsA(UsdGeom.Gprim) or prim.HasAPI(UsdPhysics.CollisionAPI):
                     continue
-                if UsdGeom.Imageable(prim).ComputePurpose() == "guide" or UsdGeom.Imageable(prim).ComputeVisibility() == "invisible":
+                if (
+                    UsdGeom.Imageable(prim).ComputePurpose() == "guide"
+                    or UsdGeom.Imageable(prim).ComputeVisibility() == "invisible"
+                ):
                     continue
                 relative = cache.ComputeRelativeTransform(prim, body)[0]
                 turn = np.array(relative)[:3, :3].T
                 scale = np.linalg.norm(turn, axis=0)
-                shape = self._look(prim, self.metre * scale) if scale.all() and np.linalg.det(turn) > 0 else None
+                shape = (
+                    self._look(prim, self.metre * scale) if scale.all() and np.linalg.det(turn) > 0 else None
+                )
                 if shape is None:
                     self.rows.append(("visual geometry", prim.GetName(), "off", "such a shape is not shown"))
                     continue
@@ -274,7 +328,8 @@ class _Stage:
             self.rows.append((f"{kind.lower()} joint", name, "ignored", "such a joint is not read"))
             return None
         places = tuple(
-            _place(getattr(x, f"localPose{i}Position"), getattr(x, f"localPose{i}Orientation"), m) for i in (0, 1)
+            _place(getattr(x, f"localPose{i}Position"), getattr(x, f"localPose{i}Orientation"), m)
+            for i in (0, 1)
         )
         kind, axes = self._freedoms(x, name, kind)
         if kind == "free":
@@ -287,7 +342,9 @@ class _Stage:
 
     def _freedoms(self, x: Any, name: str, kind: str) -> tuple[str, tuple[Axis, ...]]:
         """The kind of a joint, and its axes."""
-        armature = float(self.stage.GetPrimAtPath(x.primPath).GetAttribute("physxJoint:armature").Get() or 0.0)
+        armature = float(
+            self.stage.GetPrimAtPath(x.primPath).GetAttribute("physxJoint:armature").Get() or 0.0
+        )
         if kind == "Fixed":
             return "fixed", ()
         if kind == "Spherical":
@@ -308,7 +365,11 @@ class _Stage:
                 continue  # locked
             slides = dof.startswith("Trans")
             unit = self.metre if slides else _DEGREE
-            range_ = (unit * limit.lower, unit * limit.upper) if limit is not None and limit.enabled else (-np.inf, np.inf)
+            range_ = (
+                (unit * limit.lower, unit * limit.upper)
+                if limit is not None and limit.enabled
+                else (-np.inf, np.inf)
+            )
             axes.append(Axis(_UNITS[dof[-1]], slides, _ends(range_), armature=armature, name=f"{name} {dof}"))
         turning = [axis for axis in axes if not axis.slides]
         bare = not any(np.isfinite(axis.limits).any() for axis in turning) and not list(x.jointDrives)
@@ -340,7 +401,9 @@ class _Stage:
                     self.rows.append(("drive", joint, "ignored", "its joint closes a loop, or does not move"))
                     continue
                 if drive.acceleration:
-                    self.rows.append(("drive of accelerations", joint, "approximated", "its gains count for forces"))
+                    self.rows.append(
+                        ("drive of accelerations", joint, "approximated", "its gains count for forces")
+                    )
                 targets.append(self._add_drive(spec, joint, drive, slides))
         if any(targets):
             if not spec.keys:
@@ -391,7 +454,9 @@ class _Stage:
         for prim in self.stage.Traverse():
             given = prim.GetMetadata("apiSchemas")
             for schema in given.GetAddedOrExplicitItems() if given else ():
-                if not schema.startswith(("Physics", "MaterialBinding", "Collection", "Skel", "Shaping", "GeomModel", "Semantics")):
+                if not schema.startswith(
+                    ("Physics", "MaterialBinding", "Collection", "Skel", "Shaping", "GeomModel", "Semantics")
+                ):
                     why = "not read, but for armature" if schema.startswith("PhysxJoint") else "not read"
                     yield f"schema {schema.partition(':')[0]}", prim.GetName(), "ignored", why
 
@@ -401,7 +466,10 @@ _UNITS = {"X": np.array([1.0, 0.0, 0.0]), "Y": np.array([0.0, 1.0, 0.0]), "Z": n
 
 def _along(axis: str) -> np.ndarray:
     """Turns z to an axis (4, 4)."""
-    turns = {"X": Rotation.from_euler("y", 90, degrees=True), "Y": Rotation.from_euler("x", -90, degrees=True)}
+    turns = {
+        "X": Rotation.from_euler("y", 90, degrees=True),
+        "Y": Rotation.from_euler("x", -90, degrees=True),
+    }
     return place_of(turn=turns.get(axis))
 
 
