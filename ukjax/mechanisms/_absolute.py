@@ -276,7 +276,9 @@ def assemble(
     """
     one_of("coordinates", coordinates, ("quaternion", "euler parameters"))
     if any(hasattr(x, "mechanism") for x in (bodies if isinstance(bodies, list | tuple) else ())):
-        raise InputError("a robot has joint coordinates: write tree([robot, ...], joints, loads, loops=...) instead.")
+        raise InputError(
+            "a robot has joint coordinates: write tree([robot, ...], joints, loads, loops=...) instead."
+        )
     mechanism, further = (
         Mechanism(bodies, joints, loads, name, visuals, contacts),
         as_constraints(constraints),

@@ -392,7 +392,9 @@ def tree(
         if own.offsets is not None:
             offsets = jnp.pad(own.offsets, ((0, len(others)), (0, 0)))
     if any(as_tree(x) is not None for x in others):
-        raise InputError("only the first of the bodies may be a tree or a robot; a file of model directives joins several.")
+        raise InputError(
+            "only the first of the bodies may be a tree or a robot; a file of model directives joins several."
+        )
     on_coordinates = tuple(load for load in loads if isinstance(load, AbstractCoordinateLoad))
     on_tree = tuple(load for load in loads if isinstance(load, AbstractTreeLoad))
     on_bodies = [load for load in loads if isinstance(load, AbstractLoad)]

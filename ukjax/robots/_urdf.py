@@ -15,9 +15,11 @@ from ._mujoco import mujoco
 from ._report import Feature
 from ._rows import features
 from ._urdf_looks import Look, looks
+from ._xml import local
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
 _OTHERS = ("gazebo", "sensor", "calibration", "safety_controller")
+_KNOWN = ("link", "joint", "material", "mujoco", "transmission", "ros2_control")
 _LENGTHS = {
     "box": ("size",),
     "sphere": ("radius",),
@@ -143,6 +145,8 @@ def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
     for kind, (feature, status, why, moves) in _TOLD.items():
         names = tuple(dict.fromkeys(name for x, name in lost if x == kind))
         found.append(Feature(feature, names, status, why, moves))  # pyright: ignore[reportArgumentType]
+    unknown = dict.fromkeys(local(x.tag) for x in robot if x.tag not in (*_KNOWN, *_OTHERS))
+    found += [Feature(tag, (tag,), "ignored", "not read") for tag in unknown]
     for tag in _OTHERS:
         names = tuple(x.get("name") or x.get("reference") or tag for x in robot.iter(tag))
         found.append(Feature(tag, names, "ignored", "not read", moves=False))

@@ -4,6 +4,7 @@ Schemas: https://openusd.org/release/api/usd_physics_page_front.html. Its own pa
 inheritance and defaults.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ def usd(path: Path, wanted: ContactSelection) -> Description:
     try:
         stage = Usd.Stage.Open(str(path))
     except Tf.ErrorException as error:
-        raise InputError(f"{path} is no USD: {' '.join(str(error).split())}.") from error
+        words = re.search(r":(\d+):\d+: (.*?) in <", str(error))
+        why = f"line {words[1]}: {words[2]}" if words else " ".join(str(error).split())
+        raise InputError(f"{path} is no USD: {why}.") from error
     return _Stage(stage, path, wanted).description()
 
 
@@ -430,7 +433,8 @@ class _Stage:
 
     def _exclude(self, spec: Any) -> None:
         """Contacts of bodies that a joint joins, and of groups and pairs that the file filters."""
-        pairs = [(x.body0, x.body1) for x in self._given_joints() if not x.collisionEnabled]
+        ends = [(x.body0, x.body1) for x in self._given_joints() if not x.collisionEnabled]
+        pairs = [pair for pair in ends if WORLD not in map(self.link, pair)]
         pairs += [(x.primPath, y) for x in self.of("RigidBody", "Articulation") for y in x.filteredCollisions]
         members: dict[Any, list[Any]] = {}
         kinds = [kind for kind in self.found if kind.endswith("Shape")]
@@ -444,8 +448,13 @@ class _Stage:
         done = set[frozenset[str]]()
         for ends in pairs:
             names = frozenset(self.link(x) for x in ends)
-            if len(names) == 2 and names not in done:
-                done.add(names)
+            if len(names) < 2 or names in done:
+                continue
+            done.add(names)
+            if WORLD in names:
+                (body,) = names - {WORLD}
+                self.rows.append(("filter of contacts with what stands still", body, "ignored", "they stay"))
+            else:
                 first, second = sorted(names)
                 spec.add_exclude(name=f"{first}-{second}", bodyname1=first, bodyname2=second)
 
