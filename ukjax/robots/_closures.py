@@ -121,7 +121,7 @@ def _join(at: Reference, of: Closure) -> AbstractJoint:
     further = (of.ratio,) if of.kind == "screw" else further
     joint = _KINDS[of.kind](*ends, point, axis, *further)
     whole = (turn == np.eye(3)).all() and not shift.any()
-    return joint if whole else OpenJoint(joint, as_jax(turn), as_jax(shift))
+    return joint if whole else OpenJoint(joint=joint, turn=as_jax(turn), shift=as_jax(shift))  # pyright: ignore[reportCallIssue]
 
 
 def closures(at: Reference, given: Sequence[Closure]) -> FeatureParts:

@@ -87,11 +87,13 @@ def _with_loops(
             raise InputError(
                 f"{path}: a closed_loop is a pair of links of type '3d' or '6d', got {pair} of '{kind}'."
             )
-        meet = "ball" if str(kind).lower() == "3d" else "fixed"
-        closures.append(
-            add_closure(found.spec, Joint(f"{pair[0]} {pair[1]}", meet, *pair, (np.eye(4), np.eye(4))))
-        )
-    for name, kind in zip(given.get("joint_name") or [], given.get("joint_type") or [], strict=True):
+        meet, (first, second) = "ball" if str(kind).lower() == "3d" else "fixed", pair
+        joint = Joint(f"{first} {second}", meet, first, second, (np.eye(4), np.eye(4)))
+        closures.append(add_closure(found.spec, joint))
+    names, kinds = given.get("joint_name") or [], given.get("joint_type") or []
+    if len(names) != len(kinds):
+        raise InputError(f"{path}: 'joint_type' must have an entry for each of 'joint_name'.")
+    for name, kind in zip(names, kinds, strict=True):
         joint = found.spec.joint(name)
         if joint is None:
             raise unknown_name(f"joint in joint_name of {path}:", name, [x.name for x in found.spec.joints])
@@ -144,10 +146,10 @@ def _transform(given: Any, what: str) -> np.ndarray:
     """A transform's translation and rotation (4, 4)."""
     try:
         turn = given.get("rotation") or {}
-        kind = turn.get("!", "Rpy") if isinstance(turn, dict) else "Rpy"
-        numbers = turn if isinstance(turn, list) else turn.get("deg", (0.0, 0.0, 0.0))
+        turn: dict[str, Any] = {"deg": turn} if isinstance(turn, list) else turn
+        kind = turn.get("!", "Rpy")
         if kind == "Rpy":
-            rotation = Rotation.from_euler("xyz", numbers, degrees=True)
+            rotation = Rotation.from_euler("xyz", turn.get("deg", (0.0, 0.0, 0.0)), degrees=True)
         elif kind == "AngleAxis":
             axis = np.array(turn["axis"], float)
             rotation = Rotation.from_rotvec(np.radians(turn["angle_deg"]) * axis / np.linalg.norm(axis))
@@ -210,8 +212,8 @@ class _Station:
                     self.aliases[name], name = scoped, scoped
                 self.frames[name] = base, _transform(own["X_PF"], what)
             elif kind == "add_weld":
-                ends = [x if x == "world" else inside(x) for x in (own["parent"], own["child"])]
-                self.welds.append((*ends, _transform(own.get("X_PC") or {}, what)))
+                parent, child = (x if x == "world" else inside(x) for x in (own["parent"], own["child"]))
+                self.welds.append((parent, child, _transform(own.get("X_PC") or {}, what)))
             elif kind == "add_directives":
                 file, under = self._file(path, own["file"]), own.get("model_namespace")
                 given = _read(file).get("directives") or []

@@ -1,4 +1,4 @@
-"""Links and joints in any order, with loops, as SDF and USD have them: a tree for MuJoCo, and the joints that close it."""
+"""Links and joints in any order, as SDF and USD have them: a tree for MuJoCo, and the joints that close its loops."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,10 +30,10 @@ class Shape(NamedTuple):
 
     name: str
     kind: str
-    size: Sequence[float]
+    size: Sequence[float] | np.ndarray
     place: np.ndarray
     mesh: Path | tuple[np.ndarray, np.ndarray] | None = None
-    scale: Sequence[float] = (1.0, 1.0, 1.0)
+    scale: Sequence[float] | np.ndarray = (1.0, 1.0, 1.0)
     friction: float = 1.0
     groups: int = 1
     density: float = 1000.0

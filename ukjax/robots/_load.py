@@ -1,14 +1,16 @@
 """From a robot's file to a tree of `mechanisms`, its start, and the report."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 import numpy as np
+from jaxtyping import Array
 
 from .._misc._arguments import flag, one_of, real_array
 from .._misc._errors import InputError, unknown_name
 from .._misc._progress import say
-from .._misc._types import as_jax
+from .._misc._types import Coordinates, Velocities, as_jax
 from .._motion._project import Projection, project_known, tolerance_of
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
@@ -190,24 +192,24 @@ def _moving(at: Reference) -> list[Feature]:
     return [*found, Feature("fixed body", tuple(fixed), why="part of what carries it")]
 
 
-_ASIDE = (0.0, 0.1, 0.3, 0.6, 1.0, 1.5)  # [rad], [m]: how far from the file's posture one is looked for
+_ASIDE = (0.1, 0.3, 0.6, 1.0, 1.5)  # [rad], [m]: how far from the file's posture one is looked for
 
 
-def _close(mechanism: TreeSystem, q0: Any, v0: Any) -> tuple[Any, Any, tuple[str, ...]]:
-    """The start on its constraints, and the names of those that no posture near it closes, such as a flat linkage.
+def _close(mechanism: TreeSystem, q0: Array, v0: Array) -> tuple[Coordinates, Velocities, tuple[str, ...]]:
+    """The start on its constraints, and the names of loops that no posture near it closes, such as a flat linkage's.
 
     **Raises:** `InputError` where none is found aside of it, either.
     """
-    for i, aside in enumerate(_ASIDE):
-        shift = aside * np.cos((i + np.arange(q0.size, dtype=q0.dtype)) ** 2)
-        start = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + shift)) if aside else q0
-        try:
-            q, v = project_known(Projection(), mechanism, as_jax(0.0), start, v0, tolerance_of(q0.dtype))
-        except InputError as error:
-            failed = error if not i else failed
-        else:
-            return q, v, tuple(x.name for x in mechanism.constraints if i and isinstance(x, LoopClosure))
-    raise failed
+    project = lambda q: project_known(Projection(), mechanism, as_jax(0.0), q, v0, tolerance_of(q0.dtype))
+    try:
+        return *project(q0), ()
+    except InputError:
+        for i, aside in enumerate(_ASIDE):
+            shifted: Any = np.asarray(q0) + aside * np.cos((i + np.arange(q0.size, dtype=q0.dtype)) ** 2)
+            with contextlib.suppress(InputError):
+                q, v = project(as_jax(with_unit_quaternions(mechanism, shifted)))
+                return q, v, tuple(x.name for x in mechanism.constraints if isinstance(x, LoopClosure))
+        raise
 
 
 def _problem(

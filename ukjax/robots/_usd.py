@@ -31,7 +31,7 @@ def usd(path: Path, wanted: ContactSelection) -> Description:
     **Raises:** `InputError` for what is no such file; `MissingExtraError` without `usd-core`.
     """
     try:
-        from pxr import Tf, Usd
+        from pxr import Tf, Usd  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise missing_extra("loading a robot from USD", "usd") from error
     try:
@@ -64,7 +64,7 @@ class _Stage:
     """
 
     def __init__(self, stage: Any, path: Path, wanted: ContactSelection):
-        from pxr import UsdGeom, UsdPhysics
+        from pxr import UsdGeom, UsdPhysics  # pyright: ignore[reportMissingImports]
 
         self.stage, self.path, self.wanted = stage, path, wanted
         self.metre = float(UsdGeom.GetStageMetersPerUnit(stage))
@@ -81,6 +81,7 @@ class _Stage:
         bodies = self.of("RigidBody")
         self.links = _names([x.primPath for x in bodies if x.rigidBodyEnabled])
         self.rows = list[Row]()
+        self.joints = self._given_joints()
 
     def of(self, *kinds: str) -> list[Any]:
         """What the parser has found of some kinds."""
@@ -105,7 +106,7 @@ class _Stage:
             self.links[x.primPath] for x in self.of("RigidBody") if x.rigidBodyEnabled and x.kinematicBody
         ]
         self.rows += [("kinematic body", name, "approximated", "it stays where it starts") for name in fixed]
-        joints = [x for x in map(self._joint, self._given_joints()) if x is not None]
+        joints = [x for x in map(self._joint, self.joints) if x is not None]
         joints = [x for x in joints if {x.parent, x.child} - {WORLD, *fixed}]
         spec, closures, rows = specify(self.path.stem, [still, *links], joints, (), fixed)
         self._drive(spec)
@@ -115,14 +116,13 @@ class _Stage:
             spec.option.gravity = (
                 self.metre * gravity[0].gravityMagnitude * np.array(gravity[0].gravityDirection, float)
             )
-        return Description(
-            spec, features([*self.rows, *rows, *self._others()]), tuple(self._looks()), tuple(closures)
-        )
+        looks = tuple(self._looks())
+        return Description(spec, features([*self.rows, *rows, *self._others()]), looks, tuple(closures))
 
     # --- bodies
 
     def _link(self, body: Any, shapes: list[Shape]) -> Link:
-        from pxr import UsdPhysics
+        from pxr import UsdPhysics  # pyright: ignore[reportMissingImports]
 
         name, prim = self.links[body.primPath], self.stage.GetPrimAtPath(body.primPath)
         api = UsdPhysics.MassAPI(prim) if prim.HasAPI(UsdPhysics.MassAPI) else None
@@ -170,7 +170,7 @@ class _Stage:
 
     def _shapes(self) -> dict[str, list[Shape]]:
         """The shapes that touch, by link."""
-        from pxr import UsdPhysics
+        from pxr import UsdPhysics  # pyright: ignore[reportMissingImports]
 
         kinds = (
             "Cube",
@@ -248,7 +248,7 @@ class _Stage:
 
     def _mesh(self, path: Any, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Vertices and triangles."""
-        from pxr import UsdGeom
+        from pxr import UsdGeom  # pyright: ignore[reportMissingImports]
 
         mesh = UsdGeom.Mesh(self.stage.GetPrimAtPath(path))
         points, counts = mesh.GetPointsAttr().Get(), mesh.GetFaceVertexCountsAttr().Get()
@@ -263,7 +263,7 @@ class _Stage:
 
     def _looks(self) -> Iterator[Look]:
         """The shapes of links that are for pictures."""
-        from pxr import Usd, UsdGeom, UsdPhysics
+        from pxr import Usd, UsdGeom, UsdPhysics  # pyright: ignore[reportMissingImports]
 
         cache = UsdGeom.XformCache()
         for path, link in self.links.items():
@@ -297,7 +297,7 @@ class _Stage:
 
     def _look(self, prim: Any, scale: np.ndarray) -> tuple[dict[str, Any], str] | None:
         """Kind and size of a shape, and its axis."""
-        from pxr import UsdGeom
+        from pxr import UsdGeom  # pyright: ignore[reportMissingImports]
 
         kind, get = str(prim.GetTypeName()), lambda name: prim.GetAttribute(name).Get()
         if kind == "Mesh":
@@ -318,7 +318,7 @@ class _Stage:
 
     def _given_joints(self) -> list[Any]:
         kinds = ("Fixed", "Revolute", "Prismatic", "Spherical", "Distance", "D6", "Custom")
-        given = [x for x in self.of(*(f"{kind}Joint" for kind in kinds))]
+        given = self.of(*(f"{kind}Joint" for kind in kinds))
         self.names = _names([x.primPath for x in given])
         off = [x for x in given if not x.jointEnabled]
         self.rows += [("joint", self.names[x.primPath], "off", "disabled in the file") for x in off]
@@ -330,7 +330,7 @@ class _Stage:
         if kind in ("Distance", "Custom"):
             self.rows.append((f"{kind.lower()} joint", name, "ignored", "such a joint is not read"))
             return None
-        places = tuple(
+        first, second = (
             _place(getattr(x, f"localPose{i}Position"), getattr(x, f"localPose{i}Orientation"), m)
             for i in (0, 1)
         )
@@ -341,7 +341,7 @@ class _Stage:
         if np.isfinite([x.breakForce, x.breakTorque]).any() and min(x.breakForce, x.breakTorque) < _LARGE:
             self.rows.append(("joint that breaks", name, "ignored", "joints do not break"))
         ends = self.link(x.body0), self.link(x.body1)
-        return Joint(name, kind, *ends, places, axes, loop=bool(x.excludeFromArticulation))
+        return Joint(name, kind, *ends, (first, second), axes, loop=bool(x.excludeFromArticulation))
 
     def _freedoms(self, x: Any, name: str, kind: str) -> tuple[str, tuple[Axis, ...]]:
         """The kind of a joint, and its axes."""
@@ -433,7 +433,7 @@ class _Stage:
 
     def _exclude(self, spec: Any) -> None:
         """Contacts of bodies that a joint joins, and of groups and pairs that the file filters."""
-        ends = [(x.body0, x.body1) for x in self._given_joints() if not x.collisionEnabled]
+        ends = [(x.body0, x.body1) for x in self.joints if not x.collisionEnabled]
         pairs = [pair for pair in ends if WORLD not in map(self.link, pair)]
         pairs += [(x.primPath, y) for x in self.of("RigidBody", "Articulation") for y in x.filteredCollisions]
         members: dict[Any, list[Any]] = {}
