@@ -15,6 +15,7 @@ Gepetto/example-parallel-robots.
 
 import argparse
 import collections
+import contextlib
 import re
 import warnings
 from pathlib import Path
@@ -49,7 +50,8 @@ def beside_drake(path: Path, folder: Path) -> float | None:
     plant = MultibodyPlant(0.0)
     parser = Parser(plant)
     for package in folder.rglob("package.xml"):
-        parser.package_map().AddPackageXml(str(package))
+        with contextlib.suppress(RuntimeError):  # two of the same name
+            parser.package_map().AddPackageXml(str(package))
     try:
         parser.AddModels(str(path))
         plant.Finalize()

@@ -684,7 +684,7 @@ def test_mistakes_in_yaml_are_named(text: str, message: str, tmp_path: Path) -> 
 def test_mistakes_in_usd_are_named(tmp_path: Path) -> None:
     pytest.importorskip("pxr")
     (tmp_path / "bad.usda").write_text(PENDULUM.replace("physics:axis", "physics axis"))
-    with pytest.raises(uk.InputError, match="bad.usda is no USD: line"):
+    with pytest.raises(uk.InputError, match=r"bad\.usda is no USD: line"):
         uk.load(tmp_path / "bad.usda")
     (tmp_path / "empty.usda").write_text("#usda 1.0\n")
     with pytest.raises(uk.InputError, match="no rigid body"):

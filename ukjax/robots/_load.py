@@ -1,21 +1,17 @@
 """From a robot's file to a tree of `mechanisms`, its start, and the report."""
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 import numpy as np
-from jaxtyping import Array
 
 from .._misc._arguments import flag, one_of, real_array
 from .._misc._errors import InputError, unknown_name
 from .._misc._progress import say
-from .._misc._types import Coordinates, Velocities, as_jax
-from .._motion._project import Projection, project_known, tolerance_of
+from .._misc._types import as_jax
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
-from ..mechanisms._postures import with_unit_quaternions
-from ..mechanisms._tree_closures import LoopClosure
+from ..mechanisms._postures import close_loops, with_unit_quaternions
 from ._actuators import ActuatorInputs, inputs_of
 from ._bodies import bodies, frames, require_unique_motion
 from ._clear import Start, resolve_start_penetration
@@ -192,26 +188,6 @@ def _moving(at: Reference) -> list[Feature]:
     return [*found, Feature("fixed body", tuple(fixed), why="part of what carries it")]
 
 
-_ASIDE = (0.1, 0.3, 0.6, 1.0, 1.5)  # [rad], [m]: how far from the file's posture one is looked for
-
-
-def _close(mechanism: TreeSystem, q0: Array, v0: Array) -> tuple[Coordinates, Velocities, tuple[str, ...]]:
-    """The start on its constraints, and the names of loops that no posture near it closes, such as a flat linkage's.
-
-    **Raises:** `InputError` where none is found aside of it, either.
-    """
-    project = lambda q: project_known(Projection(), mechanism, as_jax(0.0), q, v0, tolerance_of(q0.dtype))
-    try:
-        return *project(q0), ()
-    except InputError:
-        for i, aside in enumerate(_ASIDE):
-            shifted: Any = np.asarray(q0) + aside * np.cos((i + np.arange(q0.size, dtype=q0.dtype)) ** 2)
-            with contextlib.suppress(InputError):
-                q, v = project(as_jax(with_unit_quaternions(mechanism, shifted)))
-                return q, v, tuple(x.name for x in mechanism.constraints if isinstance(x, LoopClosure))
-        raise
-
-
 def _problem(
     at: Reference, mechanism: TreeSystem, converted: Conversion, key: int | None, start: Start, t1: float
 ) -> tuple[Problem, list[Feature]]:
@@ -229,7 +205,7 @@ def _problem(
         aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
         q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + aside))
     if mechanism.constraints:
-        q0, v0, far = _close(mechanism, q0, v0)
+        q0, v0, far = close_loops(mechanism, as_jax(0.0), q0, v0)
         q0 = as_jax(with_unit_quaternions(mechanism, q0))
     else:
         far = ()
