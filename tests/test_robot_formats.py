@@ -689,3 +689,9 @@ def test_mistakes_in_usd_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty.usda").write_text("#usda 1.0\n")
     with pytest.raises(uk.InputError, match="no rigid body"):
         uk.load(tmp_path / "empty.usda")
+
+
+def test_xml_is_read_as_simulators_read_it() -> None:
+    link = sdf_link("a", 1, ">0 0 1 0 0 0").replace("</link>", "<drake:own/></link>")
+    robot = uk.load(f"""<!-- a -- b --><sdf version="1.9"><model name="m">{link}<!-- -- --></model></sdf>""")
+    assert row_of(robot, "extension of a simulator").status == "ignored"

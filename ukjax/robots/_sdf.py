@@ -577,7 +577,7 @@ def sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Description
     if len(tops) != 1:
         raise InputError(f"an SDF file must have one <world> or one <model>, and this one has {len(tops)}.")
     top = Model(tops[0], "", None, folder, version)
-    if top.element.tag == "world" and len(top.inside) == 1 and not top.of("joint"):
+    if top.element.tag == "world" and len(top.inside) == 1 and not top.named:
         for model in next(iter(top.inside.values())).all():  # a world's only model needs no prefix
             model.prefix = model.prefix.partition("::")[2]
     rows, links, joints, mimics, looks = list[Row](), list[Link](), list[Joint](), list[Mimic](), list[Look]()

@@ -138,7 +138,14 @@ def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
     with_limit = lambda kind: tuple(
         name for name, x in limits if x is not None and float(x.get(kind) or 0) > 0
     )
+    stuck = tuple(
+        str(x.get("name"))
+        for x in robot.findall("joint")
+        if x.get("type") in ("revolute", "prismatic") and (limit := x.find("limit")) is not None
+        if float(limit.get("lower") or 0.0) == float(limit.get("upper") or 0.0)
+    )
     found = [
+        Feature("limit without play", stuck, "ignored", "its ends are the same, so the joint moves freely"),
         Feature("velocity limit", with_limit("velocity"), "ignored", "speeds have no limits"),
         Feature("effort limit", with_limit("effort"), why="of actuators, if there are any", moves=False),
     ]

@@ -1,4 +1,4 @@
-"""XML as simulators read it: also with prefixes such as `drake:` that a file does not declare."""
+"""XML as simulators read it: also with prefixes such as `drake:` that a file does not declare, and "--" in comments."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -15,11 +15,11 @@ def parse_xml(raw: bytes, title: str) -> ET.Element:
     try:
         try:
             return ET.fromstring(raw)
-        except ET.ParseError as error:
-            if "unbound prefix" not in str(error):
-                raise
+        except ET.ParseError:
+            raw = re.sub(rb"<!--.*?-->", b"", raw, flags=re.DOTALL).strip()
             used = set(re.findall(rb"</?(\w+):\w", raw)) | set(re.findall(rb"\s(\w+):\w+\s*=", raw))
-            known = b"".join(b' xmlns:%b="urn:%b"' % (x, x) for x in sorted(used - {b"xmlns", b"xml"}))
+            declared = {b"xmlns", b"xml", *re.findall(rb"xmlns:(\w+)\s*=", raw)}
+            known = b"".join(b' xmlns:%b="urn:%b"' % (x, x) for x in sorted(used - declared))
             return ET.fromstring(re.sub(rb"(<[A-Za-z]\w*)", rb"\1" + known, raw, count=1))
     except (ET.ParseError, ValueError, LookupError) as error:
         raise InputError(f"{title} is no well-formed XML: {error}.") from error
