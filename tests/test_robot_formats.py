@@ -194,7 +194,8 @@ def test_joints_of_all_kinds_in_sdf_move_as_in_mjcf() -> None:
         )
         .replace("</axis>", "<limit><lower>-1</lower><upper>1e16</upper></limit></axis>")
     )
-    joint = '<joint name="{0} joint" type="{1}"><pose>0 0 {3} 0 0 0</pose><parent>{2}</parent><child>{0}</child>{4}</joint>'
+    joint = """<joint name="{0} joint" type="{1}"><pose>0 0 {3} 0 0 0</pose><parent>{2}</parent>
+      <child>{0}</child>{4}</joint>"""
     links = "".join(
         sdf_link(name, x, f">{x} 0 {x} 0 0 0") for name, x in (("a", 0.3), ("b", 0.5), ("c", 0.7), ("d", 0.9))
     )
