@@ -138,7 +138,7 @@ def load(
     converted = conversion(at)
     problem, of_start = _problem(at, mechanism, converted, key, start, t1)
     geoms = {name: x for part in parts for name, x in part.geoms.items()}
-    table, of_sensors = sensors(at, mechanism, lengths, geoms)
+    table, of_sensors = sensors(at, mechanism, lengths, geoms, read_in.closures)
     report = report_of(read_in.title, [*features, *of_sensors, *of_start], strict)
     return Robot(problem, report, at.names, converted, inputs, table)
 

@@ -250,7 +250,7 @@ class Sensors(eqx.Module):
         """
         own, contacts, loops = self.chosen_sensors, self.tree.mechanism.contacts, self.tree.loops
         shapes, stops = (any(isinstance(x, kind) for x in contacts) for kind in (Contact, Limit))
-        closed = any(isinstance(x, Connect | Weld) for x in loops)
+        closed = any(x.name in dict(self.table.ends) for x in loops)
         pressed = (*TRANSMITTED, "touch") if shapes else ()
         needy = {
             "a": pick(own, ACCELERATED),
