@@ -321,10 +321,10 @@ class _Reading:
     def _loop_ends(self) -> dict[str, tuple[int, int]]:
         """The bodies of connects, welds and joints that close loops, in the order of the loops."""
         model, found, names = self.at.model, {}, {joint.name for joint in self.tree.loops}
-        taken = set[str]()
+        taken, joined = set[str](), {int(mujoco().mjtEq.mjEQ_CONNECT), int(mujoco().mjtEq.mjEQ_WELD)}
         for i in range(model.neq):
             name = equality_name(self.at, i, taken)
-            if name in names and model.eq_type[i] in (mujoco().mjtEq.mjEQ_CONNECT, mujoco().mjtEq.mjEQ_WELD):
+            if name in names and int(model.eq_type[i]) in joined:
                 ends = int(model.eq_obj1id[i]), int(model.eq_obj2id[i])
                 by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE
                 found[name] = tuple(int(model.site_bodyid[x]) for x in ends) if by_sites else ends
