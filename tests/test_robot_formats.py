@@ -411,6 +411,13 @@ def test_a_floor_for_a_urdf() -> None:
     assert_allclose(run.q_end[:3], [0, 0, -0.1], atol=1e-9)
     bare = uk.load(text, free_base=True, floor=True, contact=False)
     assert not bare.mechanism.mechanism.contacts
+    with pytest.raises(uk.InputError, match="a geom 'floor' already"):
+        uk.load(
+            "<mujoco><worldbody><geom name='floor' type='plane' size='1 1 1'/></worldbody></mujoco>",
+            floor=True,
+        )
+    with pytest.raises(uk.InputError, match="floor must have shape"):
+        uk.load(text, floor=[1.0, 2.0])
     with pytest.raises(uk.InputError, match="floor needs a file"):
         uk.load(mujoco.MjModel.from_xml_string(FOUR_BAR), floor=True)
 

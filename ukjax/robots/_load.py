@@ -5,12 +5,13 @@ from typing import Any, get_args
 
 import numpy as np
 
-from .._misc._arguments import flag, one_of, real_array
+from .._misc._arguments import flag, one_of
 from .._misc._errors import InputError, unknown_name
 from .._misc._progress import say
 from .._misc._types import as_jax
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
+from ..mechanisms._bodies import check_array
 from ..mechanisms._postures import close_loops, with_unit_quaternions
 from ._actuators import ActuatorInputs, inputs_of
 from ._bodies import bodies, frames, require_unique_motion
@@ -153,7 +154,7 @@ def _height(floor: Any) -> float | None:
     """Where the floor is [m]; None for none."""
     if isinstance(floor, bool):
         return 0.0 if floor else None
-    return float(real_array("floor", floor))
+    return float(check_array("floor", floor, ()))
 
 
 def _keyframe(model: Any, wanted: str | int | None) -> int | None:

@@ -124,7 +124,7 @@ class Model:
                 self._nest(_include(child, self))
 
     def _prefix_of(self, name: str) -> str:
-        """That of names in a model of this scope; a file's only model needs none."""
+        """That of the names in a model of this scope."""
         return f"{self.prefix}{name}::"
 
     def _add(self, child: ET.Element) -> None:

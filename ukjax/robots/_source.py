@@ -207,6 +207,8 @@ def _compile_spec(
 
 def _add_floor(spec: Any, height: float) -> None:
     """A plane, level where there is gravity."""
+    if spec.geom("floor") is not None:
+        raise InputError("the file has a geom 'floor' already: leave out floor, and give contact=True.")
     down = np.array(spec.option.gravity)
     up = -down / np.linalg.norm(down) if down.any() else np.array([0.0, 0.0, 1.0])
     turn = np.zeros(4)
