@@ -87,6 +87,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/reverse_mode.py": ["--steps", "100", "--stabilizers", "Projection", "--batch", "8"],
     "benchmarks/robot_contacts.py": [],
     "benchmarks/robot_drops.py": [GRIPPER],
+    "benchmarks/robot_formats.py": [str(CASSIE.parent)],
     "benchmarks/robot_files.py": [str(CASSIE.parent), "--only", "robotiq", "--states", "1"],
     "benchmarks/robot_runs.py": ["--t1", "0.02", "--rounds", "1"],
     "benchmarks/robot_sensors.py": [str(CASSIE.parent), "--states", "1"],

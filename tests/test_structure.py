@@ -171,6 +171,7 @@ def test_dependencies_are_declared() -> None:
         *extras["cluster"],
         *extras["ray"],
         *extras["robots"],
+        *extras["usd"],
         *extras["view"],
     ]
     names = {re.match(r"[\w-]+", x).group().replace("-", "_") for x in declared}
@@ -181,7 +182,7 @@ def test_dependencies_are_declared() -> None:
                 used |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 used.add(node.module.partition(".")[0])
-    used = {{"PIL": "pillow"}.get(name, name) for name in used}
+    used = {{"PIL": "pillow", "yaml": "pyyaml", "pxr": "usd_core"}.get(name, name) for name in used}
     assert used - set(sys.stdlib_module_names) - {"ukjax"} <= names  # the command line names what users name
     lazily = {"jaxlib", "zarr", "h5netcdf", "h5py", "tqdm"}  # used by what we import
     assert names - lazily <= used

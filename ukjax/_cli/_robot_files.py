@@ -1,4 +1,4 @@
-"""Robots' files on the command line: `robot.xml` and `robot.urdf` in place of a model's name, and `ukjax load`."""
+"""Robots' files on the command line: `robot.xml` or `robot.sdf` in place of a model's name, and `ukjax load`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ import ukjax as uk
 
 from ._terminal import print_json, start_jax
 
-_ENDINGS = (".xml", ".urdf", ".mjcf")
-_OPTIONS = {"free_base": False, "merge_fixed": True, "keyframe": "", "contact": "", "start": "nearest"}
+_ENDINGS = (".xml", ".urdf", ".mjcf", ".sdf", ".world", ".usd", ".usda", ".usdc", ".usdz", ".yaml", ".yml")
+_OPTIONS = {
+    "free_base": False,
+    "merge_fixed": True,
+    "keyframe": "",
+    "contact": "",
+    "start": "nearest",
+    "floor": False,
+}
 
 
 def is_robot(name: str) -> bool:
@@ -42,10 +49,10 @@ def _contact(text: str) -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _load_robot(
-    path: str, free_base: bool, merge_fixed: bool, keyframe: str, contact: str, start: Any
+    path: str, free_base: bool, merge_fixed: bool, keyframe: str, contact: str, start: Any, floor: Any
 ) -> uk.robots.Robot:
     options = {"free_base": free_base, "merge_fixed": merge_fixed, "keyframe": keyframe or None}
-    return uk.load(path, contact=_contact(contact), start=start, **options)
+    return uk.load(path, contact=_contact(contact), start=start, floor=floor, **options)
 
 
 def robot_model(path: str) -> Callable[..., uk.Problem]:
@@ -78,7 +85,7 @@ def _places(system: Any) -> dict[str, tuple[bool, str]]:
 
 
 def load(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An MJCF or URDF file.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An MJCF, URDF, SDF, USD or YAML file.")],
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse what is not modelled and changes the motion.")
     ] = False,
@@ -92,11 +99,14 @@ def load(
             help="What to keep of limits, friction and contact: all, none, or limits,friction,foot:floor.",
         ),
     ] = "",
+    floor: Annotated[
+        bool, typer.Option("--floor", help="Add a level plane at the height 0, and keep contact with it.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Load a robot's file, and print what of it is used, approximated and ignored."""
     start_jax()
-    robot = uk.load(file, strict=strict, free_base=free_base, contact=_contact(contact))
+    robot = uk.load(file, strict=strict, free_base=free_base, contact=_contact(contact), floor=floor)
     if not as_json:
         print(robot.report)
         return

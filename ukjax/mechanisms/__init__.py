@@ -33,6 +33,7 @@ from ._freedoms import Freedom as Freedom
 from ._given_motions import Drive as Drive
 from ._given_motions import Guide as Guide
 from ._given_motions import PathMotion as PathMotion
+from ._joints import Connect as Connect
 from ._joints import Cylindrical as Cylindrical
 from ._joints import Distance as Distance
 from ._joints import Fixed as Fixed

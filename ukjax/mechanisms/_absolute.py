@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._arguments import one_of
+from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, as_jax, module_for
 from .._system._constraint import (
     AbstractConstraint,
@@ -274,6 +275,10 @@ def assemble(
     **Raises:** `InputError` for what does not fit together, in one line.
     """
     one_of("coordinates", coordinates, ("quaternion", "euler parameters"))
+    if any(hasattr(x, "mechanism") for x in (bodies if isinstance(bodies, list | tuple) else ())):
+        raise InputError(
+            "a robot has joint coordinates: write tree([robot, ...], joints, loads, loops=...) instead."
+        )
     mechanism, further = (
         Mechanism(bodies, joints, loads, name, visuals, contacts),
         as_constraints(constraints),

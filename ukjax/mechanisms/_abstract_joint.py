@@ -19,9 +19,9 @@ from ._placement import AnyPlacement, Twist, rate_of
 class AbstractJoint(eqx.Module):
     """A joint between a parent and a child body, either of which may be the ground.
 
-    Concrete ones: `Revolute`, `Prismatic`, `Fixed`, `Distance`, `Spherical`, `Universal`, `Cylindrical`, `Screw`, `Gear`,
-    `Rolling`, `PathMotion`, `Guide`, `Drive`, `Free`. One of your own has the fields below, `rows` for absolute
-    coordinates and for loops, and `freedoms` if it is to carry a body of a tree.
+    Concrete ones: `Revolute`, `Prismatic`, `Fixed`, `Distance`, `Spherical`, `Connect`, `Universal`, `Cylindrical`,
+    `Screw`, `Gear`, `Rolling`, `PathMotion`, `Guide`, `Drive`, `Free`. One of your own has the fields below, `rows` for
+    absolute coordinates and for loops, and `freedoms` if it is to carry a body of a tree.
     """
 
     name: eqx.AbstractVar[str]

@@ -206,6 +206,35 @@ class Spherical(AbstractJoint):
 
 
 @final
+class Connect(AbstractJoint):
+    """A ball joint that may be open in the reference posture: a point of the child meets one of the parent. 3 rows.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `parent`, `child`: names of the bodies.
+    - `parent_point`: of the parent, in the reference posture [m] (3,).
+    - `point`: of the child, likewise.
+    """
+
+    name: str = eqx.field(static=True)
+    parent: str = eqx.field(static=True)
+    child: str = eqx.field(static=True)
+    parent_point: Array
+    point: Array
+    turns: ClassVar[bool] = False
+
+    def __init__(self, name: str, parent: str, child: str, parent_point: Any, point: Any):
+        set_ends(self, name, parent, child)
+        self.parent_point = check_array(f"the parent's point of '{name}'", parent_point, (3,))
+        self.point = check_array(f"the point of '{name}'", point, (3,))
+
+    def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "3"]:
+        parent, child = placements
+        return child.point(self.point) - parent.point(self.parent_point)
+
+
+@final
 class Universal(AbstractJoint):
     """Hooke's joint: a shared point, and an axis of the parent at a constant angle to one of the child. 4 rows.
 

@@ -15,6 +15,7 @@ that is to bend, rows ask for what no velocity gives, only a curvature: w^T phi 
 least x that solves it leads on (`_bend`; loc. cit., section 8.1). Within `jit` steps are all alike.
 """
 
+import contextlib
 import dataclasses
 import warnings
 from collections import defaultdict
@@ -32,13 +33,14 @@ from .._compiler import AtStates, evaluate_at_state
 from .._misc._arguments import fails, real_array
 from .._misc._errors import InputError
 from .._misc._lie import rotation_about, rotation_matrix
-from .._misc._types import Coordinates, Time, as_jax, in_full_precision, is_traced, module_for
+from .._misc._types import Coordinates, Time, Velocities, as_jax, in_full_precision, is_traced, module_for
 from .._motion._model import nearest_start
 from .._motion._project import (
     Projection,
     compute_position_terms,
     largest,
     positions_on_host,
+    project_known,
     tolerance_of,
     unit_directions_on_host,
 )
@@ -486,3 +488,32 @@ def posture(system: MechanismSystem, at: Mapping[str, Any], t: Time | float, q: 
         wanted = ", ".join(f"{name} = {x}" for name, x in at.items())
         raise InputError(f"the mechanism cannot be closed at {wanted}: still off are {off}.")
     return q if is_traced(q) else as_jax(q)
+
+
+_ASIDE = (
+    0.1,
+    0.3,
+    0.6,
+    1.0,
+    1.5,
+)  # [rad], [m]: how far from a posture one that closes its loops is looked for
+
+
+def close_loops(
+    system: TreeSystem, t: Time, q0: Coordinates, v0: Velocities
+) -> tuple[Coordinates, Velocities, tuple[str, ...]]:
+    """The nearest state on the constraints, or one aside of it where Newton's method finds none near, as for a linkage
+    that is drawn flat; then also the names of the loops.
+
+    **Raises:** `InputError` where none is found.
+    """
+    project = lambda q: project_known(Projection(), system, t, q, v0, tolerance_of(q0.dtype))
+    try:
+        return *project(q0), ()
+    except InputError:
+        for i, aside in enumerate(_ASIDE):
+            shifted: Any = np.asarray(q0) + aside * np.cos((i + np.arange(q0.size, dtype=q0.dtype)) ** 2)
+            with contextlib.suppress(InputError):
+                q, v = project(as_jax(with_unit_quaternions(system, shifted)))
+                return q, v, tuple(joint.name for joint in system.loops)
+        raise

@@ -22,8 +22,9 @@ from .._system._system import states_of
 from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, check_array
 from ._current_values import require_mechanism
+from ._joints import Connect
 from ._placement import rate_of
-from ._postures import hold_joint, joints_that_stay, posture
+from ._postures import close_loops, hold_joint, joints_that_stay, posture
 from ._springs import Actuator
 from ._tree import TreeSystem
 
@@ -180,6 +181,15 @@ def _why_no_motion(
     )
 
 
+def _close_connects(system: Any, t: Any, q0: Array) -> Array:
+    """A start from which `posture` can lead on: with the loops closed that may be open in the reference posture."""
+    if not isinstance(system, TreeSystem) or not any(isinstance(x, Connect) for x in system.loops):
+        return q0
+    if is_traced((system, t, q0)):
+        return q0
+    return close_loops(system, jnp.asarray(t, q0.dtype), jnp.asarray(q0), system.v0)[0]
+
+
 _MEANT = {
     **dict.fromkeys(("angles", "positions", "posture", "q"), "at=, positions by name, or q0="),
     **dict.fromkeys(("velocities", "speeds", "v"), "rates=, velocities by name, or v0="),
@@ -241,7 +251,7 @@ def problem(
     start: Any = given.t0 if t0 is None else t0
     q0 = given.q0 if q0 is None else q0
     if at:
-        q0 = posture(system, at, start, given.q0)
+        q0 = posture(system, at, start, _close_connects(system, start, given.q0))
     if v0 is None:
         rates = {} if rates is None else rates
         if (states := states_of(system)) and isinstance(rates, Mapping):  # which stay as they are

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
 from .._system._constraint import AbstractConstraint, as_constraints
 from .._system._system import AbstractSystem, TreeInertia
@@ -355,8 +356,8 @@ class _QuasiTree(TreeSystem):  # with quaternions, or with states
 
 
 def tree(
-    bodies: Iterable[AbstractBody],
-    joints: Iterable[AbstractJoint],
+    bodies: Iterable[AbstractBody | Any],
+    joints: Iterable[AbstractJoint] = (),
     loads: Iterable[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad] = (),
     *,
     loops: Iterable[AbstractJoint] = (),
@@ -381,7 +382,9 @@ def tree(
 
     **Arguments:**
 
-    - `bodies`, `joints`: all in the plane or all in space; one joint for each body, any of those above.
+    - `bodies`, `joints`: all in the plane or all in space; one joint for each body, any of those above. The first of the
+      bodies may be a tree or a robot from a file: it comes with all it has, its joints first. Its bodies have names for
+      the joints of others, and its loads on all bodies, such as gravity, act on the others too.
     - `loads`: loads on the bodies, the coordinates or all of the tree; there is no gravity unless it is among them.
     - `loops`: joints that close loops, and drives, gears, paths and the like: any joint, as constraint rows.
     - `constraints`: further constraints, on the coordinates.
@@ -395,15 +398,47 @@ def tree(
     **Raises:** `InputError` for joints in a cycle, a body not joined to the ground, and what `Mechanism` refuses.
     """
     joints, loops, loads = all_joints("joints", joints), all_joints("loops", loops), all_loads(loads)
+    constraints, offsets = as_constraints(constraints), None
+    first, *others = bodies if isinstance(bodies, list | tuple) and bodies else (None,)
+    if (first := as_tree(first)) is not None:
+        own = first.mechanism
+        bodies = [*own.bodies, *others]
+        joints, loops = (*first.joints[: len(own.bodies)], *joints), (*first.loops, *loops)
+        loads, constraints = (*first.loads, *loads), (*first.further, *constraints)
+        visuals, contacts = (*own.visuals, *visuals), (*own.contacts, *contacts)
+        armature = _with_armature(first, armature)
+        if own.offsets is not None:
+            offsets = jnp.pad(own.offsets, ((0, len(others)), (0, 0)))
+    if any(as_tree(x) is not None for x in others):
+        raise InputError(
+            "only the first of the bodies may be a tree or a robot; a file of model directives joins several."
+        )
     on_coordinates = tuple(load for load in loads if isinstance(load, AbstractCoordinateLoad))
     on_tree = tuple(load for load in loads if isinstance(load, AbstractTreeLoad))
     on_bodies = [load for load in loads if isinstance(load, AbstractLoad)]
     require_unique("load", [load.name for load in loads if hasattr(load, "name")])
     states = [name for load in on_tree for name in load.states]
-    mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts)
+    mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts, offsets)
     found = order(mechanism.bodies, mechanism.joints[: len(joints)], states)
     kind = _Tree if not states and len(found.labels) == found.layout.nv else _QuasiTree
     rotors = None if armature is None else armature_of(armature, found.velocity_labels, len(states))
-    system = kind(mechanism, as_constraints(constraints), on_coordinates, on_tree, rotors, found)
+    system = kind(mechanism, constraints, on_coordinates, on_tree, rotors, found)
     require_positions(system.places)
     return system
+
+
+def as_tree(x: Any) -> TreeSystem | None:
+    """A tree, or that of a robot; None for anything else."""
+    x = x if isinstance(x, TreeSystem) else getattr(x, "mechanism", None)
+    return x if isinstance(x, TreeSystem) else None
+
+
+def _with_armature(first: TreeSystem, given: Any) -> Any:
+    """The armature of a tree, by label, with what else is given."""
+    if first.armature is None:
+        return given
+    labels = first.velocity_labels[: len(first.velocity_labels) - len(first.state_labels)]
+    own = dict(zip(labels, first.armature, strict=False))
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError("with a tree among the bodies armature must be given by names of velocities.")
+    return own | dict(given or {})

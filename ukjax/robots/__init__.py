@@ -1,4 +1,4 @@
-"""Robots from files: MJCF and URDF as trees of `mechanisms`, with a report of what the file has."""
+"""Robots from files: MJCF, URDF, SDF and USD as trees of `mechanisms`, with a report of what the file has."""
 
 from ._load import load as load
 from ._report import Feature as Feature

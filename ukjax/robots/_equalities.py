@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from .._compiler import evaluate_at_state
 from .._misc._types import Coordinates, Time
 from .._system._constraint import Holonomic
-from ..mechanisms import TreeSystem
+from ..mechanisms import Connect, TreeSystem
 from ..mechanisms._abstract_joint import AbstractJoint, set_ends
 from ..mechanisms._bodies import check_array
 from ..mechanisms._placement import AnyPlacement, Placement, norm
@@ -25,35 +25,6 @@ from ._parts import FeatureParts
 from ._paths import Path
 from ._reference import Reference
 from ._rows import RefusedError, features, frame_of
-
-
-@final
-class Connect(AbstractJoint):
-    """A ball joint that may be open in the reference posture: a point of the child meets one of the parent. 3 rows.
-
-    **Arguments:**
-
-    - `name`: what reports call it.
-    - `parent`, `child`: names of the bodies.
-    - `parent_point`: of the parent, in the reference posture [m] (3,).
-    - `point`: of the child, likewise.
-    """
-
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    parent_point: Array
-    point: Array
-    turns: ClassVar[bool] = False
-
-    def __init__(self, name: str, parent: str, child: str, parent_point: Any, point: Any):
-        set_ends(self, name, parent, child)
-        self.parent_point = check_array(f"the parent's point of '{name}'", parent_point, (3,))
-        self.point = check_array(f"the point of '{name}'", point, (3,))
-
-    def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "3"]:
-        parent, child = placements
-        return child.point(self.point) - parent.point(self.parent_point)
 
 
 @final

@@ -9,13 +9,14 @@ from .._misc._arguments import flag, one_of
 from .._misc._errors import InputError, unknown_name
 from .._misc._progress import say
 from .._misc._types import as_jax
-from .._motion._project import Projection, project_known, tolerance_of
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
-from ..mechanisms._postures import with_unit_quaternions
+from ..mechanisms._bodies import check_array
+from ..mechanisms._postures import close_loops, with_unit_quaternions
 from ._actuators import ActuatorInputs, inputs_of
 from ._bodies import bodies, frames, require_unique_motion
 from ._clear import Start, resolve_start_penetration
+from ._closures import closures
 from ._contact_selection import read_contact_selection
 from ._drives import actuators, input_names, start_activations
 from ._equalities import equalities, half_turned
@@ -52,15 +53,16 @@ def load(
     start: Start = "nearest",
     ctrl: Any = None,
     mocap: Mapping[str, Motion] | None = None,
+    floor: bool | float = False,
     t1: float = 10.0,
 ) -> Robot:
-    """A robot from an MJCF or URDF file, read by MuJoCo, as a tree of `ukjax.mechanisms`.
+    """A robot from a file, as a tree of `ukjax.mechanisms`: MJCF, URDF, SDF, USD, or YAML with Drake's model directives.
 
     Equalities are exact constraints. What is not modelled is in `report`: nothing is left out silently.
 
     **Arguments:**
 
-    - `source`: path of a file, its text, a `mujoco.MjSpec` or a `mujoco.MjModel`.
+    - `source`: path of a file, the text of one in XML, a `mujoco.MjSpec` or a `mujoco.MjModel`.
     - `strict`: whether to refuse what would be approximated or ignored and changes the motion. Exact equalities and rigid
       stops count as used, where MuJoCo's are soft; what `contact` leaves out has to be left out by name, as by False.
     - `merge_fixed`: whether bodies without a joint become parts of those they are fixed to, or bodies on `Fixed` joints.
@@ -82,6 +84,8 @@ def load(
     - `mocap`: motions of mocap bodies, by name: where the body is [m] (3,), or that and its quaternion, scalar first
       (7,), constant or as a function of t. Such a body has a free joint, whose coordinates are among `qpos`, and 6 rows
       hold it there. Others stay where they start.
+    - `floor`: whether to add a horizontal plane at z = 0, or its height [m], for files without one. Unless `contact` is
+      given, the robot keeps its contact with that, as by `contact=["ground"]`.
     - `t1`: end of the problem [s].
 
     **Returns:** the `Robot`.
@@ -89,12 +93,15 @@ def load(
     **Raises:** `InputError` for what is no robot, with `strict` for what is not modelled, and where no posture near the
     start is clear, with the depth of each contact by its geoms; `MissingExtraError` without `mujoco`.
     """
+    height = _height(floor)
+    if height is not None and contact is None:
+        contact = ["ground"]
     wanted = read_contact_selection(contact, restitution, friction)
     one_of("start", start, get_args(Start))
     for option, value in (("strict", strict), ("merge_fixed", merge_fixed), ("free_base", free_base)):
         flag(option, value)
     motions = check_motions(mocap)
-    read_in = read(source, free_base, wanted, tuple(motions))
+    read_in = read(source, free_base, wanted, tuple(motions), height)
     if not read_in.model.nv:
         raise InputError(f"{read_in.title} has no joint, so nothing can move.")
     key = _keyframe(read_in.model, keyframe)
@@ -112,6 +119,7 @@ def load(
         tendons(at, lengths, refused),
         actuators(at, lengths, inputs, start_activations(at, key)),
         equalities(at, lengths),
+        closures(at, read_in.closures),
         mocap_motions(at, motions),
     ]
     rotors, of_rotors = armature(at)
@@ -131,7 +139,7 @@ def load(
     converted = conversion(at)
     problem, of_start = _problem(at, mechanism, converted, key, start, t1)
     geoms = {name: x for part in parts for name, x in part.geoms.items()}
-    table, of_sensors = sensors(at, mechanism, lengths, geoms)
+    table, of_sensors = sensors(at, mechanism, lengths, geoms, read_in.closures)
     report = report_of(read_in.title, [*features, *of_sensors, *of_start], strict, problem)
     return Robot(problem, report, at.names, converted, inputs, table)
 
@@ -140,6 +148,13 @@ def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:
     """The inputs of the actuators; by default those of the keyframe, or zero."""
     given = np.zeros(at.model.nu) if key is None else np.array(at.model.key_ctrl[key])
     return inputs_of(ctrl, given, input_names(at))
+
+
+def _height(floor: Any) -> float | None:
+    """Where the floor is [m]; None for none."""
+    if isinstance(floor, bool):
+        return 0.0 if floor else None
+    return float(check_array("floor", floor, ()))
 
 
 def _keyframe(model: Any, wanted: str | int | None) -> int | None:
@@ -191,9 +206,13 @@ def _problem(
         aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
         q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + aside))
     if mechanism.constraints:
-        q0, v0 = project_known(Projection(), mechanism, as_jax(0.0), q0, v0, tolerance_of(q0.dtype))
+        q0, v0, far = close_loops(mechanism, as_jax(0.0), q0, v0)
         q0 = as_jax(with_unit_quaternions(mechanism, q0))
+    else:
+        far = ()
     mechanism, q0, v0, of_start = resolve_start_penetration(mechanism, q0, v0, start)
+    why = "no posture near the file's closes them; they start closed in another, of several maybe"
+    of_start.append(Feature("loop far from closed", far, "approximated", why))
     why = "closed one of the two ways round; MuJoCo holds it so, as its force vanishes there"
     of_start.append(Feature("weld half a turn apart at the start", around, "approximated", why))
     own = {

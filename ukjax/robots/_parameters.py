@@ -21,6 +21,7 @@ from ..mechanisms import (
     AbstractCoordinateLoad,
     AbstractJoint,
     Body,
+    Connect,
     Contact,
     Free,
     JointFriction,
@@ -30,7 +31,6 @@ from ..mechanisms import (
 from ..mechanisms._bodies import check_array, check_nonnegative, check_positive_scalar
 from ._actuators import actuators_of
 from ._clear import with_contacts
-from ._equalities import Connect
 from ._joints import SeveralJoints
 from ._limits import JointRates
 from ._passive import GravityCompensation, JointDamping, JointSprings

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import numpy as np
 from .._misc._types import as_jax
 from ..mechanisms import GROUND, AbstractShape, Limit, TreeSystem
 from ._actuators import Actuators
+from ._closures import Closure
 from ._equalities import equality_name
 from ._geoms import is_offered, kind_of_geom, shape_of
 from ._joints import kinds
@@ -62,8 +63,10 @@ class _Reading:
         tree: TreeSystem,
         lengths: Mapping[int, Lengths | Path],
         geoms: Mapping[str, tuple[int, int]],
+        closures: Sequence[Closure],
     ):
         self.at, self.tree, self.lengths, self.geoms = at, tree, lengths, geoms
+        self.closures = closures
         self.bodies = {GROUND: 0} | {body.name: i + 1 for i, body in enumerate(tree.bodies)}
         self.merged: dict[str, set[int]] = {}
         for i, name in enumerate(at.carriers):
@@ -316,16 +319,19 @@ class _Reading:
         )
 
     def _loop_ends(self) -> dict[str, tuple[int, int]]:
-        """The bodies of connects and welds, in the order of the loops."""
+        """The bodies of connects, welds and joints that close loops, in the order of the loops."""
         model, found, names = self.at.model, {}, {joint.name for joint in self.tree.loops}
-        taken = set[str]()
+        taken, joined = set[str](), {int(mujoco().mjtEq.mjEQ_CONNECT), int(mujoco().mjtEq.mjEQ_WELD)}
         for i in range(model.neq):
             name = equality_name(self.at, i, taken)
-            if name in names:
+            if name in names and int(model.eq_type[i]) in joined:
                 ends = int(model.eq_obj1id[i]), int(model.eq_obj2id[i])
                 by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE
                 found[name] = tuple(int(model.site_bodyid[x]) for x in ends) if by_sites else ends
-        return found
+        number = lambda site: int(model.site_bodyid[self.at.names.sites.index(site)])
+        return found | {
+            x.name: (number(x.sites[0]), number(x.sites[1])) for x in self.closures if x.name in names
+        }
 
     def _seen(self) -> list[int]:
         """The geoms that MuJoCo's rays meet: those that are not transparent."""
@@ -394,12 +400,19 @@ def sensors(
     tree: TreeSystem,
     lengths: Mapping[int, Lengths | Path],
     geoms: Mapping[str, tuple[int, int]],
+    closures: Sequence[Closure] = (),
 ) -> tuple[SensorTable, tuple[Feature, ...]]:
     """The sensors of a model, and lines for the report.
 
     `geoms` are those of each contact of the tree, by its rows' names, the first shape's first.
     """
-    model, reading, rows, found, refused = at.model, _Reading(at, tree, lengths, geoms), list[Row](), [], []
+    model, reading, rows, found, refused = (
+        at.model,
+        _Reading(at, tree, lengths, geoms, closures),
+        list[Row](),
+        [],
+        [],
+    )
     for i, name in enumerate(at.names.sensors):
         feature = f"sensor {kind_of_sensor(model, i)}"
         try:

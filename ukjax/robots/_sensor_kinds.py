@@ -31,7 +31,6 @@ from ..mechanisms._tree_place import TreeAt, cast_arrays, place
 from ..mechanisms._tree_place import moving as twists_by_name
 from ..mechanisms._tree_recursion import outwards
 from ._actuators import Actuators
-from ._equalities import Connect, Weld
 from ._lengths import Lengths
 from ._passive import BallSpring, JointSprings
 from ._paths import Path
@@ -348,7 +347,7 @@ class At:
             twists = own.chains.twists(own.posture, own.chains.rates(own.posture, self.v))
             wrenches = loop_wrenches(own.mechanism, places, self.t, twists, self.multipliers)
             for joint in self.tree.loops:
-                if isinstance(joint, Connect | Weld):
+                if joint.name in ends:
                     of = wrenches[joint.name][1]
                     moment = of.omega + cross(places[joint.child].p, of.velocity)
                     found.append((ends[joint.name], of.velocity, moment))

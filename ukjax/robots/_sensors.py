@@ -20,9 +20,9 @@ from .._motion._model import Model, translate_model
 from .._system._constraint import unilateral
 from .._system._labels import make_indexed_names
 from .._system._stabilize import NoStabilizer
-from ..mechanisms import Contact, Limit, TreeSystem
+from ..mechanisms import Connect, Contact, Limit, TreeSystem
 from ..mechanisms._tree_place import cast_arrays
-from ._equalities import Connect, Weld
+from ._equalities import Weld
 from ._rays import Ray, Scene
 from ._sensor_kinds import ACCELERATED, READ, STOPPED, TRANSMITTED, At, Sensor, SensorTable, measured, pick
 from ._state import Conversion
@@ -250,7 +250,7 @@ class Sensors(eqx.Module):
         """
         own, contacts, loops = self.chosen_sensors, self.tree.mechanism.contacts, self.tree.loops
         shapes, stops = (any(isinstance(x, kind) for x in contacts) for kind in (Contact, Limit))
-        closed = any(isinstance(x, Connect | Weld) for x in loops)
+        closed = any(x.name in dict(self.table.ends) for x in loops)
         pressed = (*TRANSMITTED, "touch") if shapes else ()
         needy = {
             "a": pick(own, ACCELERATED),

@@ -9,13 +9,23 @@ import numpy as np
 
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError, format_value
+from ._closures import Closure
 from ._contact_selection import ContactSelection
+from ._description import Description
+from ._directives import directives
+from ._graph import add_closure
 from ._missing_meshes import without_missing
 from ._mocap import set_mocap_free
 from ._mujoco import mujoco
 from ._report import Feature
+from ._rows import features as as_features
+from ._sdf import sdf
 from ._urdf import urdf, with_mimics, without_volumes
 from ._urdf_looks import Look
+from ._urdf_loops import take_loops
+from ._urdf_motors import add_motors
+from ._usd import USD_ENDINGS, usd
+from ._xml import parse_xml
 
 _NO_MASS = 1e-14  # [kg], [kg m^2]: above the least that MuJoCo lets a body have that moves
 _UNREAD = "read by MuJoCo alone, which loses some of a URDF: limits of velocity, paths of meshes"
@@ -29,6 +39,7 @@ class Source(NamedTuple):
     - `name`: of the robot.
     - `features`: of the file that the model has lost.
     - `looks`: visual elements that the model has lost.
+    - `closures`: joints that close loops and are no equalities of the model.
     """
 
     model: Any
@@ -36,48 +47,93 @@ class Source(NamedTuple):
     name: str
     features: tuple[Feature, ...]
     looks: tuple[Look, ...] = ()
+    closures: tuple[Closure, ...] = ()
 
 
-def read(source: Any, free_base: bool, wanted: ContactSelection, mocap: tuple[str, ...] = ()) -> Source:
+def read(
+    source: Any,
+    free_base: bool,
+    wanted: ContactSelection,
+    mocap: tuple[str, ...] = (),
+    floor: float | None = None,
+) -> Source:
     """A robot as MuJoCo compiles it.
 
     **Raises:** `InputError` for what is no robot; `MissingExtraError` without `mujoco`.
     """
-    such_as = "the path of an MJCF or URDF file, its text, a mujoco.MjSpec or a mujoco.MjModel"
+    such_as = "the path of a robot's file, its text, a mujoco.MjSpec or a mujoco.MjModel"
     require_instance("a robot", source, (str, Path, mujoco().MjSpec, mujoco().MjModel), such_as)
     if isinstance(source, mujoco().MjModel):
-        if free_base or mocap:
-            asked = "free_base" if free_base else "mocap"
+        asked = [
+            word
+            for word, given in (("free_base", free_base), ("mocap", mocap), ("floor", floor is not None))
+            if given
+        ]
+        if asked:
             raise InputError(
-                f"{asked} needs a file, a text or a mujoco.MjSpec: a compiled model cannot be changed."
+                f"{asked[0]} needs a file, a text or a mujoco.MjSpec: a compiled model cannot be changed."
             )
         return Source(source, "a compiled model", "robot", ())
     if isinstance(source, mujoco().MjSpec):
-        return _compile_spec(source.copy(), "a specification", (free_base, mocap), wanted, [])
-    text = isinstance(source, str) and source.lstrip().startswith("<")
-    title = "a text" if text else str(source)
-    path = None if text else _file(Path(source))
-    raw = source.strip().encode() if path is None else path.read_bytes().strip()
+        given, title = Description(source.copy()), "a specification"
+    else:
+        text = isinstance(source, str) and source.lstrip().startswith("<")
+        title = "a text" if text else str(source)
+        given = _describe_text(str(source), Path(), wanted) if text else _describe_file(Path(source), wanted)
+    return _compile_spec(given, title, (free_base, mocap, floor), wanted)
+
+
+def _describe_file(path: Path, wanted: ContactSelection) -> Description:
+    """The description of a file, by its ending and its first element."""
+    path, ending = _file(path), path.suffix.lower()
+    if ending in USD_ENDINGS:
+        return usd(path, wanted)
+    if ending in (".yaml", ".yml"):
+        return directives(path, wanted, _describe_file)
+    return _describe_text(path.read_bytes(), path.parent.resolve(), wanted, path)
+
+
+def _describe_text(
+    text: str | bytes, folder: Path, wanted: ContactSelection, path: Path | None = None
+) -> Description:
+    raw, title = text.strip(), "a text" if path is None else str(path)
+    raw = raw.encode() if isinstance(raw, str) else raw
+    features = tuple[Feature, ...]()
     try:
-        root, features = ET.fromstring(raw), list[Feature]()
-    except (ET.ParseError, ValueError, LookupError) as error:
-        root, features = (
-            None,
-            [Feature("XML that is not well-formed", (str(error),), "approximated", _UNREAD)],
-        )
+        root = parse_xml(raw, title)
+    except InputError as error:
+        if path is not None and path.suffix.lower() in (".sdf", ".world"):
+            raise
+        root = None
+        features = (Feature("XML that is not well-formed", (str(error),), "approximated", _UNREAD),)
+    if root is not None and root.tag in ("sdf", "gazebo"):
+        return sdf(root, folder, wanted)
     if root is not None and root.tag == "robot":
-        given = urdf(root, Path() if path is None else path.parent.resolve(), wanted)
-        spec = _said(title, mujoco().MjSpec.from_string, given.text)
-        if spec.body(given.root) is None:  # before 4.0 the root link is the world, and loses its inertia
-            spec = _said(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
-        without_volumes(spec)
-        with_mimics(spec, given)
-        return _compile_spec(spec, title, (free_base, mocap), wanted, list(given.features))._replace(
-            looks=given.looks
-        )
+        return _describe_urdf(root, folder, wanted, title)
+    if root is not None and path is not None and path.suffix.lower() in (".sdf", ".world"):
+        raise InputError(f"{title} is no SDF: its root is <{root.tag}>, not <sdf>.")
     from_file, from_text = mujoco().MjSpec.from_file, mujoco().MjSpec.from_string
-    spec = _said(title, from_text, source) if path is None else _said(title, from_file, str(path))
-    return _compile_spec(spec, title, (free_base, mocap), wanted, features)
+    spec = _said(title, from_text, raw.decode()) if path is None else _said(title, from_file, str(path))
+    return Description(spec, features)
+
+
+def _describe_urdf(root: ET.Element, folder: Path, wanted: ContactSelection, title: str) -> Description:
+    loops, rows = take_loops(root)
+    given = urdf(root, folder, wanted)
+    spec = _said(title, mujoco().MjSpec.from_string, given.text)
+    if spec.body(given.root) is None:  # before 4.0 the root link is the world, and loses its inertia
+        spec = _said(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
+    without_volumes(spec)
+    with_mimics(spec, given)
+    rows += add_motors(spec, root)
+    closures = tuple(add_closure(spec, joint) for joint in loops)
+    return Description(
+        spec,
+        (*given.features, *as_features(rows)),
+        given.looks,
+        closures,
+        "" if given.root == "world" else given.root,
+    )
 
 
 def _file(path: Path) -> Path:
@@ -86,7 +142,7 @@ def _file(path: Path) -> Path:
     except (OSError, ValueError) as error:  # a name too long, a zero in it
         raise InputError(f"{format_value(str(path))} is no path of a file: {error}") from error
     if path.is_dir():
-        raise InputError(f"'{path}' is a folder; give the path of an MJCF or URDF file.")
+        raise InputError(f"'{path}' is a folder; give the path of a file.")
     if not found:
         raise InputError(f"there is no file '{path}'.")
     return path
@@ -112,15 +168,18 @@ def _attach_to_world(robot: ET.Element, root: str) -> str:
 
 
 def _compile_spec(
-    spec: Any,
+    given: Description,
     title: str,
-    freed: tuple[bool, tuple[str, ...]],
+    changed: tuple[bool, tuple[str, ...], float | None],
     wanted: ContactSelection,
-    features: list[Feature],
 ) -> Source:
-    free_base, mocap = freed
+    spec, features = given.spec, list(given.features)
+    free_base, mocap, floor = changed
     if free_base:
         _set_free(spec)
+    if floor is not None:
+        _add_floor(spec, floor)
+        features.append(Feature("floor", ("floor",), why=f"added at the height {floor:g} m"))
     features += without_missing(spec, wanted.touching)
     impossible = {} if spec.compiler.balanceinertia else _impossible(spec)
     masses = [body.mass for body in impossible]
@@ -143,7 +202,19 @@ def _compile_spec(
             "the third, or one is not positive. They are taken as they stand.",
             stacklevel=5,
         )
-    return Source(model, title, spec.modelname or "robot", tuple(features))
+    return Source(model, title, spec.modelname or "robot", tuple(features), given.looks, given.closures)
+
+
+def _add_floor(spec: Any, height: float) -> None:
+    """A plane, level where there is gravity."""
+    if spec.geom("floor") is not None:
+        raise InputError("the file has a geom 'floor' already: leave out floor, and give contact=True.")
+    down = np.array(spec.option.gravity)
+    up = -down / np.linalg.norm(down) if down.any() else np.array([0.0, 0.0, 1.0])
+    turn = np.zeros(4)
+    mujoco().mju_quatZ2Vec(turn, up)
+    plane = mujoco().mjtGeom.mjGEOM_PLANE
+    spec.worldbody.add_geom(name="floor", type=plane, size=[0.0, 0.0, 1.0], pos=height * up, quat=turn)
 
 
 def _set_free(spec: Any) -> None:

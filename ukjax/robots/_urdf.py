@@ -15,9 +15,17 @@ from ._mujoco import mujoco
 from ._report import Feature
 from ._rows import features
 from ._urdf_looks import Look, looks
+from ._xml import local
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
-_OTHERS = ("transmission", "gazebo", "sensor", "calibration", "safety_controller", "ros2_control")
+_OTHERS = ("gazebo", "sensor", "calibration", "safety_controller")
+_KNOWN = ("link", "joint", "material", "mujoco", "transmission", "ros2_control")
+_LENGTHS = {
+    "box": ("size",),
+    "sphere": ("radius",),
+    "cylinder": ("radius", "length"),
+    "capsule": ("radius", "length"),
+}
 _READABLE = (".stl", ".obj", ".msh")  # what MuJoCo reads of meshes
 
 
@@ -42,8 +50,13 @@ def _meshes(element: ET.Element) -> list[ET.Element]:
     return list(element.iter("mesh"))
 
 
-def _find_mesh(name: str, folder: Path) -> Path | None:
-    """The file that a mesh's name means: `package://` packages are looked for in the folders above."""
+def find_mesh(name: str, folder: Path) -> Path | None:
+    """The file that a mesh's name means, if it is of a kind that is read."""
+    return find_file(name, folder) if Path(name).suffix.lower() in _READABLE else None
+
+
+def find_file(name: str, folder: Path) -> Path | None:
+    """The file that a name means: `package://` packages are looked for in the folders above."""
     scheme, _, rest = name.rpartition("://")
     places = [folder / rest]
     if scheme == "package" or scheme == "model":
@@ -52,15 +65,21 @@ def _find_mesh(name: str, folder: Path) -> Path | None:
         places = [
             x for up in above for x in (up / package / inside, *([up / inside] if up.name == package else []))
         ]
-    return next((x for x in places if x.is_file() and x.suffix.lower() in _READABLE), None)
+    return next((x for x in places if x.is_file()), None)
 
 
-def _is_ascii(file: Path) -> bool:
+def is_ascii(file: Path) -> bool:
     """Whether a file is an STL of text, which MuJoCo does not read: its size is not that of its number of faces."""
     start = file.read_bytes()[:84]
     return file.suffix.lower() == ".stl" and file.stat().st_size != 84 + 50 * int.from_bytes(
         start[80:], "little"
     )
+
+
+def _has_size(element: ET.Element) -> bool:
+    """Whether no length of a shape is 0."""
+    lengths = [x.get(key) or "0" for x in element.iter() for key in _LENGTHS.get(x.tag, ())]
+    return all(float(x) != 0.0 for text in lengths for x in text.split())
 
 
 def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -> Iterator[tuple[str, str]]:
@@ -73,12 +92,15 @@ def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -
                 meshes = _meshes(element)
                 if kind == "visual":
                     link.remove(element)
+                elif not _has_size(element):
+                    link.remove(element)
+                    yield "sizeless", name
                 elif meshes and weighed and not touching:
                     link.remove(element)
                     yield "unasked", name
                 elif meshes:
-                    file = _find_mesh(str(meshes[0].get("filename")), folder)
-                    if file is None or _is_ascii(file):
+                    file = find_mesh(str(meshes[0].get("filename")), folder)
+                    if file is None or is_ascii(file):
                         link.remove(element)
                         yield ("collision" if weighed else "missing"), name
                     else:
@@ -95,6 +117,7 @@ _TOLD = {
         "its mesh is not there, or of a kind that is not read",
         True,
     ),
+    "sizeless": ("shape without size", "ignored", "one of its lengths is 0", False),
     "missing": (
         "link without mass",
         "approximated",
@@ -115,13 +138,22 @@ def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
     with_limit = lambda kind: tuple(
         name for name, x in limits if x is not None and float(x.get(kind) or 0) > 0
     )
+    stuck = tuple(
+        str(x.get("name"))
+        for x in robot.findall("joint")
+        if x.get("type") in ("revolute", "prismatic") and (limit := x.find("limit")) is not None
+        if float(limit.get("lower") or 0.0) == float(limit.get("upper") or 0.0)
+    )
     found = [
+        Feature("limit without play", stuck, "ignored", "its ends are the same, so the joint moves freely"),
         Feature("velocity limit", with_limit("velocity"), "ignored", "speeds have no limits"),
-        Feature("effort limit", with_limit("effort"), "ignored", "a URDF has no actuators", moves=False),
+        Feature("effort limit", with_limit("effort"), why="of actuators, if there are any", moves=False),
     ]
     for kind, (feature, status, why, moves) in _TOLD.items():
         names = tuple(dict.fromkeys(name for x, name in lost if x == kind))
         found.append(Feature(feature, names, status, why, moves))  # pyright: ignore[reportArgumentType]
+    unknown = dict.fromkeys(local(x.tag) for x in robot if x.tag not in (*_KNOWN, *_OTHERS))
+    found += [Feature(tag, (tag,), "ignored", "not read") for tag in unknown]
     for tag in _OTHERS:
         names = tuple(x.get("name") or x.get("reference") or tag for x in robot.iter(tag))
         found.append(Feature(tag, names, "ignored", "not read", moves=False))
@@ -151,7 +183,10 @@ def urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
     """
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
-    visuals = list(looks(robot, lambda name: _find_mesh(name, folder)))
+    ends = {str(x.get("link")) for x in robot.findall("joint/parent")}
+    if "world" in ends - {x.get("name") for x in robot.findall("link")}:
+        ET.SubElement(robot, "link", name="world")  # Drake's files take it for granted
+    visuals = list(looks(robot, lambda name: find_mesh(name, folder)))
     lost = [("visual", x) for x in visuals if isinstance(x, str)]
     lost += _without_meshes(robot.findall("link"), folder, wanted.touching)
     extension = robot.find("mujoco")

@@ -73,8 +73,13 @@ def _shape(geometry: ET.Element, found: Callable[[str], Path | None]) -> dict[st
     if kind in ("cylinder", "capsule"):
         return {"kind": kind, "size": [number("radius"), number("length")]}
     file = found(str(element.get("filename"))) if kind == "mesh" and element is not None else None
+    return None if file is None else mesh_shape(file, _numbers(element, "scale", "1 1 1"))
+
+
+def mesh_shape(file: Path, scale: np.ndarray) -> dict[str, Any] | None:
+    """A mesh of a file as a shape; None for one that MuJoCo cannot read."""
     try:
-        return None if file is None else _mesh(file, _numbers(element, "scale", "1 1 1"))
+        return _mesh(file, scale)
     except ValueError:
         return None
 

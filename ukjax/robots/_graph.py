@@ -1,0 +1,398 @@
+"""Links and joints in any order, as SDF and USD have them: a tree for MuJoCo, and the joints that close its loops."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from .._misc._errors import InputError
+from ._closures import Closure
+from ._mujoco import mujoco
+from ._rows import Row
+
+WORLD = "world"
+
+
+class Shape(NamedTuple):
+    """A shape that touches.
+
+    - `kind`: of MuJoCo's geoms: `"box"`, `"sphere"`, `"cylinder"`, `"capsule"`, `"ellipsoid"`, `"plane"`, `"mesh"`.
+    - `size`: MuJoCo's, halves of lengths [m].
+    - `place`: in the link (4, 4).
+    - `mesh`: its file, or vertices (n, 3) and triangles (m, 3).
+    - `scale`: of a mesh's file.
+    - `friction`: its coefficient.
+    - `groups`: bits, of which two shapes that touch have one in common.
+    - `density`: where the link's mass follows from it [kg/m^3].
+    """
+
+    name: str
+    kind: str
+    size: Sequence[float] | np.ndarray
+    place: np.ndarray
+    mesh: Path | tuple[np.ndarray, np.ndarray] | None = None
+    scale: Sequence[float] | np.ndarray = (1.0, 1.0, 1.0)
+    friction: float = 1.0
+    groups: int = 1
+    density: float = 1000.0
+
+
+class Link(NamedTuple):
+    """A rigid body.
+
+    - `place`: in the world, where the file has it (4, 4).
+    - `mass`: [kg]; None where mass and inertia follow from the shapes.
+    - `centre`: the frame of its inertia, in the link (4, 4).
+    - `inertia`: about the centre [kg m^2] (3, 3).
+    - `weightless`: whether gravity does not act on it.
+    """
+
+    name: str
+    place: np.ndarray
+    mass: float | None
+    centre: np.ndarray
+    inertia: np.ndarray
+    shapes: tuple[Shape, ...] = ()
+    weightless: bool = False
+
+
+class Axis(NamedTuple):
+    """A freedom of a joint.
+
+    - `direction`: in the joint's frame (3,).
+    - `limits`: lowest and highest position [rad], [m].
+    - `damping`, `stiffness`, `rest`, `friction`: of a damper, a spring and dry friction.
+    - `effort`: the largest that actuators give.
+    - `armature`: what it moves besides.
+    - `name`: that of the joint for the first axis, where none is given.
+    """
+
+    direction: np.ndarray
+    slides: bool = False
+    limits: tuple[float, float] = (-np.inf, np.inf)
+    damping: float = 0.0
+    stiffness: float = 0.0
+    rest: float = 0.0
+    friction: float = 0.0
+    effort: float = np.inf
+    armature: float = 0.0
+    name: str = ""
+
+
+class Joint(NamedTuple):
+    """A joint between two links, or a link and the world.
+
+    - `kind`: one of `CLOSING`, or `"planar"` or `"free"`.
+    - `places`: its frame in the parent and in the child (4, 4), the same place in the world where all positions are zero.
+    - `axes`: its freedoms from the parent outwards; of a gearbox, the axes of both gears.
+    - `ratio`: of a screw, the advance a turn [m]; of a gearbox the child's rate by the parent's.
+    - `carrier`: the link that carries a gearbox.
+    - `loop`: whether it is to close a loop.
+    """
+
+    name: str
+    kind: str
+    parent: str
+    child: str
+    places: tuple[np.ndarray, np.ndarray]
+    axes: tuple[Axis, ...] = ()
+    ratio: float = 0.0
+    carrier: str = ""
+    loop: bool = False
+
+    def turned(self) -> "Joint":
+        """The same joint with parent and child exchanged."""
+        axes = tuple(x._replace(direction=-x.direction) for x in reversed(self.axes))
+        return self._replace(parent=self.child, child=self.parent, places=self.places[::-1], axes=axes)
+
+
+class Mimic(NamedTuple):
+    """One joint's position follows another's: offset + factor times the leader's."""
+
+    follower: str
+    leader: str
+    offset: float
+    factor: float
+
+
+def _locked(joint: Joint, rows: list[Row]) -> Joint:
+    """A joint of one axis without play, as files lock it: fixed."""
+    if len(joint.axes) != 1 or tuple(joint.axes[0].limits) != (0.0, 0.0):
+        return joint
+    rows.append(("joint without play", joint.name, "used", "its limits are both 0: fixed"))
+    return joint._replace(kind="fixed", axes=())
+
+
+def place_of(xyz: Any = (0.0, 0.0, 0.0), turn: Rotation | None = None) -> np.ndarray:
+    """A place and a rotation as a matrix (4, 4)."""
+    found = np.eye(4)
+    found[:3, 3] = xyz
+    if turn is not None:
+        found[:3, :3] = turn.as_matrix()
+    return found
+
+
+def inverse(place: np.ndarray) -> np.ndarray:
+    """The inverse of a place (4, 4)."""
+    R = place[:3, :3].T
+    found = np.eye(4)
+    found[:3, :3], found[:3, 3] = R, -R @ place[:3, 3]
+    return found
+
+
+def posed(place: np.ndarray) -> dict[str, Any]:
+    """A place as MuJoCo has it."""
+    quat = Rotation.from_matrix(place[:3, :3]).as_quat(scalar_first=True)
+    return {"pos": place[:3, 3], "quat": quat}
+
+
+def grow(
+    links: Mapping[str, Link], joints: Iterable[Joint], fixed: Iterable[str]
+) -> tuple[list[Joint], list[Joint]]:
+    """The joints of a tree from the world outwards, and those that close its loops.
+
+    A link that no joint leads to moves freely.
+    """
+    own = [joint for joint in joints if joint.kind != "gearbox" and not joint.loop]
+    reached, found, left = {WORLD, *fixed}, list[Joint](), list(own)
+    children = {joint.child for joint in own}
+    roots = sorted((name for name in links if name not in fixed), key=lambda name: name in children)
+    while True:
+        while True:
+            forward = next((x for x in left if x.parent in reached and x.child not in reached), None)
+            back = next((x for x in left if x.child in reached and x.parent not in reached), None)
+            joint = forward or back
+            if joint is None:
+                break
+            left.remove(joint)
+            found.append(joint if joint is forward else joint.turned())
+            reached.add(found[-1].child)
+        root = next((name for name in roots if name not in reached), None)
+        if root is None:
+            break
+        found.append(Joint(root, "free", WORLD, root, (links[root].place, np.eye(4))))
+        reached.add(root)
+    tree = {joint.name for joint in found}
+    return found, [joint for joint in joints if joint.name not in tree]
+
+
+def _name_axes(joint: Joint) -> Joint:
+    """The names of its freedoms: its own, and with numbers from the second on."""
+    named = lambda i, x: x._replace(name=x.name or (f"{joint.name} {i + 1}" if i else joint.name))
+    return joint._replace(axes=tuple(named(i, x) for i, x in enumerate(joint.axes)))
+
+
+def _add_joint(body: Any, joint: Joint, spec: Any) -> None:
+    """The freedoms of a joint of the tree."""
+    kinds, place = mujoco().mjtJoint, joint.places[1]
+    if joint.kind == "free":
+        body.add_freejoint(name=joint.name)
+    elif joint.kind == "ball":
+        added = body.add_joint(name=joint.name, type=kinds.mjJNT_BALL, pos=place[:3, 3])
+        for axis in joint.axes[:1]:
+            _set_first(added, "damping", axis.damping)
+    elif joint.kind != "fixed":
+        for axis in joint.axes:
+            added = body.add_joint(
+                name=axis.name,
+                type=kinds.mjJNT_SLIDE if axis.slides else kinds.mjJNT_HINGE,
+                pos=place[:3, 3],
+                axis=place[:3, :3] @ axis.direction,
+                springref=axis.rest,
+                frictionloss=axis.friction,
+                armature=axis.armature,
+            )
+            _set_first(added, "damping", axis.damping)
+            _set_first(added, "stiffness", axis.stiffness)
+            if np.isfinite(axis.limits).any():
+                added.limited, added.range = (
+                    mujoco().mjtLimited.mjLIMITED_TRUE,
+                    np.clip(axis.limits, -1e10, 1e10),
+                )
+            if np.isfinite(axis.effort):
+                added.actfrclimited = mujoco().mjtLimited.mjLIMITED_TRUE
+                added.actfrcrange = [-axis.effort, axis.effort]
+    if joint.kind == "screw":
+        turn, slide = sorted(joint.axes, key=lambda x: x.slides)
+        tie(spec, Mimic(slide.name, turn.name, 0.0, joint.ratio / (2.0 * np.pi)))
+
+
+def _set_first(element: Any, field: str, value: float) -> None:
+    """A coefficient, of which MuJoCo 4 has those of higher powers beside it."""
+    array = np.atleast_1d(np.array(getattr(element, field)))
+    setattr(element, field, [value, *array[1:]] if array.size > 1 else value)
+
+
+def tie(spec: Any, mimic: Mimic) -> None:
+    """A joint that follows another, as an equality."""
+    added = spec.add_equality(
+        name1=mimic.follower,
+        name2=mimic.leader,
+        objtype=mujoco().mjtObj.mjOBJ_JOINT,
+        type=mujoco().mjtEq.mjEQ_JOINT,
+    )
+    added.data[:2] = mimic.offset, mimic.factor
+
+
+def add_start(spec: Any, positions: Mapping[str, Any]) -> None:
+    """A keyframe where joints are at given positions, by their names.
+
+    **Raises:** `InputError` for another count of positions than a joint has.
+    """
+    if not positions:
+        return
+    model = spec.copy().compile()
+    qpos = np.array(model.qpos0)
+    for name, x in positions.items():
+        joint, given = model.joint(name), np.atleast_1d(np.asarray(x, float))
+        count = {0: 7, 1: 4}.get(int(joint.type[0]), 1)
+        if given.shape != (count,):
+            raise InputError(f"the position of joint '{name}' must have {count} numbers, got {x!r}.")
+        qpos[joint.qposadr[0] :][:count] = given
+    spec.add_key(name="start", qpos=qpos)
+
+
+def add_closure(spec: Any, joint: Joint) -> Closure:
+    """Sites where the ends of a joint are, and the joint between them."""
+    sites = []
+    for body, place, end in zip((joint.parent, joint.child), joint.places, ("parent", "child"), strict=True):
+        sites.append(f"{joint.name} {end}")
+        spec.body(body).add_site(name=sites[-1], **posed(place))
+    axes = [axis.direction for axis in joint.axes] or [np.array([0.0, 0.0, 1.0])]
+    child_axis = axes[1] if joint.kind in ("universal", "gearbox") else None
+    return Closure(
+        joint.name, joint.kind, (sites[0], sites[1]), axes[0], child_axis, joint.ratio, joint.carrier
+    )
+
+
+def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:
+    """A shape as a geom of a body, and its mesh."""
+    geom = body.add_geom(
+        name=shape.name,
+        type=getattr(mujoco().mjtGeom, f"mjGEOM_{shape.kind.upper()}"),
+        contype=shape.groups,
+        conaffinity=shape.groups,
+        group=3,
+        density=shape.density if weighed else 0.0,
+        **posed(shape.place),
+    )
+    geom.friction[0] = shape.friction
+    if shape.kind != "mesh":
+        geom.size = [*shape.size, 0.0, 0.0, 0.0][:3]
+        return
+    mesh = spec.add_mesh(name=f"mesh of {shape.name}", scale=shape.scale)
+    geom.meshname = mesh.name
+    if isinstance(shape.mesh, tuple):
+        mesh.uservert, mesh.userface = shape.mesh[0].ravel(), shape.mesh[1].ravel()
+    else:
+        mesh.file = str(shape.mesh)
+    if not weighed:  # it may be flat, or inside out
+        mesh.inertia = mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL
+
+
+_CLOSE = 1e-4  # [m], [rad]: files have places in numbers of 32 bits
+
+
+def _start_of(joint: Joint, place: np.ndarray, rows: list[Row]) -> dict[str, Any]:
+    """The positions of a joint by which its child is where the file has it, of its frame in the parent's (4, 4)."""
+    turn, found, left = Rotation.from_matrix(place[:3, :3]), dict[str, Any](), place[:3, 3].copy()
+    if np.allclose(place, np.eye(4), atol=1e-9) or joint.kind == "free":
+        return {}
+    if joint.kind == "ball":
+        R = joint.places[1][:3, :3]
+        found[joint.name] = Rotation.from_matrix(R @ place[:3, :3] @ R.T).as_quat(scalar_first=True)
+        turn = Rotation.identity()
+    for axis in joint.axes:
+        if axis.slides:
+            found[axis.name] = float(axis.direction @ left)
+            left -= found[axis.name] * axis.direction
+        else:
+            vector = turn.as_rotvec()
+            found[axis.name] = float(axis.direction @ vector)
+            turn = Rotation.from_rotvec(-found[axis.name] * axis.direction) * turn
+    if max(turn.magnitude(), np.abs(left).max()) > _CLOSE:
+        rows.append(
+            ("place of a body", joint.child, "approximated", f"it starts where joint '{joint.name}' has it")
+        )
+    return found
+
+
+def specify(
+    name: str,
+    links: Sequence[Link],
+    joints: Sequence[Joint],
+    mimics: Iterable[Mimic] = (),
+    fixed: Iterable[str] = (),
+) -> tuple[Any, list[Closure], list[Row]]:
+    """Links and joints as a `MjSpec` with the joints that close its loops, and what is to be said of these.
+
+    **Raises:** `InputError` for joints of links that are not there, and kinds that cannot close a loop.
+    """
+    by_name, fixed = {link.name: link for link in links}, tuple(fixed)
+    still = by_name.pop(WORLD, None)
+    for joint in joints:
+        for end in (joint.parent, joint.child):
+            if end != WORLD and end not in by_name:
+                raise InputError(f"joint '{joint.name}' joins '{end}', and there is no such link.")
+        if joint.parent == joint.child:
+            raise InputError(f"joint '{joint.name}' joins '{joint.parent}' to itself.")
+    spec = mujoco().MjSpec()
+    spec.modelname, spec.compiler.degree = name, False
+    starts, rows = dict[str, Any](), list[Row]()
+    tree, closing = grow(by_name, [_name_axes(_locked(x, rows)) for x in joints], fixed)
+    bodies, unmoved = {WORLD: spec.worldbody}, {WORLD}
+    for shape in () if still is None else still.shapes:
+        add_shape(spec, spec.worldbody, shape, False)
+    welded = [Joint(f"{x} fixed", "fixed", WORLD, x, (by_name[x].place, np.eye(4))) for x in fixed]
+    for joint in (*welded, *tree):
+        link = by_name[joint.child]
+        place = joint.places[0] @ inverse(joint.places[1])
+        body = bodies[joint.parent].add_body(name=link.name, **posed(place))
+        bodies[link.name] = body
+        _add_joint(body, joint, spec)
+        parent = np.eye(4) if joint.parent == WORLD else by_name[joint.parent].place
+        starts |= _start_of(joint, inverse(parent @ joint.places[0]) @ link.place @ joint.places[1], rows)
+        if link.mass is not None:
+            body.explicitinertial, body.mass = True, link.mass
+            body.ipos = link.centre[:3, 3]
+            full = link.centre[:3, :3] @ link.inertia @ link.centre[:3, :3].T
+            body.fullinertia = [full[0, 0], full[1, 1], full[2, 2], full[0, 1], full[0, 2], full[1, 2]]
+        body.gravcomp = 1.0 if link.weightless else 0.0
+        if joint.kind == "fixed" and joint.parent in unmoved:
+            unmoved.add(link.name)
+        for shape in link.shapes:
+            if shape.kind == "plane" and link.name not in unmoved:
+                rows.append(
+                    ("plane that moves", shape.name, "ignored", "only planes that stand still are offered")
+                )
+                continue
+            add_shape(spec, body, shape, link.mass is None)
+    found = list[Closure]()
+    for joint in closing:
+        if joint.kind in ("planar", "free"):
+            raise InputError(f"joint '{joint.name}' is {joint.kind}, and closes a loop: such a joint cannot.")
+        found.append(add_closure(spec, joint))
+        for axis in joint.axes:
+            lost = {
+                "limits": np.isfinite(axis.limits).any(),
+                "damping": axis.damping,
+                "spring": axis.stiffness,
+                "dry friction": axis.friction,
+            }
+            why = "joints that close loops have none"
+            rows += [
+                (f"{what} of a joint that closes a loop", joint.name, "ignored", why)
+                for what, has in lost.items()
+                if has
+            ]
+    known = {x.name for x in spec.joints}
+    for mimic in mimics:
+        lost = [x for x in (mimic.follower, mimic.leader) if x not in known]
+        if lost:
+            rows.append(("mimic", mimic.follower, "ignored", f"'{lost[0]}' is no joint of the tree"))
+            continue
+        tie(spec, mimic)
+    add_start(spec, starts)
+    return spec, found, rows
