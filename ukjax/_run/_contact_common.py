@@ -15,18 +15,16 @@ from .._compiler import AtStates
 from .._compiler._structured._scalarize import scalarize
 from .._contact._contact_dynamics import ContactDynamics
 from .._contact._history import AT_TIMES, UNSOLVED, ContactHistory
-from .._contact._rows import evaluate_model_part, gaps_and_bends, with_push
+from .._contact._rows import gaps_and_bends, with_push
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import one_of
-from .._misc._derivatives import lazily_differentiated
 from .._misc._errors import ContactWarning, InputError
 from .._misc._types import in_full_precision, is_traced
-from .._motion._model import Model
 from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of, states_of
 from ._doctor import find_contact_pairs, list_pairs, rounding_of_gaps
-from ._observe import observe_by_equations, split_and_judged, states_first
+from ._observe import observe_at, split_and_judged, states_first
 from ._results import end_of
 from ._start import find_start, require_near, start_moved
 from ._trajectory import Trajectory
@@ -149,23 +147,12 @@ class Prepared:
         return y
 
 
-def _energy_of(model: Model, *state: Array) -> Any:
-    return model.system.energy(*state)
-
-
-def _energy(model: Model, *state: Array) -> Any:
-    return evaluate_model_part(_energy_of, model, *state)
-
-
 @in_full_precision
 def observe_state(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:
     """All a `Trajectory` holds of a state but its contacts."""
     model = with_push(run.touching.model, push)
-    told = lazily_differentiated(observe_by_equations)(model, t, q, v)
-    has_energy = eqx.filter_eval_shape(model.system.energy, t, q, v) is not None
-    energy = lazily_differentiated(_energy)(model, t, q, v) if has_energy else None
-    force = told["constraint_force"] + push
-    return told | {"t": t, "q": q, "v": v, "constraint_force": force, "energy": energy}
+    told = observe_at(model, t, q, v)
+    return told | {"t": t, "q": q, "v": v, "constraint_force": told["constraint_force"] + push}
 
 
 def trajectory_of(

@@ -78,6 +78,17 @@ def observe_by_equations(model: Model, t: Array, q: Array, v: Array) -> dict[str
     return told | {"position_error": rows.position_error, "velocity_error": rows.velocity_error}
 
 
+def observe_at(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
+    """What a `Trajectory` tells of a state, by the code of the acceleration as far as there is one."""
+    by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
+
+    def others(model: Model, *state: Array) -> dict[str, Any]:
+        found = observe_by_equations(model, *state) | {"energy": model.system.energy(*state)}
+        return {name: x for name, x in found.items() if name not in by_code}
+
+    return lazily_differentiated(others)(model, t, q, v) | by_code
+
+
 @eqx.filter_jit
 @in_full_precision
 def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
@@ -86,14 +97,9 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     And the rows' names and kinds, which are known once it is traced.
     """
 
-    def solved(model: Model, *state: Array) -> dict[str, Any]:
-        return observe_by_equations(model, *state) | {"energy": model.system.energy(*state)}
-
     def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
-        by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
-        others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
-        return {"q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
+        return {"q": q, "v": v} | observe_at(model, t, q, v)
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
     t, (q, v) = scalarize(fill_unreached, fallback="xla")(states.t, states[1:])
