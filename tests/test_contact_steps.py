@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+import ukjax.mechanisms as um
 from ukjax._contact._rows import contact_model, layout_of
 from ukjax._contact._stepping import run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
@@ -370,3 +371,17 @@ def test_a_force_without_scalar_code():
     assert run.computed_by.endswith("steps by XLA, as 'pure_callback' has no scalar code")
     t = np.asarray(run.t)
     np.testing.assert_allclose(run.q[:, 0], np.maximum(0.5 - 9.81 * t**2 / 2, 0), atol=2e-3)
+
+
+@pytest.mark.parametrize("size", [(0.4, 0.02), (0.4, 0.2)])
+def test_boxes_that_bounce_come_to_rest(size: tuple[float, float]) -> None:
+    """Its corners strike by turns; while it falls about one, the other moves faster than by gravity alone."""
+    body = um.PlanarBody("box", 1.0, (0.0, 0.5), (size[0] ** 2 + size[1] ** 2) / 12)
+    corners, floor = um.Cuboid("box", (0.0, 0.5), size), um.HalfSpace("ground", point=(0.0, 0.0))
+    contact = um.Contact(corners, floor, restitution=0.2, friction=0.5)
+    thrown = um.problem(
+        um.assemble([body], loads=[um.Gravity()], contacts=[contact]), v0=[0.3, 0.0, 1.0], t1=2.0
+    )
+    run = uk.simulate(thrown, contact="steps", dt0=2e-3, ts=[1.9, 1.998, 2.0])
+    np.testing.assert_allclose(run.v, 0, atol=1e-12)
+    np.testing.assert_allclose(run.q[:, 1], size[1] / 2, atol=1e-10)

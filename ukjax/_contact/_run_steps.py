@@ -14,7 +14,7 @@ from .._formula._blank import blank
 from .._formula._contact_list import entry, fill_entries, loop, put
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
-from ._moreau import ContactStep, FreeStep, StepState
+from ._moreau import SLOW, ContactStep, FreeStep, StepState
 from ._penetration import PENETRATION
 from ._rows import Coefficients, ContactLayout, kinematics, with_push
 
@@ -29,7 +29,7 @@ class PreparedStep(NamedTuple):
     - `u`: contact velocities there, with what restitution adds (m,).
     - `J`, `W`: rows of the contacts (m n,), and the inverse inertia they feel (n n,).
     - `active`: 1 where contacts take part (n_contacts,).
-    - `fast`: 1 where contacts close faster than forces move them within a step.
+    - `fast`: 1 where contacts close so fast that they bounce; see `SLOW`.
     """
 
     middle: Array
@@ -89,7 +89,7 @@ class MidpointStage:
         # What was pushed apart by a body that is held, as this one is not yet, touches.
         zero = 2 * choose_by_precision(q.dtype, *PENETRATION)
         near = of(*state).gap + 0.125 * h * h * _take_normal_entries(layout, rate) <= zero
-        fast = layout.is_normal & (before < -h * jnp.abs(rate))
+        fast = layout.is_normal & (before < -SLOW * h * jnp.abs(rate))
         u = u + jnp.where(fast, coefficients.restitution[layout.owner] * before, 0)
         number, active = lambda x: x.astype(q.dtype), jnp.asarray(~layout.has_gap) | near
         flat = lambda x: x.reshape(-1)
