@@ -35,6 +35,7 @@ from ..._system._rows import constraint_rows
 from ..._system._stabilize import AbstractStabilizer
 from ..._system._system import AbstractSystem
 from ...robots import Robot
+from ._blocks import Layout
 from ._fit import Fit, Noise, outcomes
 from ._recording import Recording
 from ._runs import Outcome, Rows, Runs, make_measure, state_names, tangent_space
@@ -467,6 +468,13 @@ def _offsets(given: Any, sizes: dict[str, int], channels: tuple[str, ...]) -> tu
     return tuple(int(i) for i in np.flatnonzero(~np.isnan(chosen)))
 
 
+def _by_run(run_of: np.ndarray, b: int) -> np.ndarray:
+    """Which priors each run has, and last those of no run (b + 1, c), filled up with their number."""
+    each = [np.flatnonzero(run_of == i) for i in range(b + 1)]
+    c = max(map(len, each))
+    return np.stack([np.pad(x, (0, c - len(x)), constant_values=len(run_of)) for x in each])
+
+
 class _Reported(NamedTuple):
     """The numbers that are reported: names, bounds, and where each is in `report`."""
 
@@ -583,7 +591,10 @@ def prepare(
     ends = np.array([i for own in rows_of for i in own[:-1]], int)
     z = np.append(theta, np.zeros(unknown))
     prior = told.places[which], mean, deviation
-    arrays: Any = index, (ends, ends + 1), (p.q0, p.v0), prior, z, np.ones(z.size)
+    run_of = (prior[0] - len(space.names)) // (p.q0.size + p.v0.size)
+    run_of = np.where(prior[0] < len(space.names), len(index), run_of)
+    layout = Layout(index, ends, run_of, _by_run(run_of, len(index)), theta.size, rows.y[0].size)
+    arrays: Any = layout, (p.q0, p.v0), prior, z, np.ones(z.size)
     arrays = jax.tree.map(jnp.asarray, arrays)
     fit = Fit(runs, rows, *arrays, loss=loss)
     if ends.size:
