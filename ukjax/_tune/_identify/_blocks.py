@@ -83,14 +83,14 @@ def find_blocks(product: Callable[[Array], Array], layout: Layout, size: int) ->
     found = jax.vmap(product, out_axes=-1)(jnp.stack(seeds)) if seeds else jnp.zeros((0, 0))
     cut = b * layout.samples, b * layout.samples + j * 2 * f
     samples, jumps, priors = jnp.split(found, cut)
-    own = lambda x: jnp.concatenate([x[..., :f] + x[..., f : 2 * f], x[..., 2 * f :]], axis=-1) if j else x
-    jumps = jumps.reshape(j, 2 * f, found.shape[1])
-    if j:  # the run that ends is even or odd
-        even, odd_ = jumps[..., :f], jumps[..., f : 2 * f]
-        ends_odd = (layout.ends % 2 == 1)[:, None, None]
-        first, second = jnp.where(ends_odd, odd_, even), jnp.where(ends_odd, even, odd_)
-        jumps = jnp.concatenate([first, second, jumps[..., 2 * f :]], axis=-1)
-    return Blocks(own(samples.reshape(b, layout.samples, found.shape[1])), jumps, own(priors))
+    if not j:
+        return Blocks(samples.reshape(b, -1, f + p), jnp.zeros((0, 2 * f, 2 * f + p)), priors)
+    jumps = jumps.reshape(j, 2 * f, 2 * f + p)
+    # The run that ends is even or odd, and that which begins the other.
+    turned = jnp.concatenate([jumps[..., f : 2 * f], jumps[..., :f], jumps[..., 2 * f :]], axis=-1)
+    jumps = jnp.where((layout.ends % 2 == 1)[:, None, None], turned, jumps)
+    own = lambda x: jnp.concatenate([x[..., :f] + x[..., f : 2 * f], x[..., 2 * f :]], axis=-1)
+    return Blocks(own(samples.reshape(b, layout.samples, 2 * f + p)), jumps, own(priors))
 
 
 class _Eliminated(NamedTuple):

@@ -20,7 +20,7 @@ from ._blocks import as_sparse
 from ._fit import TUNING, Fit, Found, data_residuals, outcomes, robust, scale_of
 from ._prepare import Prepared, extra_row, name_of
 from ._recording import Recording
-from ._runs import Outcome, Rows, sensitivities
+from ._runs import Rows, sensitivities
 from ._space import from_search, search_slope, to_search
 from ._statistics import Directions, combinations, describe, directions, influence, quantile, spread
 
@@ -56,12 +56,17 @@ def _numbers(fit: Fit) -> tuple[Any, Any]:
 
 
 @eqx.filter_jit
-def _sensitivities(fit: Fit, rows: Rows, index: Any) -> tuple[Outcome, Outcome]:
-    """Runs, and their derivatives by the numbers of each and the parameters, along a last axis."""
+def _sensitivities(fit: Fit, rows: Rows, index: Any) -> tuple[Any, Any]:
+    """Outputs of runs, and their derivatives by the numbers of each and the parameters, along a last axis."""
     s = jnp.append(fit.z, 0.0)[index]
-    outcome, J = sensitivities(fit.runs, fit.z[: fit.count], s, rows)
-    own_first = lambda x: jnp.concatenate([x[..., fit.count :], x[..., : fit.count]], axis=-1)
-    return outcome, jax.tree.map(own_first, J)
+    outcome, J = sensitivities(fit.runs.one, fit.z[: fit.count], s, rows)
+    return outcome.y, J.y
+
+
+@eqx.filter_jit
+def _first_states(fit: Fit) -> tuple[Any, Any]:
+    """Initial states of all runs, and their derivatives likewise."""
+    return sensitivities(fit.runs.first_state, *fit.layout.split(fit.z), fit.rows)
 
 
 @final
@@ -197,10 +202,9 @@ class IdentifyResult:
         reach = quantile(level, self._freedom) * np.sqrt(deviation**2 + self.noise**2)
         return Prediction(t, y, deviation, y - reach, y + reach)
 
-    def _spread_of(self, runs: Outcome, J: Outcome, index: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _spread_of(self, y: Any, J: Any, index: Any) -> tuple[np.ndarray, np.ndarray]:
         """Outputs of runs (b, k, d), and their standard deviations."""
-        y, slopes = np.asarray(runs.y), np.asarray(J.y)
-        slopes = slopes.reshape(len(y), -1, slopes.shape[-1])
+        y, slopes = np.asarray(y), np.asarray(J).reshape(len(y), -1, J.shape[-1])
         G = as_sparse(slopes, np.asarray(index), self._fit.count, self._fit.z.size)
         return y, spread(G, self._directions).reshape(y.shape)
 
@@ -337,9 +341,9 @@ def _report(fit: Fit, places: np.ndarray, starts: bool) -> tuple[np.ndarray, Any
     x, slopes = (np.asarray(x) for x in _numbers(fit))
     slopes = sparse.csr_array(np.pad(slopes, ((0, 0), (0, fit.z.size - fit.count))))
     if starts:
-        runs, J = _sensitivities(fit, fit.rows, fit.layout.index)
-        x = np.concatenate([x, np.concatenate(runs.start, axis=1).ravel()])
-        of_starts = np.concatenate(J.start, axis=1)
+        states, J = _first_states(fit)
+        x = np.concatenate([x, np.concatenate(states, axis=1).ravel()])
+        of_starts = np.concatenate(J, axis=1)
         of_starts = as_sparse(of_starts, np.asarray(fit.layout.index), fit.count, fit.z.size)
         slopes = sparse.vstack([slopes, of_starts], format="csr")
     return x[places], slopes[places]

@@ -20,6 +20,7 @@ from jaxtyping import Array
 
 from ..._misc._arguments import call_user_function, number_array
 from ..._misc._errors import InputError, format_value, unknown_name
+from ..._motion._project import project
 from ..._run._simulate import simulate
 from ..._run._trajectory import Trajectory
 from ..._sweep._names import Build, points_of
@@ -191,6 +192,13 @@ class Runs(eqx.Module):
         y = self.outputs(run, problem, values)
         return Outcome(y[1:-1], (run.q[0], run.v[0]), (run.q[-1], run.v[-1]))
 
+    def first_state(self, theta: Array, s: Array, row: Rows) -> tuple[Array, Array]:
+        """The initial state of a row, as the run projects it."""
+        problem, how = self.problem(self.space.values(theta), row.inputs)
+        q0, v0 = self.start(problem, s, row)
+        method = how["stabilizer"].projection_method
+        return (q0, v0) if method is None else project(problem.system, row.t0, q0, v0, pinv=method)
+
     def __call__(self, theta: Array, s: Array, rows: Rows) -> Outcome:
         """All runs; derivatives of each by the parameters and its own initial state are all taken in one batch."""
         return _all(self, theta, s, rows)
@@ -201,13 +209,13 @@ def _all(runs: Runs, theta: Array, s: Array, rows: Rows) -> Outcome:
     return jax.vmap(functools.partial(runs.one, theta))(s, rows)
 
 
-def sensitivities(runs: Runs, theta: Array, s: Array, rows: Rows) -> tuple[Outcome, Outcome]:
-    """All runs, and along a last axis their derivatives by the parameters and their own initial states; 0 of samples that
-    a run did not get to."""
+def sensitivities(fn: Callable[..., Any], theta: Array, s: Array, rows: Rows) -> tuple[Any, Any]:
+    """What `runs.one` or `runs.first_state` gives of all rows, and along a last axis its derivatives by the numbers of each
+    row and the parameters; 0 of samples that a run did not get to."""
 
-    def along(s: Array, row: Rows) -> tuple[Outcome, Outcome]:
-        x = jnp.concatenate([theta, s])
-        one = lambda x: runs.one(x[: theta.size], x[theta.size :], row)
+    def along(s: Array, row: Rows) -> tuple[Any, Any]:
+        x = jnp.concatenate([s, theta])
+        one = lambda x: fn(x[s.size :], x[: s.size], row)
         slopes = jax.vmap(lambda e: jax.jvp(one, (x,), (e,)), out_axes=(None, -1))
         return slopes(jnp.eye(x.size, dtype=x.dtype))
 
@@ -221,8 +229,8 @@ def _all_jvp(primals: Any, tangents: Any) -> tuple[Outcome, Outcome]:
     runs, theta, s, rows = primals
     zero = lambda tangent, x: jnp.zeros_like(x) if tangent is None else tangent
     dtheta, ds = zero(tangents[1], theta), zero(tangents[2], s)
-    outcome, J = sensitivities(runs, theta, s, rows)
-    change = jnp.concatenate([jnp.broadcast_to(dtheta, (s.shape[0], theta.size)), ds], axis=1)
+    outcome, J = sensitivities(runs.one, theta, s, rows)
+    change = jnp.concatenate([ds, jnp.broadcast_to(dtheta, (s.shape[0], theta.size))], axis=1)
     return outcome, jax.tree.map(lambda x: jnp.einsum("b...p,bp->b...", x, change), J)
 
 
