@@ -93,6 +93,16 @@ def find_blocks(product: Callable[[Array], Array], layout: Layout, size: int) ->
     return Blocks(own(samples.reshape(b, layout.samples, 2 * f + p)), jumps, own(priors))
 
 
+def sum_squares(blocks: Blocks, layout: Layout, size: int) -> Array:
+    """Of the derivatives of samples and priors by each of z."""
+    b, f = layout.index.shape
+    by_run = jnp.sum(blocks.samples**2, axis=1)
+    by_run = (
+        jnp.concatenate([by_run, jnp.zeros((1, by_run.shape[1]))]).at[layout.prior_runs].add(blocks.priors**2)
+    )
+    return layout.join(jnp.sum(by_run[:, f:], axis=0), by_run[:b, :f], size)
+
+
 class _Eliminated(NamedTuple):
     """R of the numbers of each run (b, f, f), by those of the next one (b, f, f), by parameters and the right-hand side
     (b, f, p + 1), and R of the parameters (p + 1, p + 1)."""

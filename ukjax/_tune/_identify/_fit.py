@@ -179,8 +179,13 @@ def _blank(static: Static, tree: Any, shapes: tuple[Any, ...], size: int) -> Any
     return _SOLVER.init(fn, u, arrays, {}, out, aux, frozenset())
 
 
+def blank_state(static: Static, arrays: Any, size: int) -> Any:
+    leaves, tree = jax.tree.flatten(arrays)
+    return _blank(static, tree, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves), size)
+
+
 @eqx.filter_jit
-def _step(static: Static, u: Array, arrays: Any, state: Any) -> tuple[Array, Any, Array, Blocks, Array]:
+def step_once(static: Static, u: Array, arrays: Any, state: Any) -> tuple[Array, Any, Array, Blocks, Array]:
     """One step: the best u, the state, residuals and derivatives there, and by what squares would fall if linear."""
     fn = lambda u, arrays: (_made_small(u, static, arrays), None)
     layout, n = combine_static(static, arrays)[0].layout, u.size
@@ -197,16 +202,14 @@ class _Descent:
 
     def __init__(self, fit: Fit, weights: Weights, number: int = 0):
         self._static, self._arrays = partition_static((fit, weights))
-        leaves, tree = jax.tree.flatten(self._arrays)
-        shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves)
-        state = _blank(self._static, tree, shapes, fit.z.size)
+        state = blank_state(self._static, self._arrays, fit.z.size)
         if number:  # in later rounds steps of Gauss and Newton are right
             state = eqx.tree_at(lambda s: s.search_state.step_size, state, jnp.asarray(_FAR))
         self._state, self._fit, self._blocks = state, fit, None
         self.u = jnp.zeros(fit.z.size)
 
     def step(self) -> None:
-        self.u, self._state, self.r, self._blocks, self.gain = _step(
+        self.u, self._state, self.r, self._blocks, self.gain = step_once(
             self._static, self.u, self._arrays, self._state
         )
 
@@ -252,11 +255,24 @@ def _estimate_noise(fit: Fit, J: Any, noise: np.ndarray) -> np.ndarray:
     return found
 
 
-def scale_of(J: Any, size: np.ndarray) -> np.ndarray:
-    """D: how sensitive residuals are to each of z, at least so that z changes by no more than its size at once."""
-    norms = np.sqrt(sum(x.power(2).sum(axis=0) for x in J))
+def scale_of_squares(squares: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """D: how sensitive residuals are to each of z, by the sum of squares of derivatives, at least so that z changes by no
+    more than its size at once."""
+    norms = np.sqrt(squares)
     unsized = DEPENDENT * norms.max(initial=0) or 1.0
     return np.maximum(norms, np.where(np.isinf(size), unsized, 1.0 / size))
+
+
+def scale_of(J: Any, size: np.ndarray) -> np.ndarray:
+    return scale_of_squares(sum(x.power(2).sum(axis=0) for x in J), size)
+
+
+def first_weights(fit: Fit, noise: "Noise") -> Weights:
+    return Weights(jnp.asarray(noise.value), jnp.asarray(_jump_sizes(fit)[0]))
+
+
+def _jump_sizes(fit: Fit) -> tuple[float, ...]:
+    return _CONTINUITY if fit.layout.ends.size else _CONTINUITY[-1:]
 
 
 class Noise(NamedTuple):
@@ -294,8 +310,7 @@ def search(
     - `size`: how far each of z may change at first, where the data do not say.
     - `update`: told of steps and costs.
     """
-    jumps = _CONTINUITY if fit.layout.ends.size else _CONTINUITY[-1:]
-    weights, costs, stopped = Weights(jnp.asarray(noise.value), jnp.asarray(jumps[0])), [], "converged"
+    jumps, weights, costs, stopped = _jump_sizes(fit), first_weights(fit, noise), [], "converged"
     descent = _Descent(fit, weights)
     descent.step()
     J: Any = descent.J

@@ -22,6 +22,7 @@ from ._prepare import Prepared, extra_row, name_of
 from ._recording import Recording
 from ._runs import Rows, sensitivities
 from ._space import from_search, search_slope, to_search
+from ._starts import Start
 from ._statistics import Directions, combinations, describe, directions, influence, quantile, spread
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN = 30  # numbers in a printed table
+_ALIKE = 0.01  # sums of squares of first guesses that are told as the same
 _POOR = 1.5  # residuals in units of the noise given, above which it is said
 
 
@@ -86,6 +88,8 @@ class IdentifyResult:
     - `costs`: the sum of squares after each step of the search.
     - `stopped`: `"converged"`, `"iterations"` (all used up) or `"interrupted"`.
     - `name`: of the problem.
+    - `starts`: what became of each first guess, where there were several: `guess`, `parameters` and `cost`, the sum of
+      squares after the steps that all of them took; the best, from which the search went on, first.
     """
 
     parameters: dict[str, Any]
@@ -101,6 +105,7 @@ class IdentifyResult:
     costs: np.ndarray
     stopped: str
     name: str
+    starts: tuple[Start, ...]
     _prepared: Prepared = dataclasses.field(repr=False)
     _fit: Fit = dataclasses.field(repr=False)
     _slopes: Any = dataclasses.field(repr=False)
@@ -265,6 +270,10 @@ class IdentifyResult:
                 f"residuals are {self.misfit:.3g} times the noise given: the model cannot do what was measured, "
                 "or the search ended beside the best fit"
             )
+        if self.starts:
+            costs = np.array([x.cost for x in self.starts])
+            alike = int(np.sum(costs <= (1 + _ALIKE) * costs[0]))
+            more.append(f"best of {costs.size} first guesses; {alike} ended with these squares, to 1 %")
         return [*more, f"noise: {', '.join(noise[:12])}{', ...' * (len(noise) > 12)}", *unseen]
 
     def __str__(self) -> str:
@@ -349,7 +358,7 @@ def _report(fit: Fit, places: np.ndarray, starts: bool) -> tuple[np.ndarray, Any
     return x[places], slopes[places]
 
 
-def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
+def make_result(prepared: Prepared, found: Found, starts: tuple[Start, ...]) -> IdentifyResult:
     """The result of a search."""
     fit, J, space = found.fit, found.J, found.fit.runs.space
     noise, known = np.asarray(found.weights.noise), prepared.noise.known
@@ -366,8 +375,7 @@ def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
     of_data = directions(outputs, J[1], none, fit.layout, scale)
     freedom = np.inf if known.all() else max(present.sum() - seen.root.shape[1], 1)
     seen = seen._replace(root=seen.root * np.sqrt(wider))
-    starts = len(prepared.names) > len(space.names)
-    x, slopes = _report(fit, prepared.places, starts)
+    x, slopes = _report(fit, prepared.places, len(prepared.names) > len(space.names))
     given = space.as_given(fit.z[: fit.count])
     values = space.values(fit.z[: fit.count])
     offset = {name for _, name in fit.runs.offsets}
@@ -392,6 +400,7 @@ def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
         costs=found.costs,
         stopped=found.stopped,
         name=prepared.name,
+        starts=starts,
         _prepared=prepared,
         _fit=fit,
         _slopes=slopes,

@@ -210,8 +210,8 @@ def _all(runs: Runs, theta: Array, s: Array, rows: Rows) -> Outcome:
 
 
 def sensitivities(fn: Callable[..., Any], theta: Array, s: Array, rows: Rows) -> tuple[Any, Any]:
-    """What `runs.one` or `runs.first_state` gives of all rows, and along a last axis its derivatives by the numbers of each
-    row and the parameters; 0 of samples that a run did not get to."""
+    """What `runs.one` or `runs.first_state` gives of all rows, and along a last axis its derivatives by the numbers of
+    each row and the parameters; 0 of samples that a run did not get to."""
 
     def along(s: Array, row: Rows) -> tuple[Any, Any]:
         x = jnp.concatenate([s, theta])

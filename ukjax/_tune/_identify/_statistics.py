@@ -45,8 +45,8 @@ def _svd(A: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _own(A: np.ndarray, C: np.ndarray, G: np.ndarray, columns: np.ndarray, least: float) -> _Own:
-    """Eliminates the numbers of a recording from rows [A, C] over them and theta, where [A, C] changes of z open no jumps:
-    [G, ] z = 0."""
+    """Eliminates the numbers of a recording from rows [A, C] over them and theta, along changes with G z = 0, which open
+    no jumps."""
     k = columns.size
     W, N = np.zeros((k, C.shape[1])), np.eye(k)
     if len(G):
@@ -92,10 +92,10 @@ def directions(samples: Any, jumps: Any, priors: Any, layout: Layout, norms: np.
     along[:p] = np.eye(p)
     for x in own:
         along[x.columns] = x.W
-    spread_ = [_placed(x.columns, part, norms.size) for x in own for part in (x.root,)]
+    noise = [_placed(x.columns, x.root, norms.size) for x in own]
     hidden = [_placed(x.columns, x.unseen, norms.size) for x in own]
     return Directions(
-        unit @ sparse.hstack([sparse.csr_array(along @ (V / s)), *spread_], format="csr"),
+        unit @ sparse.hstack([sparse.csr_array(along @ (V / s)), *noise], format="csr"),
         unit @ sparse.hstack([sparse.csr_array(along @ left), *hidden], format="csr"),
     )
 
