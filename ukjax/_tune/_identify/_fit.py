@@ -40,6 +40,9 @@ _ENOUGH = 1e-3
 """A round ends where squares would fall by no more, in units of those of one sample: by 0.03 of a standard error. Runs
 with adaptive steps are not smoother than that where data are precise."""
 _IDLE = 4  # steps in a row by which squares fall by no more: there are none better
+_FIRST_CHANGE = (
+    0.01  # over which differences are first taken, relative to the size of a number, and ten times at most
+)
 _CONTINUITY = (1.0, 1e-2, 1e-4, 1e-7)
 """Standard deviation of jumps between pieces of a run, relative to the size of the state, in one round after another."""
 
@@ -53,6 +56,7 @@ class Fit(eqx.Module):
     - `state_size`: spread of coordinates and velocities, for jumps (n_q,), (n,).
     - `prior`: numbers of `report` with a prior, their means and standard deviations, (n,) each.
     - `z`, `scale`: where u = 0 is, and D.
+    - `change`: of each of z, over which differences are taken where runs have no derivatives.
     """
 
     runs: Runs
@@ -62,6 +66,7 @@ class Fit(eqx.Module):
     prior: tuple[Array, Array, Array]
     z: Array
     scale: Array
+    change: Array
     loss: Loss = eqx.field(static=True)
 
     @property
@@ -71,6 +76,9 @@ class Fit(eqx.Module):
 
     def at(self, u: Array) -> Array:
         return self.z + u / self.scale
+
+    def run(self, z: Array) -> Outcome:
+        return self.runs(*self.layout.split(z), self.rows, self.layout.split(self.change))
 
 
 class Weights(NamedTuple):
@@ -121,7 +129,7 @@ def _jumps(off: Array, along: Array, size: Array) -> Array:
 
 def residuals(fit: Fit, z: Array, weights: Weights) -> Array:
     """What squares are made small of: of samples, jumps and priors."""
-    outcome = fit.runs(*fit.layout.split(z), fit.rows)
+    outcome = fit.run(z)
     data = robust(data_residuals(fit, outcome, weights.noise), fit.loss)
     ends = fit.layout.ends
     jumps = [
@@ -138,7 +146,7 @@ def residuals(fit: Fit, z: Array, weights: Weights) -> Array:
 @eqx.filter_jit
 def outcomes(fit: Fit) -> Outcome:
     """All runs."""
-    return fit.runs(*fit.layout.split(fit.z), fit.rows)
+    return fit.run(fit.z)
 
 
 # --- Levenberg and Marquardt, step by step, so that progress is seen and Ctrl-C heard
@@ -267,6 +275,19 @@ def scale_of(J: Any, size: np.ndarray) -> np.ndarray:
     return scale_of_squares(sum(x.power(2).sum(axis=0) for x in J), size)
 
 
+def first_change(size: np.ndarray) -> np.ndarray:
+    """Over which differences are first taken."""
+    return _FIRST_CHANGE * np.where(np.isinf(size), 0.1, size)
+
+
+def _change_of(fit: Fit, J: Any, size: np.ndarray) -> np.ndarray:
+    """So far that samples that depend on a number change by one standard deviation of the noise on the average: with time
+    steps, an impact comes a step sooner or later, and smaller differences of few runs are 0 or too large."""
+    count = (J[0] != 0).sum(axis=0)
+    change = np.sqrt(count / np.maximum(J[0].power(2).sum(axis=0), 1e-300))
+    return np.minimum(change, 10.0 * first_change(size))
+
+
 def first_weights(fit: Fit, noise: "Noise") -> Weights:
     return Weights(jnp.asarray(noise.value), jnp.asarray(_jump_sizes(fit)[0]))
 
@@ -321,7 +342,8 @@ def search(
                 stopped = "iterations"
                 break
             weights = weights._replace(jump=jnp.asarray(jumps[min(number, len(jumps) - 1)]))
-            fit = eqx.tree_at(lambda f: f.scale, fit, jnp.asarray(scale_of(J, size)))
+            scales = scale_of(J, size), _change_of(fit, J, size)
+            fit = eqx.tree_at(lambda f: (f.scale, f.change), fit, tuple(map(jnp.asarray, scales)))
             descent, before, first, enough, idle = _Descent(fit, weights, number), np.inf, np.inf, 0.0, 0
             while idle < _IDLE and len(costs) < iterations:
                 descent.step()

@@ -36,7 +36,7 @@ from ..._system._stabilize import AbstractStabilizer
 from ..._system._system import AbstractSystem
 from ...robots import Robot
 from ._blocks import Layout
-from ._fit import Fit, Noise, outcomes
+from ._fit import Fit, Noise, first_change, outcomes
 from ._recording import Recording
 from ._runs import Outcome, Rows, Runs, make_measure, state_names, tangent_space
 from ._space import Space, make_space
@@ -136,11 +136,6 @@ def _run_options(
     whole_number("max_steps", options["max_steps"])
     kept = {x: options[x] for x in ("dt0", "solver", "contact", "max_steps")}
     tier = tier_of(system, options["contact"], resets=False)
-    if tier == "steps":
-        raise InputError(
-            "identify takes derivatives, which contact='steps' does not have: give contact='events', or "
-            "contact='differentiated steps' for those of the steps."
-        )
     if tier in BY_STEPS:
         return kept | {"stepsize_controller": options["stepsize_controller"]}  # which it refuses
     tolerances = options["rtol"], options["atol"]
@@ -556,7 +551,7 @@ def prepare(
     in_steps = kept["contact"] in BY_STEPS
     if in_steps and (shooting is not None or len({float(p.t0) for p in problems}) > 1):
         raise InputError(
-            "contact='differentiated steps' needs all runs to start at one time: leave shooting out, and give recordings "
+            f"contact='{kept['contact']}' needs all runs to start at one time: leave shooting out, and give recordings "
             "the same t0."
         )
 
@@ -594,7 +589,8 @@ def prepare(
     run_of = (prior[0] - len(space.names)) // (p.q0.size + p.v0.size)
     run_of = np.where(prior[0] < len(space.names), len(index), run_of)
     layout = Layout(index, ends, run_of, _by_run(run_of, len(index)), theta.size, rows.y[0].size)
-    arrays: Any = layout, (p.q0, p.v0), prior, z, np.ones(z.size)
+    size = np.append(space.joined("size"), np.full(unknown, np.inf))
+    arrays: Any = layout, (p.q0, p.v0), prior, z, np.ones(z.size), first_change(size)
     arrays = jax.tree.map(jnp.asarray, arrays)
     fit = Fit(runs, rows, *arrays, loss=loss)
     if ends.size:
@@ -602,7 +598,6 @@ def prepare(
     sizes_of = jnp.asarray(_size(rows.q)), jnp.asarray(_size(rows.v))
     fit = dataclasses.replace(fit, rows=jax.tree.map(jnp.asarray, rows), state_size=sizes_of)
     _require_reached(fit, recordings, rows_of)
-    size = np.append(space.joined("size"), np.full(unknown, np.inf))
     return Prepared(fit, sigma, size, *told, channels, recordings, rows_of, made[0].name)
 
 

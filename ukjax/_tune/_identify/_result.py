@@ -60,8 +60,8 @@ def _numbers(fit: Fit) -> tuple[Any, Any]:
 @eqx.filter_jit
 def _sensitivities(fit: Fit, rows: Rows, index: Any) -> tuple[Any, Any]:
     """Outputs of runs, and their derivatives by the numbers of each and the parameters, along a last axis."""
-    s = jnp.append(fit.z, 0.0)[index]
-    outcome, J = sensitivities(fit.runs.one, fit.z[: fit.count], s, rows)
+    at = lambda z: (z[: fit.count], jnp.append(z, 0.0)[index])
+    outcome, J = fit.runs.slopes(*at(fit.z), rows, at(fit.change))
     return outcome.y, J.y
 
 

@@ -199,19 +199,37 @@ class Runs(eqx.Module):
         method = how["stabilizer"].projection_method
         return (q0, v0) if method is None else project(problem.system, row.t0, q0, v0, pinv=method)
 
-    def __call__(self, theta: Array, s: Array, rows: Rows) -> Outcome:
+    @property
+    def by_differences(self) -> bool:
+        """Whether runs have no derivatives of their own."""
+        return self.options["contact"] == "steps"
+
+    def slopes(
+        self, theta: Array, s: Array, rows: Rows, change: tuple[Array, Array]
+    ) -> tuple[Outcome, Outcome]:
+        """All runs, and along a last axis their derivatives by the numbers of each row and the parameters; by central
+        differences over these changes (p,), (b, f) where runs have none."""
+        if self.by_differences:
+            return differences(self.one, theta, s, rows, change)
+        return sensitivities(self.one, theta, s, rows)
+
+    def __call__(self, theta: Array, s: Array, rows: Rows, change: tuple[Array, Array]) -> Outcome:
         """All runs; derivatives of each by the parameters and its own initial state are all taken in one batch."""
-        return _all(self, theta, s, rows)
+        return _all(self, theta, s, rows, change)
 
 
 @eqx.filter_custom_jvp
-def _all(runs: Runs, theta: Array, s: Array, rows: Rows) -> Outcome:
+def _all(runs: Runs, theta: Array, s: Array, rows: Rows, change: tuple[Array, Array]) -> Outcome:
     return jax.vmap(functools.partial(runs.one, theta))(s, rows)
 
 
+def _known(J: Any) -> Any:
+    """0 for samples that a run did not get to."""
+    return jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), J)
+
+
 def sensitivities(fn: Callable[..., Any], theta: Array, s: Array, rows: Rows) -> tuple[Any, Any]:
-    """What `runs.one` or `runs.first_state` gives of all rows, and along a last axis its derivatives by the numbers of
-    each row and the parameters; 0 of samples that a run did not get to."""
+    """What `runs.one` or `runs.first_state` gives of all rows, and its derivatives as of `Runs.slopes`."""
 
     def along(s: Array, row: Rows) -> tuple[Any, Any]:
         x = jnp.concatenate([s, theta])
@@ -220,18 +238,37 @@ def sensitivities(fn: Callable[..., Any], theta: Array, s: Array, rows: Rows) ->
         return slopes(jnp.eye(x.size, dtype=x.dtype))
 
     outcome, J = jax.vmap(along)(s, rows)
-    return outcome, jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), J)
+    return outcome, _known(J)
+
+
+def differences(
+    fn: Callable[..., Any], theta: Array, s: Array, rows: Rows, change: tuple[Array, Array]
+) -> tuple[Any, Any]:
+    """The same by central differences."""
+
+    def along(s: Array, row: Rows, ds: Array) -> tuple[Any, Any]:
+        x, h = jnp.concatenate([s, theta]), jnp.concatenate([ds, change[0]])
+        off = jnp.concatenate([jnp.zeros((1, x.size)), jnp.diag(h), -jnp.diag(h)])
+        found = jax.vmap(lambda off: fn((x + off)[s.size :], (x + off)[: s.size], row))(off)
+        ahead, behind = (slice(1, 1 + x.size), slice(1 + x.size, None))
+        slope = lambda y: (
+            jnp.moveaxis(y[ahead] - y[behind], 0, -1) / jnp.broadcast_to(2 * h, (*y.shape[1:], h.size))
+        )
+        return jax.tree.map(lambda y: y[0], found), jax.tree.map(slope, found)
+
+    outcome, J = jax.vmap(along)(s, rows, change[1])
+    return outcome, _known(J)
 
 
 @_all.def_jvp
 def _all_jvp(primals: Any, tangents: Any) -> tuple[Outcome, Outcome]:
     """By derivatives that no tangent is part of: however many are asked for, the runs are differentiated once."""
-    runs, theta, s, rows = primals
+    runs, theta, s, rows, change = primals
     zero = lambda tangent, x: jnp.zeros_like(x) if tangent is None else tangent
     dtheta, ds = zero(tangents[1], theta), zero(tangents[2], s)
-    outcome, J = sensitivities(runs.one, theta, s, rows)
-    change = jnp.concatenate([ds, jnp.broadcast_to(dtheta, (s.shape[0], theta.size))], axis=1)
-    return outcome, jax.tree.map(lambda x: jnp.einsum("b...p,bp->b...", x, change), J)
+    outcome, J = runs.slopes(theta, s, rows, change)
+    along = jnp.concatenate([ds, jnp.broadcast_to(dtheta, (s.shape[0], theta.size))], axis=1)
+    return outcome, jax.tree.map(lambda x: jnp.einsum("b...p,bp->b...", x, along), J)
 
 
 # --- Directions of unknown initial states
