@@ -1,4 +1,4 @@
-"""A rigid cube identified from real tosses onto a table, and tosses it has not seen predicted; MuJoCo and Drake beside it.
+"""A rigid cube identified from real tosses, and tosses it has not seen predicted; MuJoCo and Drake beside it.
 
 550 tosses of an acrylic cube, tracked by tags at 148 Hz (ContactNets: Pfrommer, Halm and Posa 2020). From the first
 tosses of a random order follow friction, restitution, inertia, height and tilt of the table, the edge of the cube and

@@ -1,6 +1,7 @@
 """`identify`: estimates and their errors beside closed forms and SciPy, and what it refuses."""
 
 import dataclasses
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -324,32 +325,26 @@ def test_a_body_on_a_ball_joint_up_to_what_no_motion_tells(shooting) -> None:
 # --- Mechanisms, contacts and long runs
 
 
-@pytest.mark.slow
-def test_a_four_bar_by_encoders() -> None:
-    def four_bar(damping=0.1, mass=1.0):
-        bodies = [
-            um.rod("crank", (0.0, 0.0), (0.0, 0.3), mass=0.5),
-            um.rod("coupler", (0.0, 0.3), (0.8, 0.6), mass=mass),
-            um.rod("rocker", (0.8, 0.6), (0.7, 0.0), mass=0.8),
-        ]
-        joints = [
-            um.Revolute("A", "ground", "crank", (0.0, 0.0)),
-            um.Revolute("B", "crank", "coupler", (0.0, 0.3)),
-            um.Revolute("C", "coupler", "rocker", (0.8, 0.6)),
-            um.Revolute("D", "rocker", "ground", (0.7, 0.0)),
-        ]
-        loads = [um.Gravity(), um.TorsionalSpring("grease", "A", stiffness=0.0, damping=damping)]
-        return um.problem(um.assemble(bodies, joints, loads), rates={"A": 2.0}, t1=1.0)
+@pytest.fixture
+def models(monkeypatch):
+    """Where the mechanisms of the intervals' coverage stand."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    import interval_coverage
 
+    return interval_coverage
+
+
+@pytest.mark.slow
+def test_a_four_bar_by_encoders(models) -> None:
     encoders = lambda q: {"crank": q[2], "rocker": q[8]}
-    run = uk.simulate(four_bar(0.15, 1.3), ts=np.linspace(0.02, 1.0, 50))
+    run = uk.simulate(models.four_bar(0.15, 1.3), ts=np.linspace(0.02, 1.0, 50))
     random = np.random.default_rng(0)
     y = {
         name: np.asarray(run.q[:, i]) + 1e-3 * random.normal(size=50)
         for name, i in (("crank", 2), ("rocker", 8))
     }
     found = uk.identify(
-        four_bar, uk.Recording(run.t, y), {"damping": 0.05, "mass": 1.0}, measure=encoders,
+        models.four_bar, uk.Recording(run.t, y), {"damping": 0.05, "mass": 1.0}, measure=encoders,
         bounds={"damping": (0.0, None), "mass": (0.0, None)},
     )  # fmt: skip
     assert np.all(np.abs(found.values - [0.15, 1.3]) < 4 * found.standard_errors)
@@ -360,19 +355,15 @@ def test_a_four_bar_by_encoders() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [{"contact": "events"}, {"contact": "differentiated steps", "dt0": 1e-3}],
-    ids=["events", "steps"],
+    [
+        {"contact": "events"},
+        {"contact": "differentiated steps", "dt0": 1e-3},
+        {"contact": "steps", "dt0": 1e-3},
+    ],
+    ids=["events", "differentiated steps", "steps"],
 )
-def test_restitution_and_friction_through_impacts(options) -> None:
-    def bounce(restitution, friction):
-        ball = um.disk("ball", (0.0, 1.0), 0.1, mass=1.0)
-        floor = um.HalfSpace("ground", point=(0.0, 0.0))
-        touch = um.Contact(
-            um.Sphere("ball", (0.0, 1.0), 0.1), floor, restitution=restitution, friction=friction
-        )
-        thrown = um.assemble([ball], loads=[um.Gravity()], contacts=[touch])
-        return um.problem(thrown, v0=[1.5, 0.0, 80.0], t1=1.5)  # slides in both impacts
-
+def test_restitution_and_friction_through_impacts(options, models) -> None:
+    """A ball with backspin, which slides in both impacts."""
     g, fall = 9.81, np.sqrt(2 * 0.9 / 9.81)
     t = np.linspace(0.02, 1.1, 55)
     e, mu = 0.65, 0.2
@@ -384,12 +375,12 @@ def test_restitution_and_friction_through_impacts(options) -> None:
     )
     kick = mu * (1 + e) * g * fall
     x = 1.5 * t + np.where(after > 0, -kick * after, 0.0) + np.where(again > 0, -e * kick * again, 0.0)
-    sign = np.sign(uk.simulate(bounce(e, mu), t1=0.6, ts=[0.6]).v[0, 0] - 1.5)
+    sign = np.sign(uk.simulate(models.ball(e, mu), t1=0.6, ts=[0.6]).v[0, 0] - 1.5)
     x = 1.5 * t - sign * (x - 1.5 * t)
     random = np.random.default_rng(0)
     y = np.stack([x, height], axis=1) + 2e-3 * random.normal(size=(55, 2))
     found = uk.identify(
-        bounce, uk.Recording(t, y), {"restitution": 0.72, "friction": 0.15}, measure=lambda q: q[:2],
+        models.ball, uk.Recording(t, y), {"restitution": 0.72, "friction": 0.15}, measure=models.place,
         bounds={"restitution": (0.0, 1.0), "friction": (0.0, None)}, **options,
     )  # fmt: skip
     later = found.predict(
