@@ -163,8 +163,9 @@ FIRST_DRAKE = np.array([0.2, 0.8e-3, 1e4, 1.0, 1.0, 0.0, 0.0, 0.0, EDGE, GRAVITY
 
 
 def predict_mujoco(x: np.ndarray, tosses: list[Toss]) -> list[np.ndarray]:
-    import mujoco
+    import mujoco as m
 
+    mujoco: Any = m  # compiled, without types
     friction, inertia, stiff, damped, width, height, *tilt, edge, gravity = x
     up = np.array([*tilt, 1.0]) / np.linalg.norm([*tilt, 1.0])
     xml = f"""<mujoco><option timestep="{STEP}" gravity="0 0 {-gravity}" cone="elliptic"/>
@@ -174,10 +175,10 @@ def predict_mujoco(x: np.ndarray, tosses: list[Toss]) -> list[np.ndarray]:
     solimp="0.9 0.95 {width} 0.5 2" condim="3" priority="1"/></body></worldbody></mujoco>"""
     model = mujoco.MjModel.from_xml_string(xml)
     data, found = mujoco.MjData(model), []
-    for x in tosses:
+    for seen in tosses:
         mujoco.mj_resetData(model, data)
-        data.qpos[:], data.qvel[:] = x.q[0], x.v0
-        q = np.empty_like(x.q)
+        data.qpos[:], data.qvel[:] = seen.q[0], seen.v0
+        q = np.empty_like(seen.q)
         for k in range(len(q)):
             q[k] = data.qpos
             mujoco.mj_step(model, data, nstep=SUBSTEPS)
@@ -187,7 +188,7 @@ def predict_mujoco(x: np.ndarray, tosses: list[Toss]) -> list[np.ndarray]:
 
 def predict_drake(x: np.ndarray, tosses: list[Toss]) -> list[np.ndarray]:
     """Corners are spheres of a millimetre: of a box on a half-space point contact has a single point."""
-    from pydrake import all as drake
+    from pydrake import all as drake  # pyright: ignore[reportMissingImports]
 
     friction, inertia, stiffness, dissipation, _, height, *tilt, edge, gravity = x
     builder = drake.DiagramBuilder()
@@ -209,14 +210,14 @@ def predict_drake(x: np.ndarray, tosses: list[Toss]) -> list[np.ndarray]:
     simulator = drake.Simulator(builder.Build())
     root = simulator.get_mutable_context()
     context, found = plant.GetMyMutableContextFromRoot(root), []
-    for x in tosses:
-        turned = Rotation.from_quat(np.roll(x.q[0, 3:], -1)).apply(x.v0[3:])
+    for seen in tosses:
+        turned = Rotation.from_quat(np.roll(seen.q[0, 3:], -1)).apply(seen.v0[3:])
         root.SetTime(0.0)
-        plant.SetPositions(context, np.roll(x.q[0], -3))
-        plant.SetVelocities(context, np.concatenate([turned, x.v0[:3]]))
+        plant.SetPositions(context, np.roll(seen.q[0], -3))
+        plant.SetVelocities(context, np.concatenate([turned, seen.v0[:3]]))
         simulator.Initialize()
-        q = [x.q[0]]
-        for t in x.t[1:]:
+        q = [seen.q[0]]
+        for t in seen.t[1:]:
             simulator.AdvanceTo(t)
             q.append(np.roll(plant.GetPositions(context), 3))
         found.append(np.array(q))
@@ -327,6 +328,8 @@ def main(arguments: list[str] | None = None) -> None:
                 values = list(zip(found.names, found.values, found.standard_errors, strict=True))[:8]
                 said = ", ".join(f"{name} {x:.4g} +- {error:.1g}" for name, x, error in values)
                 said += f"; {len(seen)} windows, {len(found.names)} numbers, {len(found.costs)} steps"
+                itself = from_measured_velocities(found.parameters, unseen)
+                table.add_row(str(count), "ukjax, of itself", *itself, "", "")
                 predict = functools.partial(predict_ukjax, found.parameters)
                 loss = float(np.sum(residuals(seen, predict(seen)) ** 2))
             else:
@@ -341,9 +344,6 @@ def main(arguments: list[str] | None = None) -> None:
             row = str(count), program, *judge(unseen, predict(unseen)), score(loss), f"{spent:.0f}"
             print(f"{' '.join(row)}: {said}", flush=True)
             table.add_row(*row)
-            if program == "ukjax":
-                itself = from_measured_velocities(found.parameters, unseen)
-                table.add_row(str(count), "ukjax, of itself", *itself, "", "")
     Console(width=150).print(table)
 
 

@@ -246,7 +246,7 @@ def _estimate_noise(fit: Fit, J: Any, noise: np.ndarray) -> np.ndarray:
     d = noise.size
     off = np.asarray(data_residuals(fit, outcomes(fit), jnp.asarray(noise))).reshape(-1, d)
     present = np.asarray(fit.rows.present).reshape(-1, d) > 0
-    root = directions(*J, fit.layout, np.asarray(fit.scale)).root
+    root = directions(J[0], J[1], J[2], fit.layout, np.asarray(fit.scale)).root
     share = (J[0] @ root).power(2).sum(axis=1).reshape(off.shape)  # how far a sample decides its own fit
     found = noise.copy()
     for c in range(d):
@@ -272,7 +272,7 @@ def scale_of_squares(squares: np.ndarray, size: np.ndarray) -> np.ndarray:
 
 
 def scale_of(J: Any, size: np.ndarray) -> np.ndarray:
-    return scale_of_squares(sum(x.power(2).sum(axis=0) for x in J), size)
+    return scale_of_squares(np.sum([x.power(2).sum(axis=0) for x in J], axis=0), size)
 
 
 def first_change(size: np.ndarray) -> np.ndarray:

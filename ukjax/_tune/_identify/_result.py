@@ -348,7 +348,7 @@ class IdentifyResult:
 def _report(fit: Fit, places: np.ndarray, starts: bool) -> tuple[np.ndarray, Any]:
     """The numbers that are reported, and their derivatives by z as a sparse matrix."""
     x, slopes = (np.asarray(x) for x in _numbers(fit))
-    slopes = sparse.csr_array(np.pad(slopes, ((0, 0), (0, fit.z.size - fit.count))))
+    slopes: Any = sparse.csr_array(np.pad(slopes, ((0, 0), (0, fit.z.size - fit.count))))
     if starts:
         states, J = _first_states(fit)
         x = np.concatenate([x, np.concatenate(states, axis=1).ravel()])

@@ -77,15 +77,15 @@ def try_starts(
     step = lambda u, scale, state: _step_all(static, u, jnp.asarray(z), scale, arrays, state)
     none = jnp.zeros(z.shape)
     scale = np.stack([scale_of_squares(np.asarray(x), size) for x in step(none, none + 1.0, blank)[3]])
-    u, state, before, idle = none, blank, np.full(len(z), np.inf), 0
+    u, state, cost, idle = none, blank, np.full(len(z), np.inf), 0
     for number in range(_STEPS):
+        before = cost
         u, state, cost, _ = step(u, jnp.asarray(scale), state)
         cost = np.asarray(cost)
         update(number, float(cost.min()))
         idle = 0 if np.any(cost < (1 - _FALLEN) * before) else idle + 1
         if idle == _IDLE:
             break
-        before = cost
     return z + np.asarray(u) / scale, cost
 
 

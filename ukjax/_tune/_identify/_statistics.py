@@ -44,13 +44,17 @@ def _svd(A: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return U[:, :r], s[:r], Vt[:r].T, Vt[r:].T
 
 
+def _triangle(A: np.ndarray) -> np.ndarray:
+    return np.asarray(np.linalg.qr(A, mode="r"))
+
+
 def _own(A: np.ndarray, C: np.ndarray, G: np.ndarray, columns: np.ndarray, least: float) -> _Own:
     """Eliminates the numbers of a recording from rows [A, C] over them and theta, along changes with G z = 0, which open
     no jumps."""
     k = columns.size
     W, N = np.zeros((k, C.shape[1])), np.eye(k)
     if len(G):
-        U, s, V, N = _svd(G[:, :k], DEPENDENT * np.linalg.norm(G[:, :k], 2))
+        U, s, V, N = _svd(G[:, :k], DEPENDENT * float(np.linalg.norm(G[:, :k], 2)))
         W = -(V / s) @ (U.T @ G[:, k:])
         C = C + A @ W
     U, s, V, left = _svd(A @ N, least)
@@ -60,7 +64,7 @@ def _own(A: np.ndarray, C: np.ndarray, G: np.ndarray, columns: np.ndarray, least
         W - N @ (V / s) @ on_own,
         N @ (V / s),
         N @ left,
-        np.linalg.qr(C - U @ on_own, mode="r"),
+        _triangle(C - U @ on_own),
     )
 
 
@@ -86,8 +90,7 @@ def directions(samples: Any, jumps: Any, priors: Any, layout: Layout, norms: np.
         G = of_jumps.tocsc()[:, both].toarray() if columns.size else np.zeros((0, 0))
         own.append(_own(here[:, : columns.size], here[:, columns.size :], G, columns, least))
     of_theta = priors[np.flatnonzero(runs == b)].toarray()[:, :p]
-    R = np.linalg.qr(np.concatenate([*(x.R for x in own), of_theta, np.zeros((1, p))]), mode="r")
-    _, s, V, left = _svd(R, least)
+    _, s, V, left = _svd(_triangle(np.concatenate([*(x.R for x in own), of_theta])), least)
     along = np.zeros((norms.size, p))
     along[:p] = np.eye(p)
     for x in own:
