@@ -42,7 +42,6 @@ import ukjax.mechanisms as um
 EDGE, MASS, SAMPLE, SUBSTEPS, GRAVITY = 0.1048, 0.37, 0.0068, 4, 9.81
 STEP = SAMPLE / SUBSTEPS
 HELD_OUT, WINDOW, SHORTEST = 150, 24, 8
-NOISE = 0.03  # edges: what a rigid cube leaves of the samples of a window, some three millimetres
 TRACKED = (2.2e-5, 2.6e-4)  # errors of places [m] and rotations [rad], as scattered about free flights
 SPEEDS = 3 * [2 * TRACKED[0] / SAMPLE] + 3 * [
     2 * TRACKED[1] / SAMPLE
@@ -97,6 +96,35 @@ def outputs(q: Any, xp: Any = jnp) -> Any:
     return xp.concatenate([q[..., :3] / EDGE, xp.stack(axes, axis=-1)], axis=-1)
 
 
+def look(tosses: list[np.ndarray]) -> None:
+    """Prints what free flights and cubes at rest say of the tracking."""
+    corners = np.array(np.meshgrid(*3 * [[-0.5, 0.5]])).reshape(3, -1).T * EDGE
+    falls, off, faces, heights, up = [], [], [], [], []
+    for x in tosses:
+        R = Rotation.from_quat(np.roll(x[:, 3:7], -1, axis=1)).as_matrix()
+        lowest = np.min(x[:, 2:3] + np.einsum("kj,cj->kc", R[:, 2], corners), axis=1)
+        flight = int(np.argmax(lowest < 0.01))
+        if flight >= 12:
+            t = SAMPLE * np.arange(flight)
+            fall = np.polyfit(t, x[:flight, 2], 2)
+            falls.append(2 * fall[0])
+            off.append(np.std(x[:flight, 2] - np.polyval(fall, t)))
+        axis = int(np.argmax(np.abs(R[-1, 2])))
+        faces.append(2 * axis + (R[-1, 2, axis] > 0))
+        heights.append(np.append(x[-4:, :3].mean(axis=0), 1.0))
+        up.append(R[-1, :, axis] * np.sign(R[-1, 2, axis]))
+    known, z = np.array(heights), np.array(heights)[:, 2]
+    plane = np.hstack([np.eye(6)[faces], known[:, :2]])
+    half, *_ = np.linalg.lstsq(plane, z)
+    error = np.std(falls) / len(falls) ** 0.5
+    print(f"{len(falls)} free flights: vertical acceleration {np.mean(falls):.3f} +- {error:.3f} m/s^2, ")
+    print(f"  places scattered by {1e3 * np.median(off):.3f} mm")
+    print(f"centre at rest above z = 0, by face [mm]: {', '.join(f'{1e3 * h:.2f}' for h in half[:6])}")
+    print(
+        f"  off a plane by {1e3 * np.std(z - plane @ half):.2f} mm; normals scattered by {np.std(up, axis=0)[:2]}"
+    )
+
+
 # --- ukjax
 
 
@@ -115,7 +143,7 @@ def cube(friction, restitution, inertia, height, tilt, edge, gravity):
     return uk.Problem(system, jnp.array([0.0, 0.0, 0.3, 1.0, 0.0, 0.0, 0.0]), jnp.zeros(6), 0.0, 1.0)
 
 
-def fit_ukjax(seen: list[Toss], iterations: int) -> uk.IdentifyResult:
+def fit_ukjax(seen: list[Toss], noise: float, iterations: int, contact: Any) -> uk.IdentifyResult:
     """Velocities at the start are unknown, with those measured and their errors as priors."""
     recordings = [
         uk.Recording(x.t[1:], outputs(x.q[1:], np), q0=x.q[0], v0=x.v0, name=str(i))
@@ -127,8 +155,8 @@ def fit_ukjax(seen: list[Toss], iterations: int) -> uk.IdentifyResult:
         for k, which in enumerate(("x", "y", "z", "wx", "wy", "wz"))
     }
     return uk.identify(
-        cube, recordings, FIRST, measure=outputs, noise=NOISE, bounds=BOUNDS, priors=priors, loss="cauchy",
-        initial="v0", contact="steps", dt0=STEP, iterations=iterations,
+        cube, recordings, FIRST, measure=outputs, noise=noise, bounds=BOUNDS, priors=priors, loss="cauchy",
+        initial="v0", contact=contact, dt0=STEP, iterations=iterations,
     )  # fmt: skip
 
 
@@ -224,10 +252,10 @@ def predict_drake(x: np.ndarray, tosses: list[Toss]) -> list[np.ndarray]:
     return found
 
 
-def residuals(seen: list[Toss], predicted: list[np.ndarray]) -> np.ndarray:
+def residuals(seen: list[Toss], predicted: list[np.ndarray], noise: float) -> np.ndarray:
     """Whose squares are Cauchy's loss."""
     off = [outputs(q[1:], np) - outputs(x.q[1:], np) for x, q in zip(seen, predicted, strict=True)]
-    r = np.nan_to_num(np.concatenate(off) / NOISE / 2.385, nan=1e3).ravel()
+    r = np.nan_to_num(np.concatenate(off) / noise / 2.385, nan=1e3).ravel()
     return np.sign(r) * np.sqrt(np.log1p(r**2))
 
 
@@ -235,7 +263,7 @@ Predict = Callable[[np.ndarray, list[Toss]], list[np.ndarray]]
 
 
 def fit(
-    predict: Predict, first: np.ndarray, seen: list[Toss], seconds: float, toolbox: bool
+    predict: Predict, first: np.ndarray, seen: list[Toss], noise: float, seconds: float, toolbox: bool
 ) -> tuple[np.ndarray, int, float]:
     """The best numbers of some seconds of processor time, how many were tried, and the loss."""
     start, count, best = time.process_time(), 0, (np.inf, np.zeros(len(MOVES)))
@@ -245,7 +273,7 @@ def fit(
         if time.process_time() - start > seconds:
             raise StopIteration
         count += 1
-        r = residuals(seen, predict(real(z, first), seen))
+        r = residuals(seen, predict(real(z, first), seen), noise)
         best = min(best, (float(r @ r), z.copy()), key=lambda x: x[0])
         return r
 
@@ -301,7 +329,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="the file of tosses, .npz")
     parser.add_argument("--tosses", type=int, nargs="+", default=[16], help="how many to identify from")
     parser.add_argument("--held-out", type=int, default=HELD_OUT, help="how many to predict")
+    parser.add_argument(
+        "--noise", type=float, default=0.03, help="from which on residuals count less [edges]"
+    )
     parser.add_argument("--iterations", type=int, default=10, help="of identify")
+    parser.add_argument("--contact", default="steps", help="of identify")
+    parser.add_argument("--look", action="store_true", help="only at free flights and cubes at rest")
     parser.add_argument("--programs", nargs="+", choices=["ukjax", *PROGRAMS], default=["ukjax", "mujoco"])
     parser.add_argument("--seconds", type=float, help="of others; by default what the first program took")
     options = parser.parse_args(arguments)
@@ -309,6 +342,8 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("give --seconds, or let ukjax come first.")
     jax.config.update("jax_enable_x64", True)
     tosses = load(options.data)
+    if options.look:
+        return look(tosses)
     order = np.random.default_rng(0).permutation(len(tosses))
     unseen = [toss(tosses[i]) for i in order[-options.held_out :]]
     columns = (
@@ -324,17 +359,20 @@ def main(arguments: list[str] | None = None) -> None:
         for program in options.programs:
             start = time.process_time()
             if program == "ukjax":
-                found = fit_ukjax(seen, options.iterations)
+                found = fit_ukjax(seen, options.noise, options.iterations, options.contact)
                 values = list(zip(found.names, found.values, found.standard_errors, strict=True))[:8]
                 said = ", ".join(f"{name} {x:.4g} +- {error:.1g}" for name, x, error in values)
                 said += f"; {len(seen)} windows, {len(found.names)} numbers, {len(found.costs)} steps"
                 itself = from_measured_velocities(found.parameters, unseen)
                 table.add_row(str(count), "ukjax, of itself", *itself, "", "")
                 predict = functools.partial(predict_ukjax, found.parameters)
-                loss = float(np.sum(residuals(seen, predict(seen)) ** 2))
+                loss = float(np.sum(residuals(seen, predict(seen), options.noise) ** 2))
             else:
                 run, first, methods = PROGRAMS[program]
-                fits = [fit(run, first, seen, seconds / len(methods), toolbox) for toolbox in methods]
+                fits = [
+                    fit(run, first, seen, options.noise, seconds / len(methods), toolbox)
+                    for toolbox in methods
+                ]
                 x, tried, loss = min(fits, key=lambda x: x[2])
                 said = ", ".join(f"{a} {b:.4g}" for a, b in zip(NUMBERS, x, strict=True))
                 said += f"; {tried} trials, losses {', '.join(score(x[2]) for x in fits)}"
