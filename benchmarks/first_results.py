@@ -264,6 +264,9 @@ JOBS: dict[str, Job] = {
     "64 gradients by vmap": Job(lambda: jax.vmap(jax.grad(squared(swing)))(jnp.linspace(0.5, 1.5, 64)), 1.5),
     "a sweep of 64": Job(swings_of_many_lengths, 1.0),
     "tune, pendulum": Job(tuned, 2.0),
+    "tune, pendulum, all by default": Job(
+        lambda: uk.tune(uk.models.pendulum(), uk.Baumgarte(1.0, 1.0)).gains, 3.0
+    ),
     "a force that solves a small system": Job(
         lambda: pushed(lambda q: jnp.linalg.solve(jnp.diag(q) + 2.0, q)), 0.5
     ),

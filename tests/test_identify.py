@@ -1,14 +1,29 @@
 """`identify`: estimates and their errors beside closed forms and SciPy, and what it refuses."""
 
+import dataclasses
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import curve_fit
+from scipy import sparse
+from scipy.linalg import null_space
+from scipy.optimize import curve_fit, least_squares
 
 import ukjax as uk
 import ukjax.mechanisms as um
+from ukjax._tune._identify._blocks import (
+    Blocks,
+    Layout,
+    block_product,
+    find_blocks,
+    solve_blocks,
+    sparse_parts,
+    sum_squares,
+)
 from ukjax._tune._identify._space import make_space
+from ukjax._tune._identify._statistics import directions
 
 TIMES = np.linspace(0.1, 4.0, 40)
 TRUE = {"stiffness": 5.0, "damping": 0.3}
@@ -128,6 +143,98 @@ def test_offsets_initial_states_and_outputs_by_function() -> None:
     assert float(found.problems[0].q0[0]) == pytest.approx(found.values[-1])
 
 
+def test_starts_are_eliminated_to_the_same_as_least_squares_over_all_numbers() -> None:
+    """Seven recordings with starts of their own and priors, beside SciPy's dense Jacobian of the same."""
+    random, starts = np.random.default_rng(7), np.linspace(0.5, 1.5, 7)
+    y = np.array([swing(TIMES, **TRUE, start=x) for x in starts]) + 0.02 * random.normal(size=(7, 40))
+    recordings = [uk.Recording(TIMES, y[i], q0=[1.0], name=str(i)) for i in range(7)]
+    priors = {"stiffness": (5.2, 0.1)} | {f"q0[0] of {i}": (starts[i], 0.01) for i in (1, 4)}
+    found = uk.identify(spring, recordings, GUESS, initial="q0", noise=0.02, priors=priors)
+
+    def residuals(x):
+        off = [(swing(TIMES, *x[:2], start=x[2 + i]) - y[i]) / 0.02 for i in range(7)]
+        known = [(x[0] - 5.2) / 0.1, *((x[2 + i] - starts[i]) / 0.01 for i in (1, 4))]
+        return np.concatenate([*off, known])
+
+    best = least_squares(residuals, [4.0, 0.2, *starts], xtol=1e-14, ftol=1e-14)
+    covariance = np.linalg.inv(best.jac.T @ best.jac)
+    assert found.names == ("stiffness", "damping", *(f"q0[0] of {i}" for i in range(7)))
+    assert np.all(np.abs(found.values - best.x) < 0.02 * np.sqrt(np.diag(covariance)))
+    np.testing.assert_allclose(found.covariance, covariance, rtol=2e-3, atol=1e-3 * covariance[8, 8])
+    np.testing.assert_allclose(found.costs[-1], 2 * best.cost, rtol=1e-4)
+
+
+def _random_blocks(joined):
+    """Derivatives of four runs, of which the last has one number, and three may be pieces of one; with priors."""
+    random, f, p, m, size = np.random.default_rng(3), 2, 3, 5, 10
+    ends = np.array([0, 1] if joined else [], int)
+    index = np.array([[3, 4], [5, 6], [7, 8], [9, size]])
+    layout = Layout(index, ends, np.array([4, 0, 2]), np.array([[1], [3], [2], [3], [0]]), p, m)
+    jumps = random.normal(size=(ends.size, 2 * f, 2 * f + p))
+    jumps[:, f:] = 0.0  # a number is one of coordinates or of velocities
+    blocks = Blocks(random.normal(size=(4, m, f + p)), jumps, random.normal(size=(3, f + p)))
+    layout, blocks = jax.tree.map(jnp.asarray, (layout, blocks))
+    # Those of the number that there is not are zero.
+    return layout, find_blocks(lambda z: block_product(blocks, layout, z), layout, size), size
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["recordings", "pieces"])
+def test_blocks_solve_the_same_as_the_whole_matrix(joined) -> None:
+    layout, blocks, size = _random_blocks(joined)
+    J = np.asarray(jax.vmap(lambda z: block_product(blocks, layout, z), out_axes=1)(jnp.eye(size)))
+    np.testing.assert_allclose(sparse.vstack(sparse_parts(blocks, layout, size)).toarray(), J)
+    again = find_blocks(lambda z: jnp.asarray(J) @ z, layout, size)
+    np.testing.assert_allclose(block_product(again, layout, jnp.arange(10.0)), J @ np.arange(10.0))
+    np.testing.assert_allclose(
+        sum_squares(blocks, layout, size), np.sum(np.delete(J, _jump_rows(joined), 0) ** 2, 0)
+    )
+    random = np.random.default_rng(4)
+    r, diagonal, below = random.normal(size=len(J)), random.uniform(0.1, 1.0, size), random.normal(size=size)
+    z, fall = solve_blocks(blocks, layout, *map(jnp.asarray, (diagonal, r, below)))
+    A, b = np.vstack([J, np.diag(diagonal)]), np.concatenate([r, below])
+    best, left, *_ = np.linalg.lstsq(A, b)
+    np.testing.assert_allclose(z, best, rtol=1e-10)
+    np.testing.assert_allclose(fall, b @ b - left[0], rtol=1e-10)
+
+
+def _jump_rows(joined):
+    return np.arange(20, 28) if joined else np.arange(0)
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["recordings", "pieces"])
+def test_covariance_by_blocks_is_that_of_the_whole_matrix(joined) -> None:
+    """With one parameter that nothing tells; along changes that open no jumps."""
+    layout, blocks, size = _random_blocks(joined)
+    blocks = jax.tree.map(lambda x: x.at[..., -1].set(0.0), blocks)
+    samples, jumps, priors = sparse_parts(blocks, layout, size)
+    of = directions(samples, jumps, priors, layout, np.ones(size))
+    Z = null_space(jumps.toarray()) if joined else np.eye(size)
+    J = np.vstack([samples.toarray(), priors.toarray()]) @ Z
+    R, unseen = of.root.toarray(), of.unseen.toarray()
+    np.testing.assert_allclose(R @ R.T, Z @ np.linalg.pinv(J.T @ J, rcond=1e-10) @ Z.T, atol=1e-9)
+    assert unseen.shape[1] == 1
+    np.testing.assert_allclose(np.abs(unseen[:, 0]), np.eye(size)[2], atol=1e-9)
+
+
+def test_the_best_of_many_first_guesses_is_found() -> None:
+    """From a stiffness that is eight times too large the search ends beside the data; others end at the truth."""
+    t = np.linspace(0.1, 12.0, 120)
+    longer = lambda stiffness, damping: dataclasses.replace(spring(2.0, stiffness, damping), t1=12.0)
+    y = swing(t, 5.0, 0.1) + 0.02 * np.random.default_rng(0).normal(size=t.size)
+    bounds = {"stiffness": (0.5, 60.0), "damping": (0.0, None)}
+    given = longer, uk.Recording(t, y), {"stiffness": 40.0, "damping": 0.1}
+    alone = uk.identify(*given, bounds=bounds)
+    best = uk.identify(*given, bounds=bounds, starts=16)
+    assert alone.noise[0] > 0.5
+    assert np.all(np.abs(best.values - [5.0, 0.1]) < 4 * best.standard_errors)
+    costs = [x.cost for x in best.starts]
+    assert len(costs) == 16
+    assert costs == sorted(costs)
+    assert sum(x.guess == pytest.approx(given[2]) for x in best.starts) == 1
+    assert best.starts[0].parameters["stiffness"] == pytest.approx(best.values[0], rel=1e-4)
+    assert "best of 16 first guesses" in str(best)
+
+
 @pytest.mark.parametrize("loss", ["huber", "cauchy"])
 def test_robust_losses_are_not_moved_by_outliers(loss) -> None:
     y = noisy(4)
@@ -218,32 +325,26 @@ def test_a_body_on_a_ball_joint_up_to_what_no_motion_tells(shooting) -> None:
 # --- Mechanisms, contacts and long runs
 
 
-@pytest.mark.slow
-def test_a_four_bar_by_encoders() -> None:
-    def four_bar(damping=0.1, mass=1.0):
-        bodies = [
-            um.rod("crank", (0.0, 0.0), (0.0, 0.3), mass=0.5),
-            um.rod("coupler", (0.0, 0.3), (0.8, 0.6), mass=mass),
-            um.rod("rocker", (0.8, 0.6), (0.7, 0.0), mass=0.8),
-        ]
-        joints = [
-            um.Revolute("A", "ground", "crank", (0.0, 0.0)),
-            um.Revolute("B", "crank", "coupler", (0.0, 0.3)),
-            um.Revolute("C", "coupler", "rocker", (0.8, 0.6)),
-            um.Revolute("D", "rocker", "ground", (0.7, 0.0)),
-        ]
-        loads = [um.Gravity(), um.TorsionalSpring("grease", "A", stiffness=0.0, damping=damping)]
-        return um.problem(um.assemble(bodies, joints, loads), rates={"A": 2.0}, t1=1.0)
+@pytest.fixture
+def models(monkeypatch):
+    """Where the mechanisms of the intervals' coverage stand."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    import interval_coverage
 
+    return interval_coverage
+
+
+@pytest.mark.slow
+def test_a_four_bar_by_encoders(models) -> None:
     encoders = lambda q: {"crank": q[2], "rocker": q[8]}
-    run = uk.simulate(four_bar(0.15, 1.3), ts=np.linspace(0.02, 1.0, 50))
+    run = uk.simulate(models.four_bar(0.15, 1.3), ts=np.linspace(0.02, 1.0, 50))
     random = np.random.default_rng(0)
     y = {
         name: np.asarray(run.q[:, i]) + 1e-3 * random.normal(size=50)
         for name, i in (("crank", 2), ("rocker", 8))
     }
     found = uk.identify(
-        four_bar, uk.Recording(run.t, y), {"damping": 0.05, "mass": 1.0}, measure=encoders,
+        models.four_bar, uk.Recording(run.t, y), {"damping": 0.05, "mass": 1.0}, measure=encoders,
         bounds={"damping": (0.0, None), "mass": (0.0, None)},
     )  # fmt: skip
     assert np.all(np.abs(found.values - [0.15, 1.3]) < 4 * found.standard_errors)
@@ -254,19 +355,15 @@ def test_a_four_bar_by_encoders() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [{"contact": "events"}, {"contact": "differentiated steps", "dt0": 1e-3}],
-    ids=["events", "steps"],
+    [
+        {"contact": "events"},
+        {"contact": "differentiated steps", "dt0": 1e-3},
+        {"contact": "steps", "dt0": 1e-3},
+    ],
+    ids=["events", "differentiated steps", "steps"],
 )
-def test_restitution_and_friction_through_impacts(options) -> None:
-    def bounce(restitution, friction):
-        ball = um.disk("ball", (0.0, 1.0), 0.1, mass=1.0)
-        floor = um.HalfSpace("ground", point=(0.0, 0.0))
-        touch = um.Contact(
-            um.Sphere("ball", (0.0, 1.0), 0.1), floor, restitution=restitution, friction=friction
-        )
-        thrown = um.assemble([ball], loads=[um.Gravity()], contacts=[touch])
-        return um.problem(thrown, v0=[1.5, 0.0, 80.0], t1=1.5)  # slides in both impacts
-
+def test_restitution_and_friction_through_impacts(options, models) -> None:
+    """A ball with backspin, which slides in both impacts."""
     g, fall = 9.81, np.sqrt(2 * 0.9 / 9.81)
     t = np.linspace(0.02, 1.1, 55)
     e, mu = 0.65, 0.2
@@ -278,12 +375,12 @@ def test_restitution_and_friction_through_impacts(options) -> None:
     )
     kick = mu * (1 + e) * g * fall
     x = 1.5 * t + np.where(after > 0, -kick * after, 0.0) + np.where(again > 0, -e * kick * again, 0.0)
-    sign = np.sign(uk.simulate(bounce(e, mu), t1=0.6, ts=[0.6]).v[0, 0] - 1.5)
+    sign = np.sign(uk.simulate(models.ball(e, mu), t1=0.6, ts=[0.6]).v[0, 0] - 1.5)
     x = 1.5 * t - sign * (x - 1.5 * t)
     random = np.random.default_rng(0)
     y = np.stack([x, height], axis=1) + 2e-3 * random.normal(size=(55, 2))
     found = uk.identify(
-        bounce, uk.Recording(t, y), {"restitution": 0.72, "friction": 0.15}, measure=lambda q: q[:2],
+        models.ball, uk.Recording(t, y), {"restitution": 0.72, "friction": 0.15}, measure=models.place,
         bounds={"restitution": (0.0, 1.0), "friction": (0.0, None)}, **options,
     )  # fmt: skip
     later = found.predict(

@@ -78,6 +78,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/growth.py": ["--sizes", "1", "2", "--batches", "1"],
     "benchmarks/import_time.py": ["--rounds", "1"],
     "benchmarks/interval_coverage.py": ["--quick"],
+    "benchmarks/many_recordings.py": ["--recordings", "3"],
     "benchmarks/methods.py": ["--only", "angles"],
     "benchmarks/mixed_precision.py": ["--models", "pendulum", "--starts", "2"],
     "benchmarks/neural_force.py": ["--widths", "4", "--stabilizers", "Projection"],

@@ -31,9 +31,11 @@ _SCANNED = 1e-1, 1e4  # the gains between which starts are tried
 _AROUND = (
     0.7  # how far from the best, in log(gain), points are tried where steps no longer help: a factor two
 )
-_FINER = 8  # times as many points as starts are tried there, in as many parts
+_FINER = 4  # times as many points as starts are tried there, in as many parts, until one is better
 _BATCH = 32  # points tried at once
-_ROUNDS = 8  # of starts, until one is finite; of points around the best, at most
+_ROUNDS = 8  # of starts, until one is finite
+_BETTER = 0.1  # by which log(loss) is less at such a point for the search to go on there: less is luck on a rough loss
+_IN_VAIN = 2  # rounds of points around the best, of which none was better, after which there is none
 _FLAT, _ROUGH = (
     1e-2,
     1e-1,
@@ -136,13 +138,14 @@ class Stepper:
         count = _FINER * self.starts
         first = count * (len(search.points) + search.scans)
         x = best.x + _AROUND * (2 * scatter_points(count, along.shape[1], first) - 1) @ along.T
-        values = np.concatenate([scan(self.objective, part) for part in np.split(x, _FINER)])
-        if values.min() < best.value - tolerance:
-            there = evaluate(self.objective, x[np.argmin(values)])
-            if there.finite:
-                return search._replace(
-                    points=(*search.points, there), memory=self.memory(search.apart), stalled=0, scans=0
-                )
+        for part in np.split(x, _FINER):
+            values = scan(self.objective, part)
+            if values.min() < best.value - max(tolerance, _BETTER):
+                there = evaluate(self.objective, part[np.argmin(values)])
+                if there.finite:
+                    return search._replace(
+                        points=(*search.points, there), memory=self.memory(search.apart), stalled=0, scans=0
+                    )
         return search._replace(scans=search.scans + 1)
 
     def slope(self, search: Search) -> float:
@@ -212,7 +215,7 @@ def run(
         while True:
             spent = len(search.points) - search.begun > iterations
             slope = stepper.slope(search)
-            scans = _ROUNDS if stepper.starts and slope > _ROUGH else 0
+            scans = _IN_VAIN if stepper.starts and slope > _ROUGH else 0
             if not spent and search.stalled < patience and not slope < _FLAT:
                 before = search.best.value
                 search = stepper.step(search)

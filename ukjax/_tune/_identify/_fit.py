@@ -19,10 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 from jaxtyping import Array
+from scipy import sparse
 
 from ..._misc._closures import Static, combine_static, partition_static
 from ..._misc._errors import InputError
+from ._blocks import BlockQR, Blocks, Layout, block_product, find_blocks, solve_blocks, sparse_parts
 from ._runs import Outcome, Rows, Runs
+from ._statistics import DEPENDENT, directions
 
 Loss = Literal["squares", "huber", "cauchy"]
 
@@ -32,13 +35,14 @@ _LOST = 1e6  # the residual of a sample that a run does not get to
 _PULL = 1e-4  # towards where a round began, per standard deviation
 _SETTLED = 1e-2  # relative change of the noise at which rounds end; squares then fell by less than a tenth of a sample's
 _ROUNDS = 30
-DEPENDENT = 1e-7
-"""Singular values below this share of the largest are of directions that change nothing."""
 _FAR = 1e6  # one by the damping of later rounds
 _ENOUGH = 1e-3
 """A round ends where squares would fall by no more, in units of those of one sample: by 0.03 of a standard error. Runs
 with adaptive steps are not smoother than that where data are precise."""
 _IDLE = 4  # steps in a row by which squares fall by no more: there are none better
+_FIRST_CHANGE = (
+    0.01  # over which differences are first taken, relative to the size of a number, and ten times at most
+)
 _CONTINUITY = (1.0, 1e-2, 1e-4, 1e-7)
 """Standard deviation of jumps between pieces of a run, relative to the size of the state, in one round after another."""
 
@@ -48,34 +52,33 @@ class Fit(eqx.Module):
     """What is made small, as a function of u.
 
     - `runs`, `rows`: the runs, and the recordings beside them.
-    - `index`: for each row, where its unknown initial state is in z; the length of z for what is known (b, f).
-    - `joined`: rows and the rows that go on where they end (j,), (j,).
+    - `layout`: which unknown initial state is where in z, and which rows are joined.
     - `state_size`: spread of coordinates and velocities, for jumps (n_q,), (n,).
     - `prior`: numbers of `report` with a prior, their means and standard deviations, (n,) each.
     - `z`, `scale`: where u = 0 is, and D.
+    - `change`: of each of z, over which differences are taken where runs have no derivatives.
     """
 
     runs: Runs
     rows: Rows
-    index: Array
-    joined: tuple[Array, Array]
+    layout: Layout
     state_size: tuple[Array, Array]
     prior: tuple[Array, Array, Array]
     z: Array
     scale: Array
+    change: Array
     loss: Loss = eqx.field(static=True)
 
     @property
     def count(self) -> int:
         """How many of z are parameters."""
-        return self.runs.space.size
-
-    def split(self, z: Array) -> tuple[Array, Array]:
-        """The parameters, and what the initial state of each row is changed by."""
-        return z[: self.count], jnp.append(z, 0.0)[self.index]
+        return self.layout.count
 
     def at(self, u: Array) -> Array:
         return self.z + u / self.scale
+
+    def run(self, z: Array) -> Outcome:
+        return self.runs(*self.layout.split(z), self.rows, self.layout.split(self.change))
 
 
 class Weights(NamedTuple):
@@ -121,29 +124,29 @@ def _jumps(off: Array, along: Array, size: Array) -> Array:
     scaled = along / jnp.broadcast_to(size[:, None], along.shape)
     length = jnp.sqrt(jnp.sum(scaled**2, axis=1))
     found = jnp.einsum("jnf,jn->jf", scaled, off / jnp.broadcast_to(size, off.shape))
-    return jnp.nan_to_num(found / jnp.where(length > 0, length, 1.0), nan=_LOST).ravel()
+    return jnp.nan_to_num(found / jnp.where(length > 0, length, 1.0), nan=_LOST)
 
 
-def residuals(fit: Fit, z: Array, weights: Weights) -> tuple[Array, Array]:
-    """What squares are made small of: of samples, and of all else."""
-    outcome = fit.runs(*fit.split(z), fit.rows)
+def residuals(fit: Fit, z: Array, weights: Weights) -> Array:
+    """What squares are made small of: of samples, jumps and priors."""
+    outcome = fit.run(z)
     data = robust(data_residuals(fit, outcome, weights.noise), fit.loss)
-    ends, begins = fit.joined
+    ends = fit.layout.ends
     jumps = [
-        _jumps(end[ends] - start[begins], along[begins], size) / weights.jump
+        _jumps(end[ends] - start[ends + 1], along[ends + 1], size) / weights.jump
         for end, start, along, size in zip(
             outcome.end, outcome.start, (fit.rows.along_q, fit.rows.along_v), fit.state_size, strict=True
         )
     ]
     which, mean, deviation = fit.prior
     prior = (report(fit, z, outcome.start)[which] - mean) / deviation
-    return data.ravel(), jnp.concatenate([*jumps, prior])
+    return jnp.concatenate([data.ravel(), jnp.concatenate(jumps, axis=1).ravel(), prior])
 
 
 @eqx.filter_jit
 def outcomes(fit: Fit) -> Outcome:
     """All runs."""
-    return fit.runs(*fit.split(fit.z), fit.rows)
+    return fit.run(fit.z)
 
 
 # --- Levenberg and Marquardt, step by step, so that progress is seen and Ctrl-C heard
@@ -158,7 +161,7 @@ _SOLVER = eqx.tree_at(
 
 def _residuals(u: Array, static: Static, arrays: Any) -> Array:
     fit, weights = combine_static(static, arrays)
-    return jnp.concatenate([*residuals(fit, fit.at(u), weights), _PULL * u])
+    return jnp.concatenate([residuals(fit, fit.at(u), weights), _PULL * u])
 
 
 _made_small = eqx.filter_custom_jvp(_residuals)
@@ -166,11 +169,13 @@ _made_small = eqx.filter_custom_jvp(_residuals)
 
 @_made_small.def_jvp
 def _made_small_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    """By the matrix of derivatives: what Optimistix keeps of a step is this one array, whatever was traced."""
-    u, *given = primals
-    both = lambda u: (_residuals(u, *given),) * 2
-    J, r = jax.jacfwd(both, has_aux=True)(u)
-    return r, J @ tangents[0]
+    """By blocks: what Optimistix keeps of a step are these arrays, whatever was traced."""
+    u, static, arrays = primals
+    fit, weights = combine_static(static, arrays)
+    r, slope = jax.linearize(lambda u: residuals(fit, fit.at(u), weights), u)
+    blocks, du = find_blocks(slope, fit.layout, u.size), tangents[0]
+    change = jnp.concatenate([block_product(blocks, fit.layout, du), _PULL * du])
+    return jnp.concatenate([r, _PULL * u]), change
 
 
 @functools.lru_cache(maxsize=16)
@@ -182,17 +187,22 @@ def _blank(static: Static, tree: Any, shapes: tuple[Any, ...], size: int) -> Any
     return _SOLVER.init(fn, u, arrays, {}, out, aux, frozenset())
 
 
+def blank_state(static: Static, arrays: Any, size: int) -> Any:
+    leaves, tree = jax.tree.flatten(arrays)
+    return _blank(static, tree, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves), size)
+
+
 @eqx.filter_jit
-def _step(static: Static, u: Array, arrays: Any, state: Any) -> tuple[Array, Any, Array, Array, Array]:
+def step_once(static: Static, u: Array, arrays: Any, state: Any) -> tuple[Array, Any, Array, Blocks, Array]:
     """One step: the best u, the state, residuals and derivatives there, and by what squares would fall if linear."""
     fn = lambda u, arrays: (_made_small(u, static, arrays), None)
-    u, state, _ = _SOLVER.step(fn, u, arrays, {}, state, frozenset())
-    r, J = state.f_info.residual, state.f_info.jac.as_matrix()
-    # Of the triangle of [J r], which is as small as J is wide.
-    R = jnp.linalg.qr(jnp.concatenate([J, r[:, None]], axis=1), mode="r")
-    U, s, _ = jnp.linalg.svd(R[:, :-1], full_matrices=False)
-    gain = jnp.sum(jnp.where(s > DEPENDENT * jnp.max(s), U.T @ R[:, -1], 0.0) ** 2)
-    return u, state, r, J, gain
+    layout, n = combine_static(static, arrays)[0].layout, u.size
+    solver = eqx.tree_at(lambda solver: solver.descent.linear_solver, _SOLVER, BlockQR(layout))
+    u, state, _ = solver.step(fn, u, arrays, {}, state, frozenset())
+    r, slope = state.f_info.residual, state.f_info.jac.mv
+    blocks = find_blocks(lambda du: slope(du)[:-n], layout, n)
+    _, gain = solve_blocks(blocks, layout, jnp.full(n, _PULL), r[:-n], r[-n:])
+    return u, state, r, blocks, gain
 
 
 class _Descent:
@@ -200,16 +210,14 @@ class _Descent:
 
     def __init__(self, fit: Fit, weights: Weights, number: int = 0):
         self._static, self._arrays = partition_static((fit, weights))
-        leaves, tree = jax.tree.flatten(self._arrays)
-        shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves)
-        state = _blank(self._static, tree, shapes, fit.z.size)
+        state = blank_state(self._static, self._arrays, fit.z.size)
         if number:  # in later rounds steps of Gauss and Newton are right
             state = eqx.tree_at(lambda s: s.search_state.step_size, state, jnp.asarray(_FAR))
-        self._state, self._fit, self._J = state, fit, None
+        self._state, self._fit, self._blocks = state, fit, None
         self.u = jnp.zeros(fit.z.size)
 
     def step(self) -> None:
-        self.u, self._state, self.r, self._J, self.gain = _step(
+        self.u, self._state, self.r, self._blocks, self.gain = step_once(
             self._static, self.u, self._arrays, self._state
         )
 
@@ -218,31 +226,28 @@ class _Descent:
         return float(jnp.sum(self.r**2))
 
     @property
-    def J(self) -> np.ndarray | None:
-        """Derivatives of all residuals but the pull, by z; None before the first step."""
-        return None if self._J is None else np.asarray(self._J)[: -self.u.size] * np.asarray(self._fit.scale)
+    def J(self) -> Any:
+        """Derivatives of residuals by z: of samples, jumps and priors; None before the first step."""
+        if self._blocks is None:
+            return None
+        scale = sparse.diags_array(np.asarray(self._fit.scale))
+        return [x @ scale for x in sparse_parts(self._blocks, self._fit.layout, self.u.size)]
 
 
 # --- Rounds: the noise is estimated and u measured anew between them
 
 
-def leverages(J: np.ndarray) -> np.ndarray:
-    """Of each row, how far it decides its own fit."""
-    _, s, Vt = np.linalg.svd(np.linalg.qr(J, mode="r"), full_matrices=False)
-    seen = s > DEPENDENT * s.max()
-    return np.sum((J @ (Vt[seen] / s[seen, None]).T) ** 2, axis=1)
-
-
-def _estimate_noise(fit: Fit, J: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def _estimate_noise(fit: Fit, J: Any, noise: np.ndarray) -> np.ndarray:
     """The standard deviation of each channel, from what the fit leaves: of squares by degrees of freedom, of robust
     losses by the median, which outliers do not move.
 
     **Raises:** `InputError` where there are too few samples to tell.
     """
-    d, scale = noise.size, np.asarray(fit.scale)
+    d = noise.size
     off = np.asarray(data_residuals(fit, outcomes(fit), jnp.asarray(noise))).reshape(-1, d)
     present = np.asarray(fit.rows.present).reshape(-1, d) > 0
-    share = leverages(J / scale)[: off.size].reshape(off.shape)
+    root = directions(J[0], J[1], J[2], fit.layout, np.asarray(fit.scale)).root
+    share = (J[0] @ root).power(2).sum(axis=1).reshape(off.shape)  # how far a sample decides its own fit
     found = noise.copy()
     for c in range(d):
         r = off[present[:, c], c]
@@ -258,11 +263,37 @@ def _estimate_noise(fit: Fit, J: np.ndarray, noise: np.ndarray) -> np.ndarray:
     return found
 
 
-def scale_of(J: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """D: how sensitive residuals are to each of z, at least so that z changes by no more than its size at once."""
-    norms = np.linalg.norm(J, axis=0)
+def scale_of_squares(squares: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """D: how sensitive residuals are to each of z, by the sum of squares of derivatives, at least so that z changes by no
+    more than its size at once."""
+    norms = np.sqrt(squares)
     unsized = DEPENDENT * norms.max(initial=0) or 1.0
     return np.maximum(norms, np.where(np.isinf(size), unsized, 1.0 / size))
+
+
+def scale_of(J: Any, size: np.ndarray) -> np.ndarray:
+    return scale_of_squares(np.sum([x.power(2).sum(axis=0) for x in J], axis=0), size)
+
+
+def first_change(size: np.ndarray) -> np.ndarray:
+    """Over which differences are first taken."""
+    return _FIRST_CHANGE * np.where(np.isinf(size), 0.1, size)
+
+
+def _change_of(fit: Fit, J: Any, size: np.ndarray) -> np.ndarray:
+    """So far that samples that depend on a number change by one standard deviation of the noise on the average: with time
+    steps, an impact comes a step sooner or later, and smaller differences of few runs are 0 or too large."""
+    count = (J[0] != 0).sum(axis=0)
+    change = np.sqrt(count / np.maximum(J[0].power(2).sum(axis=0), 1e-300))
+    return np.minimum(change, 10.0 * first_change(size))
+
+
+def first_weights(fit: Fit, noise: "Noise") -> Weights:
+    return Weights(jnp.asarray(noise.value), jnp.asarray(_jump_sizes(fit)[0]))
+
+
+def _jump_sizes(fit: Fit) -> tuple[float, ...]:
+    return _CONTINUITY if fit.layout.ends.size else _CONTINUITY[-1:]
 
 
 class Noise(NamedTuple):
@@ -278,14 +309,14 @@ class Found(NamedTuple):
 
     - `fit`: with the best z.
     - `weights`: there.
-    - `J`: derivatives of all residuals by z: of samples, jumps and priors.
+    - `J`: derivatives by z of the residuals of samples, jumps and priors, as sparse matrices.
     - `costs`: the sum of squares after each step.
     - `stopped`: `"converged"`, `"iterations"` or `"interrupted"`.
     """
 
     fit: Fit
     weights: Weights
-    J: np.ndarray
+    J: Any
     costs: np.ndarray
     stopped: str
 
@@ -300,8 +331,7 @@ def search(
     - `size`: how far each of z may change at first, where the data do not say.
     - `update`: told of steps and costs.
     """
-    jumps = _CONTINUITY if fit.joined[0].size else _CONTINUITY[-1:]
-    weights, costs, stopped = Weights(jnp.asarray(noise.value), jnp.asarray(jumps[0])), [], "converged"
+    jumps, weights, costs, stopped = _jump_sizes(fit), first_weights(fit, noise), [], "converged"
     descent = _Descent(fit, weights)
     descent.step()
     J: Any = descent.J
@@ -312,7 +342,8 @@ def search(
                 stopped = "iterations"
                 break
             weights = weights._replace(jump=jnp.asarray(jumps[min(number, len(jumps) - 1)]))
-            fit = eqx.tree_at(lambda f: f.scale, fit, jnp.asarray(scale_of(J, size)))
+            scales = scale_of(J, size), _change_of(fit, J, size)
+            fit = eqx.tree_at(lambda f: (f.scale, f.change), fit, tuple(map(jnp.asarray, scales)))
             descent, before, first, enough, idle = _Descent(fit, weights, number), np.inf, np.inf, 0.0, 0
             while idle < _IDLE and len(costs) < iterations:
                 descent.step()
@@ -330,7 +361,7 @@ def search(
                 new = np.where(noise.known, noise.value, new)
                 weights = weights._replace(noise=jnp.asarray(new))
                 changed = float(np.max(np.abs(np.log(new / old))))
-                J[:count] *= np.tile(old / new, count // new.size)[:, None]
+                J[0] = sparse.diags_array(np.tile(old / new, count // new.size)) @ J[0]
             if idle >= _IDLE and number >= len(jumps) - 1 and changed < _SETTLED and fallen < 100.0 * enough:
                 break
     except KeyboardInterrupt:

@@ -19,6 +19,7 @@ from ._fit import Loss, search
 from ._prepare import prepare
 from ._recording import Recording
 from ._result import IdentifyResult, make_result
+from ._starts import from_best_start
 
 
 @contextlib.contextmanager
@@ -65,6 +66,7 @@ def identify(
     atol: float | None = None,
     contact: Tier | None = None,
     max_steps: int = 100_000,
+    starts: int = 1,
     iterations: int = 100,
     progress: bool = False,
 ) -> IdentifyResult:
@@ -100,6 +102,9 @@ def identify(
       long and for chaotic runs.
     - `dt0`, `formula`, `stabilizer`, `solver`, `stepsize_controller`, `rtol`, `atol`, `contact`, `max_steps`: as for
       `simulate`.
+    - `starts`: how many first guesses to search from: the one given, and others by priors, or between two bounds, or
+      within a factor e where there is one bound, or between zero and twice the guess. All take their first steps in one
+      batch, and the search goes on from the best.
     - `iterations`: the most steps of the search.
     - `progress`: show a line with the steps and the sum of squares, where standard error is a terminal.
 
@@ -110,6 +115,7 @@ def identify(
     first guess.
     """
     whole_number("iterations", iterations, 1, 10**6)
+    starts = whole_number("starts", starts, 1, 10_000)
     progress = flag("progress", progress)
     options = {
         "dt0": dt0, "formula": formula, "stabilizer": stabilizer, "solver": solver,
@@ -131,5 +137,6 @@ def identify(
     )
     with _bar(progress, iterations) as update:
         prepared = prepare(*given, options)
-        found = search(prepared.fit, prepared.noise, prepared.size, iterations, update)
-        return make_result(prepared, found)
+        fit, tried = (prepared.fit, ()) if starts == 1 else from_best_start(prepared, starts, update)
+        found = search(fit, prepared.noise, prepared.size, iterations, update)
+        return make_result(prepared, found, tried)

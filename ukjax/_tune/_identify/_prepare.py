@@ -35,7 +35,8 @@ from ..._system._rows import constraint_rows
 from ..._system._stabilize import AbstractStabilizer
 from ..._system._system import AbstractSystem
 from ...robots import Robot
-from ._fit import Fit, Noise, outcomes
+from ._blocks import Layout
+from ._fit import Fit, Noise, first_change, outcomes
 from ._recording import Recording
 from ._runs import Outcome, Rows, Runs, make_measure, state_names, tangent_space
 from ._space import Space, make_space
@@ -135,11 +136,6 @@ def _run_options(
     whole_number("max_steps", options["max_steps"])
     kept = {x: options[x] for x in ("dt0", "solver", "contact", "max_steps")}
     tier = tier_of(system, options["contact"], resets=False)
-    if tier == "steps":
-        raise InputError(
-            "identify takes derivatives, which contact='steps' does not have: give contact='events', or "
-            "contact='differentiated steps' for those of the steps."
-        )
     if tier in BY_STEPS:
         return kept | {"stepsize_controller": options["stepsize_controller"]}  # which it refuses
     tolerances = options["rtol"], options["atol"]
@@ -467,6 +463,13 @@ def _offsets(given: Any, sizes: dict[str, int], channels: tuple[str, ...]) -> tu
     return tuple(int(i) for i in np.flatnonzero(~np.isnan(chosen)))
 
 
+def _by_run(run_of: np.ndarray, b: int) -> np.ndarray:
+    """Which priors each run has, and last those of no run (b + 1, c), filled up with their number."""
+    each = [np.flatnonzero(run_of == i) for i in range(b + 1)]
+    c = max(map(len, each))
+    return np.stack([np.pad(x, (0, c - len(x)), constant_values=len(run_of)) for x in each])
+
+
 class _Reported(NamedTuple):
     """The numbers that are reported: names, bounds, and where each is in `report`."""
 
@@ -548,7 +551,7 @@ def prepare(
     in_steps = kept["contact"] in BY_STEPS
     if in_steps and (shooting is not None or len({float(p.t0) for p in problems}) > 1):
         raise InputError(
-            "contact='differentiated steps' needs all runs to start at one time: leave shooting out, and give recordings "
+            f"contact='{kept['contact']}' needs all runs to start at one time: leave shooting out, and give recordings "
             "the same t0."
         )
 
@@ -583,7 +586,11 @@ def prepare(
     ends = np.array([i for own in rows_of for i in own[:-1]], int)
     z = np.append(theta, np.zeros(unknown))
     prior = told.places[which], mean, deviation
-    arrays: Any = index, (ends, ends + 1), (p.q0, p.v0), prior, z, np.ones(z.size)
+    run_of = (prior[0] - len(space.names)) // (p.q0.size + p.v0.size)
+    run_of = np.where(prior[0] < len(space.names), len(index), run_of)
+    layout = Layout(index, ends, run_of, _by_run(run_of, len(index)), theta.size, rows.y[0].size)
+    size = np.append(space.joined("size"), np.full(unknown, np.inf))
+    arrays: Any = layout, (p.q0, p.v0), prior, z, np.ones(z.size), first_change(size)
     arrays = jax.tree.map(jnp.asarray, arrays)
     fit = Fit(runs, rows, *arrays, loss=loss)
     if ends.size:
@@ -591,7 +598,6 @@ def prepare(
     sizes_of = jnp.asarray(_size(rows.q)), jnp.asarray(_size(rows.v))
     fit = dataclasses.replace(fit, rows=jax.tree.map(jnp.asarray, rows), state_size=sizes_of)
     _require_reached(fit, recordings, rows_of)
-    size = np.append(space.joined("size"), np.full(unknown, np.inf))
     return Prepared(fit, sigma, size, *told, channels, recordings, rows_of, made[0].name)
 
 

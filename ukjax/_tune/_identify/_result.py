@@ -9,17 +9,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import sparse
 
 from ..._figures._card import Card
 from ..._misc._arguments import require_between, whole_number
 from ..._misc._errors import missing_extra
 from ..._system._problem import Problem
 from . import _figure
-from ._fit import TUNING, Fit, Found, data_residuals, outcomes, report, robust, scale_of
+from ._blocks import as_sparse
+from ._fit import TUNING, Fit, Found, data_residuals, outcomes, robust, scale_of
 from ._prepare import Prepared, extra_row, name_of
 from ._recording import Recording
 from ._runs import Rows, sensitivities
 from ._space import from_search, search_slope, to_search
+from ._starts import Start
 from ._statistics import Directions, combinations, describe, directions, influence, quantile, spread
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN = 30  # numbers in a printed table
+_ALIKE = 0.01  # sums of squares of first guesses that are told as the same
 _POOR = 1.5  # residuals in units of the noise given, above which it is said
 
 
@@ -47,26 +51,24 @@ class Prediction(NamedTuple):
 
 
 @eqx.filter_jit
-def _report(fit: Fit, starts: bool) -> tuple[Any, Any]:
-    """All numbers of `report`, or only the parameters among them, and their derivatives by z."""
-
-    def numbers(z: Any) -> tuple[Any, Any]:
-        x = fit.runs.space.numbers(z[: fit.count])
-        x = report(fit, z, fit.runs(*fit.split(z), fit.rows).start) if starts else x
-        return x, x
-
-    slope, x = jax.jacfwd(numbers, has_aux=True)(fit.z)
-    return x, slope
+def _numbers(fit: Fit) -> tuple[Any, Any]:
+    """The parameters as they are reported, and their derivatives."""
+    theta = fit.z[: fit.count]
+    return fit.runs.space.numbers(theta), jax.jacfwd(fit.runs.space.numbers)(theta)
 
 
 @eqx.filter_jit
 def _sensitivities(fit: Fit, rows: Rows, index: Any) -> tuple[Any, Any]:
-    """Outputs of rows, and their derivatives by z (b, k, d, p)."""
-    s = jnp.append(fit.z, 0.0)[index]
-    outcome, J = sensitivities(fit.runs, fit.z[: fit.count], s, rows)
-    of_start = jax.nn.one_hot(index, fit.z.size, dtype=fit.z.dtype)
-    own = jnp.einsum("bkds,bsp->bkdp", J.y[..., fit.count :], of_start)
-    return outcome.y, own.at[..., : fit.count].add(J.y[..., : fit.count])
+    """Outputs of runs, and their derivatives by the numbers of each and the parameters, along a last axis."""
+    at = lambda z: (z[: fit.count], jnp.append(z, 0.0)[index])
+    outcome, J = fit.runs.slopes(*at(fit.z), rows, at(fit.change))
+    return outcome.y, J.y
+
+
+@eqx.filter_jit
+def _first_states(fit: Fit) -> tuple[Any, Any]:
+    """Initial states of all runs, and their derivatives likewise."""
+    return sensitivities(fit.runs.first_state, *fit.layout.split(fit.z), fit.rows)
 
 
 @final
@@ -86,6 +88,8 @@ class IdentifyResult:
     - `costs`: the sum of squares after each step of the search.
     - `stopped`: `"converged"`, `"iterations"` (all used up) or `"interrupted"`.
     - `name`: of the problem.
+    - `starts`: what became of each first guess, where there were several: `guess`, `parameters` and `cost`, the sum of
+      squares after the steps that all of them took; the best, from which the search went on, first.
     """
 
     parameters: dict[str, Any]
@@ -101,9 +105,10 @@ class IdentifyResult:
     costs: np.ndarray
     stopped: str
     name: str
+    starts: tuple[Start, ...]
     _prepared: Prepared = dataclasses.field(repr=False)
     _fit: Fit = dataclasses.field(repr=False)
-    _slopes: np.ndarray = dataclasses.field(repr=False)
+    _slopes: Any = dataclasses.field(repr=False)
     _directions: Directions = dataclasses.field(repr=False)
     _freedom: float = dataclasses.field(repr=False)
 
@@ -113,7 +118,7 @@ class IdentifyResult:
     def covariance(self) -> np.ndarray:
         """Of the estimates (n, n); of numbers that the data do not tell infinite on the diagonal, and NaN beside it."""
         R = self._slopes @ self._directions.root
-        found, lost = R @ R.T, ~np.isfinite(self.standard_errors)
+        found, lost = (R @ R.T).toarray(), ~np.isfinite(self.standard_errors)
         found[lost], found[:, lost] = np.nan, np.nan
         found[lost, lost] = np.inf
         return found
@@ -192,20 +197,26 @@ class IdentifyResult:
         require_between("level", level, 0, 1)
         if isinstance(recording, Recording):
             fit, row = extra_row(self._prepared, self._fit, recording)
-            index = jnp.full((1, row.along_q.shape[2]), fit.z.size)
-            y, J = (np.asarray(x)[0] for x in _sensitivities(fit, row, index))
+            index = np.full((1, row.along_q.shape[2]), fit.z.size)
+            y, deviation = (x[0] for x in self._spread_of(*_sensitivities(fit, row, index), index))
             t = recording.t
         else:
             i = whole_number("recording", recording, 0, len(self._prepared.recordings) - 1)
-            y, J = (self._of_recording(np.asarray(x), i) for x in self._all_sensitivities)
+            y, deviation = (self._of_recording(x, i) for x in self._all_spread)
             t = self._prepared.recordings[i].t
-        deviation = spread(J.reshape(-1, J.shape[-1]), self._directions).reshape(y.shape)
         reach = quantile(level, self._freedom) * np.sqrt(deviation**2 + self.noise**2)
         return Prediction(t, y, deviation, y - reach, y + reach)
 
+    def _spread_of(self, y: Any, J: Any, index: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Outputs of runs (b, k, d), and their standard deviations."""
+        y, slopes = np.asarray(y), np.asarray(J).reshape(len(y), -1, J.shape[-1])
+        G = as_sparse(slopes, np.asarray(index), self._fit.count, self._fit.z.size)
+        return y, spread(G, self._directions).reshape(y.shape)
+
     @functools.cached_property
-    def _all_sensitivities(self) -> tuple[Any, Any]:
-        return _sensitivities(self._fit, self._fit.rows, self._fit.index)
+    def _all_spread(self) -> tuple[np.ndarray, np.ndarray]:
+        index = self._fit.layout.index
+        return self._spread_of(*_sensitivities(self._fit, self._fit.rows, index), index)
 
     # --- What is shown
 
@@ -259,6 +270,10 @@ class IdentifyResult:
                 f"residuals are {self.misfit:.3g} times the noise given: the model cannot do what was measured, "
                 "or the search ended beside the best fit"
             )
+        if self.starts:
+            costs = np.array([x.cost for x in self.starts])
+            alike = int(np.sum(costs <= (1 + _ALIKE) * costs[0]))
+            more.append(f"best of {costs.size} first guesses; {alike} ended with these squares, to 1 %")
         return [*more, f"noise: {', '.join(noise[:12])}{', ...' * (len(noise) > 12)}", *unseen]
 
     def __str__(self) -> str:
@@ -330,7 +345,20 @@ class IdentifyResult:
         return _figure.plot(self, path)
 
 
-def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
+def _report(fit: Fit, places: np.ndarray, starts: bool) -> tuple[np.ndarray, Any]:
+    """The numbers that are reported, and their derivatives by z as a sparse matrix."""
+    x, slopes = (np.asarray(x) for x in _numbers(fit))
+    slopes: Any = sparse.csr_array(np.pad(slopes, ((0, 0), (0, fit.z.size - fit.count))))
+    if starts:
+        states, J = _first_states(fit)
+        x = np.concatenate([x, np.concatenate(states, axis=1).ravel()])
+        of_starts = np.concatenate(J, axis=1)
+        of_starts = as_sparse(of_starts, np.asarray(fit.layout.index), fit.count, fit.z.size)
+        slopes = sparse.vstack([slopes, of_starts], format="csr")
+    return x[places], slopes[places]
+
+
+def make_result(prepared: Prepared, found: Found, starts: tuple[Start, ...]) -> IdentifyResult:
     """The result of a search."""
     fit, J, space = found.fit, found.J, found.fit.runs.space
     noise, known = np.asarray(found.weights.noise), prepared.noise.known
@@ -340,16 +368,14 @@ def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
     psi, slope = influence(r, TUNING[fit.loss], fit.loss)
     # By this the covariance is larger than that of least squares (Huber and Ronchetti 2009, section 7.6).
     wider = 1.0 if fit.loss == "squares" else np.mean(psi[present] ** 2) / np.mean(slope[present]) ** 2
-    data, jumps, rest = np.split(J, [r.size, len(J) - fit.prior[0].size])
     bend = np.where(bent == 0, 1.0, psi / np.where(bent == 0, 1.0, bent))
-    data = data / bend[:, None]  # derivatives of outputs again
-    both = np.concatenate([data, rest])
-    scale = scale_of(both, prepared.size)
-    seen, of_data = directions(both, jumps, scale), directions(data, jumps, scale)
+    outputs = sparse.diags_array(1.0 / bend) @ J[0]  # derivatives of outputs again
+    scale, none = scale_of([outputs, J[2]], prepared.size), J[2] * 0.0
+    seen = directions(outputs, J[1], J[2], fit.layout, scale)
+    of_data = directions(outputs, J[1], none, fit.layout, scale)
     freedom = np.inf if known.all() else max(present.sum() - seen.root.shape[1], 1)
     seen = seen._replace(root=seen.root * np.sqrt(wider))
-    starts = len(prepared.names) > len(space.names)
-    x, slopes = (np.asarray(x)[prepared.places] for x in _report(fit, starts))
+    x, slopes = _report(fit, prepared.places, len(prepared.names) > len(space.names))
     given = space.as_given(fit.z[: fit.count])
     values = space.values(fit.z[: fit.count])
     offset = {name for _, name in fit.runs.offsets}
@@ -357,7 +383,7 @@ def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
     for r_, own in zip(prepared.recordings, prepared.rows_of, strict=True):
         row = jax.tree.map(lambda x, i=own[0]: x[i], rows)
         problem = fit.runs.problem(values, row.inputs)[0]
-        s = jnp.append(fit.z, 0.0)[fit.index[own[0]]]
+        s = fit.layout.split(fit.z)[1][own[0]]
         q0, v0 = fit.runs.start(problem, s, row)
         problems.append(dataclasses.replace(problem, q0=q0, v0=v0, t0=float(row.t0), t1=float(r_.t[-1])))
     return IdentifyResult(
@@ -374,6 +400,7 @@ def make_result(prepared: Prepared, found: Found) -> IdentifyResult:
         costs=found.costs,
         stopped=found.stopped,
         name=prepared.name,
+        starts=starts,
         _prepared=prepared,
         _fit=fit,
         _slopes=slopes,

@@ -20,6 +20,7 @@ from jaxtyping import Array
 
 from ..._misc._arguments import call_user_function, number_array
 from ..._misc._errors import InputError, format_value, unknown_name
+from ..._motion._project import project
 from ..._run._simulate import simulate
 from ..._run._trajectory import Trajectory
 from ..._sweep._names import Build, points_of
@@ -191,39 +192,83 @@ class Runs(eqx.Module):
         y = self.outputs(run, problem, values)
         return Outcome(y[1:-1], (run.q[0], run.v[0]), (run.q[-1], run.v[-1]))
 
-    def __call__(self, theta: Array, s: Array, rows: Rows) -> Outcome:
+    def first_state(self, theta: Array, s: Array, row: Rows) -> tuple[Array, Array]:
+        """The initial state of a row, as the run projects it."""
+        problem, how = self.problem(self.space.values(theta), row.inputs)
+        q0, v0 = self.start(problem, s, row)
+        method = how["stabilizer"].projection_method
+        return (q0, v0) if method is None else project(problem.system, row.t0, q0, v0, pinv=method)
+
+    @property
+    def by_differences(self) -> bool:
+        """Whether runs have no derivatives of their own."""
+        return self.options["contact"] == "steps"
+
+    def slopes(
+        self, theta: Array, s: Array, rows: Rows, change: tuple[Array, Array]
+    ) -> tuple[Outcome, Outcome]:
+        """All runs, and along a last axis their derivatives by the numbers of each row and the parameters; by central
+        differences over these changes (p,), (b, f) where runs have none."""
+        if self.by_differences:
+            return differences(self.one, theta, s, rows, change)
+        return sensitivities(self.one, theta, s, rows)
+
+    def __call__(self, theta: Array, s: Array, rows: Rows, change: tuple[Array, Array]) -> Outcome:
         """All runs; derivatives of each by the parameters and its own initial state are all taken in one batch."""
-        return _all(self, theta, s, rows)
+        return _all(self, theta, s, rows, change)
 
 
 @eqx.filter_custom_jvp
-def _all(runs: Runs, theta: Array, s: Array, rows: Rows) -> Outcome:
+def _all(runs: Runs, theta: Array, s: Array, rows: Rows, change: tuple[Array, Array]) -> Outcome:
     return jax.vmap(functools.partial(runs.one, theta))(s, rows)
 
 
-def sensitivities(runs: Runs, theta: Array, s: Array, rows: Rows) -> tuple[Outcome, Outcome]:
-    """All runs, and along a last axis their derivatives by the parameters and their own initial states; 0 of samples that
-    a run did not get to."""
+def _known(J: Any) -> Any:
+    """0 for samples that a run did not get to."""
+    return jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), J)
 
-    def along(s: Array, row: Rows) -> tuple[Outcome, Outcome]:
-        x = jnp.concatenate([theta, s])
-        one = lambda x: runs.one(x[: theta.size], x[theta.size :], row)
+
+def sensitivities(fn: Callable[..., Any], theta: Array, s: Array, rows: Rows) -> tuple[Any, Any]:
+    """What `runs.one` or `runs.first_state` gives of all rows, and its derivatives as of `Runs.slopes`."""
+
+    def along(s: Array, row: Rows) -> tuple[Any, Any]:
+        x = jnp.concatenate([s, theta])
+        one = lambda x: fn(x[s.size :], x[: s.size], row)
         slopes = jax.vmap(lambda e: jax.jvp(one, (x,), (e,)), out_axes=(None, -1))
         return slopes(jnp.eye(x.size, dtype=x.dtype))
 
     outcome, J = jax.vmap(along)(s, rows)
-    return outcome, jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), J)
+    return outcome, _known(J)
+
+
+def differences(
+    fn: Callable[..., Any], theta: Array, s: Array, rows: Rows, change: tuple[Array, Array]
+) -> tuple[Any, Any]:
+    """The same by central differences."""
+
+    def along(s: Array, row: Rows, ds: Array) -> tuple[Any, Any]:
+        x, h = jnp.concatenate([s, theta]), jnp.concatenate([ds, change[0]])
+        off = jnp.concatenate([jnp.zeros((1, x.size)), jnp.diag(h), -jnp.diag(h)])
+        found = jax.vmap(lambda off: fn((x + off)[s.size :], (x + off)[: s.size], row))(off)
+        ahead, behind = (slice(1, 1 + x.size), slice(1 + x.size, None))
+        slope = lambda y: (
+            jnp.moveaxis(y[ahead] - y[behind], 0, -1) / jnp.broadcast_to(2 * h, (*y.shape[1:], h.size))
+        )
+        return jax.tree.map(lambda y: y[0], found), jax.tree.map(slope, found)
+
+    outcome, J = jax.vmap(along)(s, rows, change[1])
+    return outcome, _known(J)
 
 
 @_all.def_jvp
 def _all_jvp(primals: Any, tangents: Any) -> tuple[Outcome, Outcome]:
     """By derivatives that no tangent is part of: however many are asked for, the runs are differentiated once."""
-    runs, theta, s, rows = primals
+    runs, theta, s, rows, change = primals
     zero = lambda tangent, x: jnp.zeros_like(x) if tangent is None else tangent
     dtheta, ds = zero(tangents[1], theta), zero(tangents[2], s)
-    outcome, J = sensitivities(runs, theta, s, rows)
-    change = jnp.concatenate([jnp.broadcast_to(dtheta, (s.shape[0], theta.size)), ds], axis=1)
-    return outcome, jax.tree.map(lambda x: jnp.einsum("b...p,bp->b...", x, change), J)
+    outcome, J = runs.slopes(theta, s, rows, change)
+    along = jnp.concatenate([ds, jnp.broadcast_to(dtheta, (s.shape[0], theta.size))], axis=1)
+    return outcome, jax.tree.map(lambda x: jnp.einsum("b...p,bp->b...", x, along), J)
 
 
 # --- Directions of unknown initial states
