@@ -36,6 +36,7 @@ SHORT: dict[str, list[str] | None] = {
     "experiments/pictures.py": ["tutorial", "gradients", "--out", "."],
     "experiments/pseudoinverse_dpv.py": ["--quick", "--study", "rcond"],
     "experiments/rank_rule.py": None,
+    "experiments/receding_horizon.py": ["--quick"],
     "experiments/scara_xu_liu.py": None,
     "experiments/single_precision.py": None,
     "experiments/stiff_solvers.py": ["--quick", "--only", "gains"],

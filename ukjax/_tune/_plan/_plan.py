@@ -31,7 +31,7 @@ from ...analysis._states import state_of
 from ...robots import Robot
 from .._identify._runs import state_names, tangent_space
 from ._result import PlanResult, make_result
-from ._search import Given, Search, first_run, gains, solve
+from ._search import Given, first_run, gains, solve
 from ._stages import Penalty, Stages
 
 
@@ -40,7 +40,8 @@ def _pair(name: str, value: Any, low: float = -np.inf, high: float = np.inf) -> 
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise InputError(f"{name} must be a pair (low, high), None for none, got {format_value(value)}.")
     least, most = (
-        float(real_values(name, default if x is None else x)) for x, default in zip(value, (low, high), strict=True)
+        float(real_values(name, default if x is None else x))
+        for x, default in zip(value, (low, high), strict=True)
     )
     if not least < most:
         raise InputError(f"{name} must be low < high, got {format_value(value)}.")
@@ -56,7 +57,9 @@ def _duration(t0: float, t1: Any) -> tuple[float, float]:
         return least - t0, most - t0
     end = float(real_values("t1", t1)) if np.ndim(t1) == 0 else np.nan
     if not (np.isfinite(end) and end > t0):
-        raise InputError(f"t1 must be a time after t0 = {t0:g} s, or a pair of these, got {format_value(t1)}.")
+        raise InputError(
+            f"t1 must be a time after t0 = {t0:g} s, or a pair of these, got {format_value(t1)}."
+        )
     return end - t0, end - t0
 
 
@@ -83,7 +86,9 @@ def _starts(problem: Problem, q0: Any, v0: Any) -> tuple[np.ndarray, bool]:
     q0 = problem.q0 if q0 is None else real_array("q0", q0)
     v0 = problem.v0 if v0 is None else real_array("v0", v0)
     if q0.ndim > 2 or v0.ndim > 2:
-        raise InputError(f"q0 and v0 are vectors, or rows of many starts; got shapes {q0.shape} and {v0.shape}.")
+        raise InputError(
+            f"q0 and v0 are vectors, or rows of many starts; got shapes {q0.shape} and {v0.shape}."
+        )
     many = max(q0.ndim, v0.ndim) == 2
     count = max((len(x) for x in (q0, v0) if x.ndim == 2), default=1)
     for name, x in (("q0", q0), ("v0", v0)):
@@ -98,16 +103,16 @@ def _starts(problem: Problem, q0: Any, v0: Any) -> tuple[np.ndarray, bool]:
     return np.stack(states), many
 
 
-def _guess(name: str, value: Any, count: int, shape: tuple[int, ...]) -> np.ndarray | None:
+def _guess(name: str, value: Any, count: int, shape: tuple[int, ...]) -> np.ndarray:
     """A guess, one for each start."""
-    if value is None:
-        return None
     array = np.asarray(real_array(name, value), float)
     require_finite(name, array)
     try:
         return np.broadcast_to(array, (count, *shape))
     except ValueError:
-        raise InputError(f"{name} has shape {array.shape}; it must be {shape}, or one that fills it.") from None
+        raise InputError(
+            f"{name} has shape {array.shape}; it must be {shape}, or one that fills it."
+        ) from None
 
 
 @explain_arguments({"x0": "q0= and v0=", "horizon": "t1= and steps=", "dt": "t1= and steps=", "N": "steps=",
@@ -131,7 +136,7 @@ def plan(
     v0: Numbers | None = None,
     t0: float | None = None,
     second_order: bool = False,
-    solver: dfx.AbstractSolver = dfx.Midpoint(),
+    solver: dfx.AbstractSolver = dfx.Tsit5(),
     tolerance: float = 1e-6,
     iterations: int = 200,
 ) -> PlanResult:
@@ -163,7 +168,7 @@ def plan(
     - `q0`, `v0`, `t0`: where to start, by default the problem's. With rows, (b, n_q) and (b, n), b plans are made at
       once.
     - `second_order`: take second derivatives of the motion and of residuals, too: fewer iterations, each longer.
-    - `solver`: a Diffrax solver of one step, as for `ukjax.step`.
+    - `solver`: as for `ukjax.step`; `diffrax.Midpoint()` takes a third of the time and is less accurate.
     - `tolerance`: of the cost that is still to gain, to the cost plus one; and how far `end` and bounds may be off, in
       their own units.
     - `iterations`: the most passes of the search.
@@ -207,7 +212,8 @@ def plan(
     p, is_free = len(input_names), shortest < longest
     stages = Stages(
         system, matrix, cost, end_cost, end, solver,
-        *(jnp.array([x[i] for x in of_states.values()]) for i in (0, 1)),
+        jnp.array([x[0] for x in of_states.values()], q.dtype),
+        jnp.array([x[1] for x in of_states.values()], q.dtype),
         tuple(of_states), steps, n_q, is_free, exact,
     )  # fmt: skip
     sizes = _check_costs(stages, t, jnp.asarray(x0[0]), p)
@@ -215,10 +221,10 @@ def plan(
         us, xs, T, penalty = previous._guess_from(start, steps, count, sizes, (shortest, longest))
     else:
         us = T = xs = penalty = None
-    us = _guess("u", u, count, (steps, p)) if u is not None or us is None else us
-    us = np.zeros((count, steps, p)) if us is None else us
-    us = jnp.asarray(np.clip(us, low, high))
-    T = np.full(count, 0.5 * (shortest + longest)) if T is None else T
+    if u is not None or us is None:
+        us = _guess("u", 0.0 if u is None else u, count, (steps, p))
+    us = jnp.asarray(np.clip(us, low, high), q.dtype)
+    T = jnp.asarray(np.full(count, 0.5 * (shortest + longest)) if T is None else T, q.dtype)
     if penalty is None:
         b, e = sizes
         penalty = Penalty(jnp.zeros((count, steps, b)), jnp.zeros((count, e)), jnp.zeros(count))
@@ -229,11 +235,12 @@ def plan(
     if len({x[0].shape[1] for x in first} | {-x[1].shape[1] for x in first}) > 2:
         raise InputError("starts differ in how many freedoms the constraints leave.")
     given = Given(
-        jnp.full(count, start), _first_states(stages, start, jnp.asarray(x0), xs, us, jnp.asarray(T)), us,
-        jnp.asarray(T), tuple(jnp.asarray(np.stack(x)) for x in zip(*first, strict=True)),
-        *(jnp.asarray(np.tile(x, (count, 1))) for x in (low, high)),
-        *(jnp.full(count, x) for x in (shortest, longest)), penalty,
+        jnp.full(count, start), _first_states(stages, start, jnp.asarray(x0), xs, us, T), us,
+        T, (jnp.asarray(np.stack([Z for Z, _ in first])), jnp.asarray(np.stack([Z for _, Z in first]))),
+        jnp.asarray(np.tile(low, (count, 1))), jnp.asarray(np.tile(high, (count, 1))),
+        jnp.full(count, shortest), jnp.full(count, longest), penalty,
     )  # fmt: skip
+    given = jax.tree.map(lambda x: x.astype(q.dtype), given)
     found = _solve_all(stages, given, boxed, (tolerance, tolerance), jnp.asarray(iterations), many)
     feedback = np.asarray(_gains(stages, given, found))
     return make_result(stages, given, found, feedback, many, (input_names, *names), problem)
@@ -258,16 +265,17 @@ def _check_costs(stages: Stages, t: Any, x: Any, p: int) -> tuple[int, int]:
 def _state_guess(states: Any, count: int, steps: int, n_q: int, n: int) -> np.ndarray:
     if not isinstance(states, tuple | list) or len(states) != 2:
         raise InputError(f"states must be a pair (q, v), got {format_value(states)}.")
-    pair = (
+    q, v = (
         _guess(f"{name} of states", x, count, (steps + 1, size))
         for name, x, size in zip("qv", states, (n_q, n), strict=True)
     )
-    return np.concatenate(list(pair), axis=-1)
+    return np.concatenate([q, v], axis=-1)
 
 
 @eqx.filter_jit
-def _on_constraints(stages: Stages, t: Any, xs: Any) -> Any:
-    return jax.vmap(jax.vmap(stages.projected))(t, xs)
+def _on_constraints(stages: Stages, t0: Any, T: Any, xs: Any) -> Any:
+    index = jnp.arange(stages.steps + 1, dtype=xs.dtype)
+    return jax.vmap(lambda T, xs: jax.vmap(stages.projected)(stages.time(t0, T, index), xs))(T, xs)
 
 
 _run_all = eqx.filter_jit(eqx.filter_vmap(first_run, in_axes=(None, 0, 0, 0, 0)))
@@ -276,14 +284,17 @@ _run_all = eqx.filter_jit(eqx.filter_vmap(first_run, in_axes=(None, 0, 0, 0, 0))
 def _first_states(stages: Stages, t0: float, x0: Any, xs: Any, us: Any, T: Any) -> Any:
     """(b, steps + 1, n_q + n)."""
     if xs is None:
-        xs = _run_all(stages, jnp.full(len(x0), t0), x0, us, T)
+        xs = _run_all(stages, jnp.full(len(x0), t0, x0.dtype), x0, us, T)
         if not np.all(np.isfinite(xs)):
-            raise InputError("the motion under the first inputs is not finite: give others by u=, or more steps.")
+            raise InputError(
+                "the motion under the first inputs is not finite: give others by u=, or more steps."
+            )
         return xs
-    t = t0 + T[:, None] * jnp.arange(stages.steps + 1) / stages.steps
-    xs = _on_constraints(stages, t, jnp.asarray(xs))
+    xs = _on_constraints(stages, jnp.asarray(t0, x0.dtype), T, jnp.asarray(xs, x0.dtype))
     if not np.all(np.isfinite(xs)):
-        raise InputError("the first guess of states is too far from the constraints: no state near it obeys them.")
+        raise InputError(
+            "the first guess of states is too far from the constraints: no state near it obeys them."
+        )
     return xs.at[:, 0].set(x0)
 
 

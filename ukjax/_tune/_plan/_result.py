@@ -4,12 +4,16 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._misc._arguments import flag
 from ..._misc._errors import InputError, missing_extra
+from ..._system._driven import DrivenSystem
 from ..._system._problem import Problem
+from ...analysis._inputs import MatrixForce
 from ._search import Given, Search
 from ._stages import Penalty, Stages
 
@@ -23,6 +27,23 @@ _WORDS = {
     "stuck": "stopped where no step lowers the cost",
     "violated": "found no motion near the first guess that keeps `end` and the bounds",
 }
+
+
+@final
+class HeldInputs(eqx.Module):
+    """The force of planned inputs, each held over its step, with feedback where there are gains."""
+
+    matrix: Any
+    t: Any
+    x: Any
+    gains: Any
+
+    def __call__(self, t: Any, q: Any, v: Any, u: Any) -> Any:
+        k = jnp.clip(jnp.searchsorted(self.t, t, side="right") - 1, 0, len(u) - 1)
+        u = u[k]
+        if self.gains is not None:
+            u = u + self.gains[k] @ (jnp.concatenate([q, v]) - self.x[k])
+        return MatrixForce(self.matrix)(t, q, v, u)
 
 
 @final
@@ -59,6 +80,8 @@ class PlanResult:
     velocities: tuple[str, ...]
     name: str
     _penalty: Penalty
+    _problem: Problem
+    _matrix: Any
 
     @property
     def many(self) -> bool:
@@ -73,6 +96,24 @@ class PlanResult:
         one = {name: getattr(self, name)[i] for name in fields}
         return dataclasses.replace(self, **one, _penalty=jax.tree.map(lambda x: x[i : i + 1], self._penalty))
 
+    def problem(self, *, feedback: bool = False) -> Problem:
+        """The mechanism under the planned inputs, for `simulate`: each is held over its step.
+
+        **Arguments:**
+
+        - `feedback`: add the gains times how far the state is off the plan; beyond the bounds of inputs, if need be.
+
+        **Raises:** `InputError` for a plan of many starts: take one, `plan[0].problem()`.
+        """
+        if self.many:
+            raise InputError("this plan has many starts: take one, plan[0].problem().")
+        t, x, K, u = map(jnp.asarray, (self.t, np.concatenate([self.q, self.v], axis=1), self.gains, self.u))
+        force = HeldInputs(self._matrix, t, x, K if flag("feedback", feedback) else None)
+        return dataclasses.replace(
+            self._problem, system=DrivenSystem(self._problem.system, force, u), q0=jnp.asarray(self.q[0]),
+            v0=jnp.asarray(self.v[0]), t0=float(t[0]), t1=float(t[-1]),
+        )  # fmt: skip
+
     def _guess_from(
         self, t0: float, steps: int, count: int, sizes: tuple[int, int], duration: tuple[float, float]
     ) -> Any:
@@ -81,19 +122,21 @@ class PlanResult:
         plans = [self[i] for i in range(len(self.q))] if self.many else [self]
         if len(plans) not in (1, count):
             raise InputError(f"previous has {len(plans)} starts; there are {count} now.")
-        us, xs, T = [], [], []
-        for one in plans * (count // len(plans)):
+        us, xs, T, held = [], [], [], []
+        kept = (
+            self._penalty if self._penalty.bounds.shape[2] == b and self._penalty.end.shape[1] == e else None
+        )
+        for i, one in enumerate(plans * (count // len(plans))):
             T.append(np.clip(one.t[-1] - t0, *duration))
             t = t0 + T[-1] * np.arange(steps + 1) / steps
             at = np.clip(np.searchsorted(one.t, t[:-1] + 1e-9 * T[-1], side="right") - 1, 0, len(one.u) - 1)
             us.append(one.u[at])
             x = np.concatenate([one.q, one.v], axis=-1)
             xs.append(np.stack([np.interp(t, one.t, y) for y in x.T], axis=-1))
-        penalty = self._penalty
-        if penalty.bounds.shape[1:] == (steps, b) and penalty.end.shape[1] == e:
-            penalty = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape[1:])), penalty)
-        else:
-            penalty = None
+            if kept is not None:
+                of = jax.tree.map(lambda x, i=i: x[i % len(plans)], kept)
+                held.append(of._replace(bounds=of.bounds[at]))
+        penalty = jax.tree.map(lambda *x: jnp.stack(x), *held) if held else None
         return np.stack(us), np.stack(xs), np.stack(T), penalty
 
     # --- What is shown
@@ -133,7 +176,10 @@ class PlanResult:
             "v": ((*at, "velocity"), self.v),
             "u": ((*first, "step", "input"), self.u),
             "gains": ((*first, "step", "input", "state"), self.gains),
-        } | {x: (first, np.asarray(getattr(self, x))) for x in ("cost", "iterations", "gap", "violation", "stopped")}
+        } | {
+            x: (first, np.asarray(getattr(self, x)))
+            for x in ("cost", "iterations", "gap", "violation", "stopped")
+        }
         names = {"coordinate": self.coordinates, "velocity": self.velocities, "input": self.inputs}
         coords = {k: list(x) for k, x in names.items()} | {"state": [*self.coordinates, *self.velocities]}
         return xarray.Dataset(data, coords=coords, attrs={"model": self.name})
@@ -174,8 +220,10 @@ def make_result(
     if not many:
         fields = {name: x[0] for name, x in fields.items()}
         fields |= {"cost": float(fields["cost"]), "iterations": int(fields["iterations"])}
-        fields |= {name: float(fields[name]) for name in ("gap", "violation")} | {"stopped": str(fields["stopped"])}
+        fields |= {name: float(fields[name]) for name in ("gap", "violation")} | {
+            "stopped": str(fields["stopped"])
+        }
     return PlanResult(
         **fields, inputs=names[0], coordinates=names[1], velocities=names[2], name=problem.name,
-        _penalty=found.penalty,
+        _penalty=found.penalty, _problem=problem, _matrix=stages.matrix,
     )  # fmt: skip

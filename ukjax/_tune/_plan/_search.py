@@ -9,6 +9,7 @@ weighted by the costates: Newton's method in place of Gauss and Newton's.
 """
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ class Model(NamedTuple):
 
     - `J`: of s and T one step later (steps, n, n + p); `gap`: by how much a step misses the next state (steps, n); `off`:
       the same of (q, v).
-    - `slope`, `H`: of the cost (steps, n + p); `end_slope`, `end_H`: at the end.
+    - `slope`, `H`: of the cost (steps, n + p); `end_slope`, `end_curve`: at the end.
     """
 
     J: Array
@@ -63,17 +64,17 @@ class Model(NamedTuple):
     slope: Array
     H: Array
     end_slope: Array
-    end_H: Array
-    bend: Array
-    end_bend: Array
+    end_curve: Array
+    bend: Array | None
+    end_bend: Array | None
 
 
 class Policy(NamedTuple):
-    """Changes of inputs, their feedback (steps, p, n), and the change of T."""
+    """Changes of inputs, their feedback (steps, p, n), and by how much the motion takes longer."""
 
     k: Array
     K: Array
-    dT: Array
+    longer: Array
 
 
 class Search(NamedTuple):
@@ -102,103 +103,112 @@ class Search(NamedTuple):
 def _stage_cost(stages: Stages, given: Given, T: Array, k: Array, x: Array, u: Array, of: Any) -> Any:
     """The user's cost of a stage as a number and residuals, and the residuals of bounds."""
     penalty, h = of, T / stages.steps
-    l, r = stages.running(stages.time(given.t0, T, k), x, u)
+    number, r = stages.running(stages.time(given.t0, T, k), x, u)
     held = stages.held(x, penalty[0], penalty[1])
-    return h * l, jnp.sqrt(h) * r, jnp.where(k > 0, held, 0.0)
+    return h * number, jnp.sqrt(h) * r, jnp.where(k > 0, held, 0.0)
 
 
 def _end_cost(stages: Stages, t: Array, x: Array, penalty: Penalty, of_bounds: Array) -> Any:
-    l, r = stages.at_end(t, x)
+    number, r = stages.at_end(t, x)
     weight = penalty.weight
     missed = jnp.sqrt(weight) * (stages.missed(t, x) + penalty.end / weight)
-    return l, r, jnp.concatenate([stages.held(x, of_bounds, weight), missed])
+    return number, r, jnp.concatenate([stages.held(x, of_bounds, weight), missed])
 
 
 def _sum(cost: Any) -> Array:
     """(of the user, with penalties)."""
-    l, r, penalties = cost
-    own = l + 0.5 * jnp.dot(r, r)
+    number, r, penalties = cost
+    own = number + 0.5 * jnp.dot(r, r)
     return jnp.stack([own, own + 0.5 * jnp.dot(penalties, penalties)])
 
 
 # --- All stages, linearized
 
 
-def _along_all(fn: Callable[[Array], Any], size: int, dtype: Any) -> tuple[Any, Any]:
-    """fn(0) and its Jacobian, in forward mode."""
-    push = lambda e: jax.jvp(fn, (jnp.zeros(size, dtype),), (e,))
-    return jax.vmap(push, out_axes=(None, -1))(jnp.eye(size, dtype=dtype))
+def _along(fn: Callable[..., Any], y: Any, columns: Any) -> tuple[Any, Any]:
+    """fn(y) and its derivatives along columns, in forward mode."""
+    return jax.vmap(lambda d: jax.jvp(fn, (y,), (d,)), in_axes=-1, out_axes=(None, -1))(columns)
 
 
-def _quadratic(fn: Callable[[Array], Any], size: int, dtype: Any, exact: bool) -> tuple[Array, Array, Array]:
-    """Slope and Hessian of a cost without second derivatives of residuals, and these, if `exact`."""
-    (_, *residuals), (slope, *J) = _along_all(fn, size, dtype)
-    r, J = jnp.concatenate(residuals), jnp.concatenate(J)
-    twice = lambda of: jax.jacfwd(jax.jacfwd(of))(jnp.zeros(size, dtype))
-    H, bend = twice(lambda z: fn(z)[0]), jnp.zeros((size, size), dtype)
-    if exact:
-        bend = twice(lambda z: jnp.dot(r, jnp.concatenate(fn(z)[1:])))
-    return slope + J.T @ r, H + J.T @ J, bend
+def _quadratic(fn: Callable[..., Any], y: Array, J: Array) -> tuple[Array, Array]:
+    """Slope and Hessian, along the columns of J, of a cost of y without second derivatives of residuals."""
+    (_, *residuals), (slope, *Jr) = _along(fn, y, jnp.eye(y.size, dtype=y.dtype))
+    r, Jr = jnp.concatenate(residuals), jnp.concatenate(Jr)
+    H = jax.jacfwd(jax.jacfwd(lambda y: fn(y)[0]))(y) + Jr.T @ Jr
+    return J.T @ (slope + Jr.T @ r), J.T @ H @ J
+
+
+def _bent(fn: Callable[[Array], Array], H: Array) -> Array:
+    """What a Hessian leaves out."""
+    return jax.jacfwd(jax.jacrev(fn))(jnp.zeros(len(H), H.dtype)) - H
 
 
 def linearize(stages: Stages, given: Given, at: Search) -> tuple[Model, Frame]:
     xs, us, T, penalty = at.xs, at.us, at.T, at.penalty
     steps, free, dtype = stages.steps, stages.free_time, xs.dtype
     index = jnp.arange(steps + 1, dtype=dtype)
-    frames = stages.frames(stages.time(given.t0, T, index), xs, given.first)
-    n = frames.Zq.shape[2] + frames.Zv.shape[2]
-    size = n + free + us.shape[1]
+    frames = scalarize(stages.frames, fallback="xla")(stages.time(given.t0, T, index), xs, given.first)
+    n, width, p = frames.Zq.shape[2] + frames.Zv.shape[2], xs.shape[1], us.shape[1]
+    size = n + free + p
 
-    def shifted(k: Array, x: Array, frame: Frame, z: Array) -> tuple[Array, Array, Array]:
-        """T, t and x of z."""
+    def flat(k: Array, x: Array, u: Array, frame: Frame, z: Array) -> Array:
+        """T, (q, v) and u of z."""
         T1 = T + z[n] if free else T
-        t = stages.time(given.t0, T1, k)
-        return T1, t, stages.state(frame, t, x, z[:n])
+        x = stages.state(frame, stages.time(given.t0, T1, k), x, z[:n])
+        return jnp.concatenate([T1[None], x, u + z[n + free :]])
 
-    def one(k: Array, x: Array, u: Array, frame: Frame, after: Any, bounds: Array) -> Any:
+    def parts(y: Array) -> tuple[Array, Array, Array]:
+        return y[0], y[1 : 1 + width], y[1 + width :]
+
+    def moved(k: Array, y: Array) -> Array:
+        T, x, u = parts(y)
+        return stages.onwards(stages.time(given.t0, T, k), x, u, T / steps)
+
+    def cost(k: Array, y: Array, multipliers: Array) -> Any:
+        return _stage_cost(stages, given, *parts(y)[:1], k, *parts(y)[1:], (multipliers, penalty.weight))
+
+    def end_cost(y: Array) -> Any:
+        return _end_cost(stages, given.t0 + y[0], parts(y)[1], penalty, bounds[-1])
+
+    def one(k: Array, x: Array, u: Array, frame: Frame, after: Any, multipliers: Array) -> Any:
         x_next, frame_next = after
+        eye = jnp.eye(size, dtype=dtype)
+        y, Jy = _along(functools.partial(flat, k, x, u, frame), jnp.zeros(size, dtype), eye)
+        new, J = _along(functools.partial(moved, k), y, Jy)
+        J = jax.vmap(functools.partial(stages.numbers, frame_next), in_axes=1, out_axes=1)(J)
+        J = jnp.concatenate([J, eye[n : n + free]])
+        slope, H = _quadratic(lambda y: cost(k, y, multipliers), y, Jy)
+        off = new - x_next
+        return J, stages.numbers(frame_next, off), off, slope, H
 
-        def motion(z: Array) -> tuple[Array, Array]:
-            T1, t, x1 = shifted(k, x, frame, z)
-            off = stages.onwards(t, x1, u + z[n + free :], T1 / steps) - x_next
-            s = stages.numbers(frame_next, off)
-            return (jnp.append(s, z[n]) if free else s), off
+    def bend(
+        k: Array, x: Array, u: Array, frame: Frame, after: Any, multipliers: Array, costate: Array, H: Array
+    ) -> Array:
+        def promised(z: Array) -> Array:
+            y = flat(k, x, u, frame, z)
+            s = stages.numbers(after[1], moved(k, y) - after[0])
+            return jnp.dot(costate[:n], s) + _sum(cost(k, y, multipliers))[1]
 
-        def cost(z: Array) -> Any:
-            T1, _, x1 = shifted(k, x, frame, z)
-            return _stage_cost(stages, given, T1, k, x1, u + z[n + free :], (bounds, penalty.weight))
+        return _bent(promised, H)
 
-        (s, off), (J, _) = _along_all(motion, size, dtype)
-        return J, s[:n], off, *_quadratic(cost, size, dtype, stages.exact)
-
-    before, after = (jax.tree.map(lambda x: x[i], (xs, frames)) for i in (slice(-1), slice(1, None)))
+    before, after = (jax.tree.map(operator.itemgetter(i), (xs, frames)) for i in (slice(-1), slice(1, None)))
     bounds = jnp.concatenate([jnp.zeros_like(penalty.bounds[:1]), penalty.bounds])
-    J, gap, off, slope, H, curved = jax.vmap(one)(index[:-1], before[0], us, before[1], after, bounds[:-1])
-    last = jax.tree.map(lambda x: x[-1], frames)
+    each = index[:-1], before[0], us, before[1], after, bounds[:-1]
+    J, gap, off, slope, H = jax.vmap(scalarize(one, fallback="xla"))(*each)
+    last = functools.partial(flat, index[-1], xs[-1], us[0], jax.tree.map(lambda x: x[-1], frames))
+    y, Jy = _along(last, jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype)[:, : n + free])
+    end_slope, end_curve = _quadratic(end_cost, y, Jy)
+    if not stages.exact:
+        return Model(J, gap, off, slope, H, end_slope, end_curve, None, None), frames
 
-    def at_end(z: Array) -> Any:
-        T1, t, x1 = shifted(index[-1], xs[-1], last, z)
-        return _end_cost(stages, t, x1, penalty, bounds[-1])
+    def adjoint(costate: Array, stage: Any) -> tuple[Array, Array]:
+        J, slope = stage
+        return (slope + J.T @ costate)[: n + free], costate
 
-    end_slope, end_H, end_bend = _quadratic(at_end, n + free, dtype, stages.exact)
-    if stages.exact:
-
-        def adjoint(p: Array, stage: Any) -> tuple[Array, Array]:
-            J, slope = stage
-            return (slope + J.T @ p)[: n + free], p
-
-        _, costates = jax.lax.scan(adjoint, end_slope, (J, slope), reverse=True)
-
-        def bend(k: Array, x: Array, u: Array, frame: Frame, after: Any, p: Array) -> Array:
-            def promised(z: Array) -> Array:
-                T1, t, x1 = shifted(k, x, frame, z)
-                moved = stages.onwards(t, x1, u + z[n + free :], T1 / steps) - after[0]
-                return jnp.dot(p[:n], stages.numbers(after[1], moved))
-
-            return jax.jacfwd(jax.jacrev(promised))(jnp.zeros(size, dtype))
-
-        curved = curved + jax.vmap(bend)(index[:-1], before[0], us, before[1], after, costates)
-    return Model(J, gap, off, slope, H, end_slope, end_H, curved, end_bend), frames
+    _, costates = jax.lax.scan(adjoint, end_slope, (J, slope), reverse=True)
+    more = jax.vmap(scalarize(bend, fallback="xla"))(*each, costates, H)
+    at_end = lambda z: _sum(end_cost(last(jnp.append(z, jnp.zeros(p, dtype)))))[1]
+    return Model(J, gap, off, slope, H, end_slope, end_curve, more, _bent(at_end, end_curve)), frames
 
 
 # --- The sweep back
@@ -257,9 +267,10 @@ def sweep_back(
 ) -> tuple[Policy, Array, Array]:
     """The policy, and the slope and the curvature of the merit along what it changes."""
     n, p = model.J.shape[1], us.shape[1]
-    model = model._replace(
-        H=model.H + share * model.bend, end_H=model.end_H + share * model.end_bend
-    )
+    if model.bend is not None and model.end_bend is not None:
+        model = model._replace(
+            H=model.H + share * model.bend, end_curve=model.end_curve + share * model.end_bend
+        )
 
     def stage(value: tuple[Array, Array], at: Any) -> Any:
         Vx, Vxx = value
@@ -280,7 +291,7 @@ def sweep_back(
         return (Vx, 0.5 * (Vxx + Vxx.T)), (k, K)
 
     stages = (model.J, model.gap, model.slope, model.H, us)
-    (Vx, Vxx), (k, K) = jax.lax.scan(stage, (model.end_slope, model.end_H), stages, reverse=True)
+    (Vx, Vxx), (k, K) = jax.lax.scan(stage, (model.end_slope, model.end_curve), stages, reverse=True)
     dT = jnp.zeros((), us.dtype)
     if free_time:
         curvature = jnp.abs(Vxx[-1, -1]) * (1.0 + damping) + 1e-14
@@ -297,7 +308,7 @@ def sweep_back(
     start = jnp.zeros(n, us.dtype).at[-1].set(dT) if free_time else jnp.zeros(n, us.dtype)
     stages = (model.J, model.gap, model.slope, model.H, k, K)
     (x, g, c), _ = jax.lax.scan(onwards, (start, zero, zero), stages)
-    g, c = g + jnp.dot(model.end_slope, x), c + jnp.dot(x, model.end_H @ x)
+    g, c = g + jnp.dot(model.end_slope, x), c + jnp.dot(x, model.end_curve @ x)
     return Policy(k, K, dT), g, c
 
 
@@ -308,7 +319,7 @@ def run_forward(
     stages: Stages, given: Given, at: Search, frames: Frame, off: Array, policy: Policy, alpha: Array
 ) -> tuple[Array, Array, Array, Array]:
     """States, inputs, T, and both costs of a step of the search."""
-    T = at.T + alpha * policy.dT
+    T = at.T + alpha * policy.longer
     h = T / stages.steps
     apart = jnp.any(off != 0.0) & (alpha < 1.0)
     bounds = jnp.concatenate([jnp.zeros_like(at.penalty.bounds[:1]), at.penalty.bounds])
@@ -320,9 +331,7 @@ def run_forward(
         s = jnp.append(s, T - at.T) if stages.free_time else s
         u = jnp.clip(u0 + alpha * dk + K @ s, given.low, given.high)
         t = stages.time(given.t0, T, k)
-        cost = cost + _sum(
-            _stage_cost(stages, given, T, k, x, u, (multipliers, at.penalty.weight))
-        )
+        cost = cost + _sum(_stage_cost(stages, given, T, k, x, u, (multipliers, at.penalty.weight)))
         after = stages.onwards(t, x, u, h)
         kept = lambda y: stages.projected(t + h, y + (alpha - 1.0) * off)
         return (jax.lax.cond(apart, kept, lambda y: y, after), cost), (x, u)
@@ -456,11 +465,15 @@ def one_pass(
         merit = jnp.where(done, at.merit, _costs(stages, given, at.xs, at.us, at.T, penalty)[1])
         penalty = jax.tree.map(lambda old, new: jnp.where(done, old, new), at.penalty, penalty)
         return at._replace(
-            merit=merit, penalty=penalty, renewed=violation, violation=violation, status=status.astype(jnp.int32)
+            merit=merit,
+            penalty=penalty,
+            renewed=violation,
+            violation=violation,
+            status=status.astype(jnp.int32),
         )
 
     def search(at: Search) -> Search:
-        forward = lambda alpha: run_forward(stages, given, at, frames, off, policy, alpha)
+        forward = scalarize(functools.partial(run_forward, stages), fallback="xla")
 
         def good(alpha: Array, cost: Array) -> Array:
             slack = 1e-12 * (1.0 + jnp.abs(merit))
@@ -473,15 +486,16 @@ def one_pass(
 
         def shorter(state: Any) -> Any:
             alpha = 0.5 * state[0]
-            return alpha, forward(alpha)
+            return alpha, forward(given, at, frames, off, policy, alpha)
 
-        one = jnp.ones_like(at.T)
-        alpha, (xs, us, T, cost) = jax.lax.while_loop(goes_on, shorter, (one, forward(one)))
+        none = at.xs, at.us, at.T, jnp.full(2, jnp.inf, at.T.dtype)
+        alpha, (xs, us, T, cost) = jax.lax.while_loop(goes_on, shorter, (2.0 * jnp.ones_like(at.T), none))
         accepted = good(alpha, cost) & sound
         less = jnp.where(at.damping < 10 * _LEAST_DAMPING, 0.0, 0.1 * at.damping)
         more, flatter = _more_convex(at.damping, at.share)
         damping = jnp.where(accepted & (alpha > 0.2), less, jnp.where(accepted, at.damping, more))
-        share = jnp.where(accepted & (alpha > 0.2), jnp.minimum(1.0, jnp.maximum(2.0 * at.share, 0.125)), jnp.where(accepted, at.share, flatter))
+        more_share = jnp.minimum(1.0, jnp.maximum(2.0 * at.share, 0.125))
+        share = jnp.where(accepted & (alpha > 0.2), more_share, jnp.where(accepted, at.share, flatter))
         violation = _violation(*_off(stages, given, xs, T))
         new = at._replace(xs=xs, us=us, T=T, cost=cost[0], merit=cost[1], violation=violation)
         new = jax.tree.map(lambda x, y: jnp.where(accepted, x, y), new, at)

@@ -6,7 +6,7 @@ The state x = (q, v) of a stage obeys all constraints. Near x it is written by n
 
 with orthonormal bases Z_q, Z_v of the velocities that the rows of positions and all rows allow (N = dq'/dv). The last
 terms bring it back onto phi = 0 and psi = 0, up to second order, so derivatives by s are those of constrained states.
-Z_q^T N^+ and Z_v^T give s back. So a sweep works with as many numbers as the mechanism has freedoms, and loops stay exact.
+Z_q^T N^+ and Z_v^T give s back. So a sweep works with as many numbers as a mechanism has freedoms, and loops are exact.
 """
 
 from collections.abc import Callable
