@@ -25,7 +25,7 @@ class Task(NamedTuple):
     """Bring a chain from q = 0 at rest to where residuals of the end vanish, at weight / 2 times their squares.
 
     - `driven`: joints that inputs act on, at most `most`; effort costs `effort` / 2 times their squares per second.
-    - `posture`: joints that are to reach angles at rest, or `reach`: where the last body's centre is to get, at rest.
+    - `posture`: angles that joints are to reach, at rest.
     - `pin`: where the tip is pinned in the plane of a closed chain; none of an open one.
     """
 
@@ -35,13 +35,12 @@ class Task(NamedTuple):
     most: float
     effort: float
     posture: dict[int, float]
-    reach: Any
     pin: Any
     gravity: Any
     T: float
     steps: int
     weight: float
-    first: float  # guess of the inputs
+    first: Any  # guess of the inputs (p,)
 
 
 class Solved(NamedTuple):
@@ -70,10 +69,10 @@ def crocoddyl_solver(task: Task) -> Any:
         at = np.asarray(link.point, float)
         inertia = pin.Inertia(link.mass, np.asarray(link.centre, float) - at, np.asarray(link.inertia, float))
         model.appendBodyToJoint(joint, inertia, pin.SE3.Identity())
-    tip = np.asarray(task.chain[-1].centre if task.pin is None else [task.pin[0], 0.0, task.pin[1]], float)
-    frame = model.addFrame(
-        pin.Frame("tip", joint, 0, pin.SE3(np.eye(3), tip - at), pin.FrameType.OP_FRAME), False
-    )
+        parent = model.addJointFrame(joint)
+    if task.pin is not None:
+        place = pin.SE3(np.eye(3), np.array([task.pin[0], 0.0, task.pin[1]]) - at)
+        frame = model.addFrame(pin.Frame("tip", joint, parent, place, pin.FrameType.OP_FRAME))
     state, n = crocoddyl.StateMultibody(model), model.nv
     actuation = crocoddyl.ActuationModelFull(state)
     cost_model = lambda residual, *activation: crocoddyl.CostModelResidual(state, *activation, residual)
@@ -82,10 +81,6 @@ def crocoddyl_solver(task: Task) -> Any:
     target, chosen = np.zeros(2 * n), np.zeros(2 * n)
     for i, angle in task.posture.items():
         target[i], chosen[[i, n + i]] = angle, 1.0
-    if task.reach is not None:
-        chosen[n:] = 1.0
-        there = crocoddyl.ResidualModelFrameTranslation(state, frame, np.asarray(task.reach, float), n)
-        end.addCost("reach", cost_model(there), task.weight)
     activation = crocoddyl.ActivationModelWeightedQuad(chosen)
     end.addCost("state", cost_model(crocoddyl.ResidualModelState(state, target, n), activation), task.weight)
     contacts = crocoddyl.ContactModelMultiple(state, n)
@@ -113,7 +108,11 @@ def crocoddyl_solver(task: Task) -> Any:
 
     def solve(tolerance: float, most: int) -> Solved:
         # Bounds that no input reaches are left to the solver without them, which is faster.
-        kind = crocoddyl.SolverBoxFDDP if np.isfinite(task.most) or len(task.driven) < n else crocoddyl.SolverFDDP
+        kind = (
+            crocoddyl.SolverBoxFDDP
+            if np.isfinite(task.most) or len(task.driven) < n
+            else crocoddyl.SolverFDDP
+        )
         solver = kind(problem)
         solver.th_stop = tolerance
         us = [u] * task.steps
@@ -123,7 +122,8 @@ def crocoddyl_solver(task: Task) -> Any:
         seconds = time.process_time() - begun
         off, data = 0.0, model.createData()
         if task.pin is not None:
-            for x in solver.xs:
+            states = solver.xs  # kept, as its entries are views
+            for x in states:
                 pin.framesForwardKinematics(model, data, np.asarray(x)[:n])
                 off = max(off, float(np.linalg.norm(data.oMf[frame].translation[[0, 2]] - task.pin)))
         return Solved(float(solver.cost), int(solver.iter), seconds, off, bool(done))
@@ -147,7 +147,11 @@ def casadi_solver(task: Task) -> Any:
         axis, point = ca.DM(np.asarray(link.axis, float)), ca.DM(np.asarray(link.point, float))
         if link.kind == "hinge":
             turned = turned + R @ axis * v[i]
-            about = ca.SX.eye(3) + ca.sin(q[i]) * skew(link.axis) + (1 - ca.cos(q[i])) * skew(link.axis) @ skew(link.axis)
+            about = (
+                ca.SX.eye(3)
+                + ca.sin(q[i]) * skew(link.axis)
+                + (1 - ca.cos(q[i])) * skew(link.axis) @ skew(link.axis)
+            )
             d, R = d + R @ (point - about @ point), R @ about
         else:
             d = d + R @ axis * q[i]
@@ -159,24 +163,25 @@ def casadi_solver(task: Task) -> Any:
     momentum = ca.gradient(energy, v)
     M = ca.jacobian(momentum, v)
     bias = ca.jtimes(momentum, q, v) - ca.gradient(energy, q) + ca.gradient(potential, q)
+    root = ca.chol(M)  # upper
+    solve_mass = lambda b: ca.solve(root, ca.solve(root.T, b))
     force = ca.SX.zeros(n)
     for i, joint in enumerate(task.driven):
         force[joint] = u[i]
     if task.pin is None:
-        a = ca.solve(M, force - bias, "symbolicqr" if n > 3 else "ldl") if n > 3 else ca.inv(M) @ (force - bias)
+        a = solve_mass(force - bias)
     else:
         tip = (R @ ca.DM([task.pin[0], 0.0, task.pin[1]]) + d)[[0, 2]]
         J = ca.jacobian(tip, q)
         drift = ca.jtimes(J @ v, q, v) + 50.0 * (J @ v)
-        K = ca.vertcat(ca.horzcat(M, J.T), ca.horzcat(J, ca.SX.zeros(2, 2)))
-        a = ca.solve(K, ca.vertcat(force - bias, -drift))[:n]
+        free, across = solve_mass(force - bias), solve_mass(J.T)
+        a = free - across @ (ca.inv_minor(J @ across) @ (J @ free + drift))
     x, h = ca.vertcat(q, v), task.T / task.steps
     rate = ca.Function("rate", [x, u], [ca.vertcat(v, a)])
-    step = ca.Function("step", [x, u], [x + h * rate(x + 0.5 * h * rate(x, u), u)])
-    rest = [v[i] for i in (range(n) if task.reach is not None else task.posture)]
+    now, held = ca.MX.sym("x", 2 * n), ca.MX.sym("u", p)
+    step = ca.Function("step", [now, held], [now + h * rate(now + 0.5 * h * rate(now, held), held)])
     there = [q[i] - angle for i, angle in task.posture.items()]
-    there += [] if task.reach is None else [centre - ca.DM(np.asarray(task.reach, float))]
-    end = ca.Function("end", [x], [ca.vertcat(*there, *rest)])
+    end = ca.Function("end", [x], [ca.vertcat(*there, *(v[i] for i in task.posture))])
     X, U = ca.MX.sym("X", 2 * n, task.steps + 1), ca.MX.sym("U", p, task.steps)
     after = step.map(task.steps)(X[:, :-1], U)
     missed = end(X[:, -1])
@@ -190,8 +195,8 @@ def casadi_solver(task: Task) -> Any:
     low = np.concatenate([np.full(size, -np.inf), np.full(p * task.steps, -task.most)])
     states = [np.zeros(2 * n)]
     for _ in range(task.steps):
-        states.append(np.asarray(step(states[-1], np.full(p, task.first))).ravel())
-    first = np.concatenate([np.concatenate(states), np.full(p * task.steps, task.first)])
+        states.append(np.asarray(step(states[-1], np.asarray(task.first))).ravel())
+    first = np.concatenate([np.concatenate(states), np.tile(task.first, task.steps)])
 
     def solve(tolerance: float, most: int) -> Solved:
         options = {"print_time": False, "ipopt": {"print_level": 0, "tol": tolerance, "max_iter": most}}

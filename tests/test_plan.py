@@ -9,7 +9,7 @@ from scipy.linalg import solve_discrete_are
 from scipy.optimize import minimize
 
 import ukjax as uk
-from ukjax._tune._identify._runs import tangent_space
+from ukjax._tune._freedoms import tangent_space
 from ukjax._tune._plan._search import Given, first_run, linearize, start_search
 from ukjax._tune._plan._stages import Penalty, Stages
 from ukjax.analysis._inputs import Constant

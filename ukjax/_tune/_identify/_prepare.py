@@ -35,9 +35,10 @@ from ..._system._rows import constraint_rows
 from ..._system._stabilize import AbstractStabilizer
 from ..._system._system import AbstractSystem
 from ...robots import Robot
+from .._freedoms import state_names, tangent_space
 from ._fit import Fit, Noise, outcomes
 from ._recording import Recording
-from ._runs import Outcome, Rows, Runs, make_measure, state_names, tangent_space
+from ._runs import Outcome, Rows, Runs, make_measure
 from ._space import Space, make_space
 
 OFFSET = "offset."

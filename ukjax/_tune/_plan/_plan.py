@@ -29,9 +29,9 @@ from ..._system._problem import Problem, resolve_state
 from ...analysis._inputs import Inputs, input_matrix_of
 from ...analysis._states import state_of
 from ...robots import Robot
-from .._identify._runs import state_names, tangent_space
+from .._freedoms import state_names, tangent_space
 from ._result import PlanResult, make_result
-from ._search import Given, first_run, gains, solve
+from ._search import Given, first_run, solve
 from ._stages import Penalty, Stages
 
 
@@ -242,8 +242,7 @@ def plan(
     )  # fmt: skip
     given = jax.tree.map(lambda x: x.astype(q.dtype), given)
     found = _solve_all(stages, given, boxed, (tolerance, tolerance), jnp.asarray(iterations), many)
-    feedback = np.asarray(_gains(stages, given, found))
-    return make_result(stages, given, found, feedback, many, (input_names, *names), problem)
+    return make_result(stages, given, found, many, (input_names, *names), problem)
 
 
 def _check_costs(stages: Stages, t: Any, x: Any, p: int) -> tuple[int, int]:
@@ -296,9 +295,6 @@ def _first_states(stages: Stages, t0: float, x0: Any, xs: Any, us: Any, T: Any) 
             "the first guess of states is too far from the constraints: no state near it obeys them."
         )
     return xs.at[:, 0].set(x0)
-
-
-_gains = eqx.filter_jit(eqx.filter_vmap(gains, in_axes=(None, 0, 0)))
 
 
 def _solve_all(stages: Stages, given: Given, boxed: bool, tolerances: Any, most: Any, many: bool) -> Any:

@@ -204,7 +204,6 @@ def make_result(
     stages: Stages,
     given: Given,
     found: Search,
-    gains: np.ndarray,
     many: bool,
     names: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
     problem: Problem,
@@ -213,7 +212,7 @@ def make_result(
     n_q = stages.n_q
     t = np.asarray(given.t0)[:, None] + found.T[:, None] * np.arange(stages.steps + 1) / stages.steps
     fields = {
-        "t": t, "q": found.xs[..., :n_q], "v": found.xs[..., n_q:], "u": found.us, "gains": gains,
+        "t": t, "q": found.xs[..., :n_q], "v": found.xs[..., n_q:], "u": found.us, "gains": found.K,
         "cost": found.cost, "iterations": found.iterations, "gap": found.gap, "violation": found.violation,
         "stopped": np.array(RESULTS)[found.status],
     }  # fmt: skip

@@ -92,7 +92,7 @@ class Search(NamedTuple):
     violation: Array
     renewed: Array  # the violation when multipliers were last renewed
     gap: Array
-    K: Array
+    K: Array  # by changes of (q, v)
     iterations: Array
     status: Array
 
@@ -147,7 +147,7 @@ def linearize(stages: Stages, given: Given, at: Search) -> tuple[Model, Frame]:
     xs, us, T, penalty = at.xs, at.us, at.T, at.penalty
     steps, free, dtype = stages.steps, stages.free_time, xs.dtype
     index = jnp.arange(steps + 1, dtype=dtype)
-    frames = scalarize(stages.frames, fallback="xla")(stages.time(given.t0, T, index), xs, given.first)
+    frames = stages.frames(stages.time(given.t0, T, index), xs, given.first)
     n, width, p = frames.Zq.shape[2] + frames.Zv.shape[2], xs.shape[1], us.shape[1]
     size = n + free + p
 
@@ -326,19 +326,19 @@ def run_forward(
 
     def one(state: tuple[Array, Array], stage: Any) -> Any:
         x, cost = state
-        k, x0, u0, frame, off, dk, K, multipliers = stage
+        k, x0, u0, frame, after_frame, off, dk, K, multipliers = stage
         s = stages.numbers(frame, x - x0)
         s = jnp.append(s, T - at.T) if stages.free_time else s
         u = jnp.clip(u0 + alpha * dk + K @ s, given.low, given.high)
         t = stages.time(given.t0, T, k)
         cost = cost + _sum(_stage_cost(stages, given, T, k, x, u, (multipliers, at.penalty.weight)))
         after = stages.onwards(t, x, u, h)
-        kept = lambda y: stages.projected(t + h, y + (alpha - 1.0) * off)
+        kept = lambda y: stages.brought_back(after_frame, t + h, y + (alpha - 1.0) * off, 4)
         return (jax.lax.cond(apart, kept, lambda y: y, after), cost), (x, u)
 
-    first = jax.tree.map(lambda x: x[:-1], frames)
+    first, later = (jax.tree.map(operator.itemgetter(i), frames) for i in (slice(-1), slice(1, None)))
     index = jnp.arange(stages.steps, dtype=at.xs.dtype)
-    each = (index, at.xs[:-1], at.us, first, off, policy.k, policy.K, bounds[:-1])
+    each = (index, at.xs[:-1], at.us, first, later, off, policy.k, policy.K, bounds[:-1])
     (x, cost), (xs, us) = jax.lax.scan(one, (at.xs[0], jnp.zeros(2, at.xs.dtype)), each)
     cost = cost + _sum(_end_cost(stages, given.t0 + T, x, at.penalty, bounds[-1]))
     return jnp.concatenate([xs, x[None]]), us, T, cost
@@ -388,7 +388,7 @@ def start_search(stages: Stages, given: Given) -> Search:
     penalty = given.penalty._replace(weight=weight)
     costs = _costs(stages, given, given.xs, given.us, given.T, penalty)
     violation, zero = _violation(beyond, missed), jnp.zeros_like(given.T)
-    p, n = given.us.shape[1], sum(Z.shape[1] for Z in given.first) + stages.free_time
+    shape = stages.steps, given.us.shape[1], given.xs.shape[1]
     return Search(
         given.xs,
         given.us,
@@ -402,10 +402,21 @@ def start_search(stages: Stages, given: Given) -> Search:
         violation,
         violation,
         zero,
-        jnp.zeros((stages.steps, p, n), given.xs.dtype),
+        jnp.zeros(shape, given.xs.dtype),
         jnp.zeros((), jnp.int32),
         jnp.zeros((), jnp.int32),
     )
+
+
+def _in_full(stages: Stages, K: Array, frames: Frame) -> Array:
+    """The feedback by changes of (q, v) (steps, p, n_q + n)."""
+    unit = jnp.eye(frames.N.shape[1] + frames.Zv.shape[1], dtype=K.dtype)
+
+    def one(K: Array, frame: Frame) -> Array:
+        s = jax.vmap(functools.partial(stages.numbers, frame), out_axes=1)(unit)
+        return K[:, : len(s)] @ s
+
+    return jax.vmap(one)(K, jax.tree.map(operator.itemgetter(slice(-1)), frames))
 
 
 def _more_convex(damping: Array, share: Array) -> tuple[Array, Array]:
@@ -449,7 +460,9 @@ def one_pass(
     if penalized:
         enough = jnp.maximum(enough, 0.25 * at.penalty.weight * at.violation**2)
     settled = sound & (jnp.abs(g) * (1.0 + damping) <= enough) & (gap <= close)
-    at = at._replace(gap_weight=gap_weight, gap=gap, K=policy.K, iterations=at.iterations + 1)
+    at = at._replace(
+        gap_weight=gap_weight, gap=gap, K=_in_full(stages, policy.K, frames), iterations=at.iterations + 1
+    )
 
     def renew(at: Search) -> Search:
         beyond, missed = _off(stages, given, at.xs, at.T)
@@ -513,13 +526,3 @@ def solve(stages: Stages, given: Given, boxed: bool, tolerances: tuple[float, fl
     one = functools.partial(one_pass, stages, given, boxed, tolerances)
     at = jax.lax.while_loop(goes_on, one, start_search(stages, given))
     return at._replace(status=jnp.where(at.status == SEARCHING, ITERATIONS, at.status))
-
-
-def gains(stages: Stages, given: Given, at: Search) -> Array:
-    """The feedback by changes of (q, v) (steps, p, n_q + n)."""
-    t = stages.time(given.t0, at.T, jnp.arange(stages.steps + 1, dtype=at.xs.dtype))
-    frames = stages.frames(t, at.xs, given.first)
-    n = frames.Zq.shape[2] + frames.Zv.shape[2]
-    unit = jnp.eye(at.xs.shape[1], dtype=at.xs.dtype)
-    of = lambda K, frame: K[:, :n] @ jax.vmap(lambda e: stages.numbers(frame, e), out_axes=1)(unit)
-    return jax.vmap(of)(at.K, jax.tree.map(lambda x: x[:-1], frames))

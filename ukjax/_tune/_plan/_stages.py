@@ -9,6 +9,7 @@ terms bring it back onto phi = 0 and psi = 0, up to second order, so derivatives
 Z_q^T N^+ and Z_v^T give s back. So a sweep works with as many numbers as a mechanism has freedoms, and loops are exact.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
@@ -18,6 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._compiler import evaluate_by_code
+from ..._compiler._structured._scalarize import scalarize
 from ..._misc._arguments import call_user_function, number_array
 from ..._misc._errors import InputError
 from ..._motion._project import Projection
@@ -136,9 +139,7 @@ class Stages(eqx.Module):
 
     def _rows(self, t: Array, x: Array) -> tuple[Array, Array, Array, Array]:
         """A_q, A_v, phi and psi."""
-        rows = constraint_rows(self.system, t, x[: self.n_q], x[self.n_q :])
-        q, v = rows.of_positions, rows.of_velocities
-        return rows.A[q], rows.A[v], rows.position_error[q], rows.velocity_error[v]
+        return evaluate_by_code(_evaluate_rows, self.system, t, x[: self.n_q], x[self.n_q :])
 
     def frames(self, t: Array, xs: Array, first: tuple[Array, Array]) -> Frame:
         """The frames of states along a motion; each basis is the one before, turned into what rows now allow."""
@@ -152,7 +153,7 @@ class Stages(eqx.Module):
                 back = pinv(N, GramSchmidt()).matrix
             return N, back, pinv(Aq, GramSchmidt()).matrix, pinv(Av, GramSchmidt()).matrix, Aq, Av
 
-        N, back, of_q, of_v, Aq, Av = jax.vmap(terms)(t, xs)
+        N, back, of_q, of_v, Aq, Av = jax.vmap(scalarize(terms, fallback="xla"))(t, xs)
 
         def turned(Z: Array, rows: tuple[Array, Array]) -> tuple[Array, Array]:
             inverse, A = rows
@@ -164,7 +165,7 @@ class Stages(eqx.Module):
         Zq, Zv = (jnp.broadcast_to(Z, (len(xs), *Z.shape)) for Z in first)
         if self.system.constraints:
             Zq, Zv = (
-                jax.lax.scan(turned, Z, rows)[1]
+                scalarize(functools.partial(jax.lax.scan, turned), fallback="xla")(Z, rows)[1]
                 for Z, rows in zip(first, ((of_q, Aq), (of_v, Av)), strict=True)
             )
         return Frame(Zq, Zv, N, back, of_q, of_v)
@@ -173,16 +174,18 @@ class Stages(eqx.Module):
         """x(s)."""
         k = frame.Zq.shape[1]
         q = x[: self.n_q] + frame.N @ (frame.Zq @ s[:k])
-        v = x[self.n_q :] + frame.Zv @ s[k:]
-        if not self.system.constraints and not has_quasi_velocities(self.system):
-            return jnp.concatenate([q, v])
-        if self.system.constraints:
-            phi = self._rows(t, jnp.concatenate([q, v]))[2]
-            q = q - frame.N @ (frame.inverse_q @ phi)
+        return self.brought_back(frame, t, jnp.concatenate([q, x[self.n_q :] + frame.Zv @ s[k:]]), 1)
+
+    def brought_back(self, frame: Frame, t: Array, x: Array, times: int) -> Array:
+        """A state near that of a frame, by Newton steps onto the constraints."""
+        q, v = x[: self.n_q], x[self.n_q :]
+        constrained = bool(self.system.constraints)
+        for _ in range(times * constrained):
+            q = q - frame.N @ (frame.inverse_q @ self._rows(t, jnp.concatenate([q, v]))[2])
         if (mechanism := mechanism_of(self.system)) is not None:
             q = with_unit_quaternions(mechanism, q)
         # Once would leave errors of second order, as psi has changed to first order.
-        for _ in range(2 if self.system.constraints else 0):
+        for _ in range((1 + times) * constrained):
             v = v - frame.inverse_v @ self._rows(t, jnp.concatenate([q, v]))[3]
         return jnp.concatenate([q, v])
 
@@ -190,6 +193,12 @@ class Stages(eqx.Module):
         """s of a change of the state."""
         dq, dv = change[: self.n_q], change[self.n_q :]
         return jnp.concatenate([frame.Zq.T @ (frame.back @ dq), frame.Zv.T @ dv])
+
+
+def _evaluate_rows(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array, Array, Array]:
+    rows = constraint_rows(system, t, q, v)
+    of_q, of_v = rows.of_positions, rows.of_velocities
+    return rows.A[of_q], rows.A[of_v], rows.position_error[of_q], rows.velocity_error[of_v]
 
 
 def _as_cost(name: str, fn: Cost, *given: Array) -> tuple[Array, Array]:
