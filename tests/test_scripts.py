@@ -81,6 +81,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/methods.py": ["--only", "angles"],
     "benchmarks/mixed_precision.py": ["--models", "pendulum", "--starts", "2"],
     "benchmarks/neural_force.py": ["--widths", "4", "--stabilizers", "Projection"],
+    "benchmarks/optimal_control.py": ["--only", "four-bar", "--rounds", "1"],
     "benchmarks/peers.py": ["--cases", "parallelogram", "--batch-cases", "--programs", "ukjax", "--quick"],
     "benchmarks/piles.py": ["--bodies", "1", "--shapes", "sphere", "--seconds", "0.05"],
     "benchmarks/pseudoinverse.py": ["--size", "4", "--rank", "3", "--batches", "1", "8"],

@@ -167,7 +167,7 @@ def plan(
       times are the first guess.
     - `q0`, `v0`, `t0`: where to start, by default the problem's. With rows, (b, n_q) and (b, n), b plans are made at
       once.
-    - `second_order`: take second derivatives of the motion and of residuals, too: fewer iterations, each longer.
+    - `second_order`: take second derivatives of the motion and of residuals, too: often fewer iterations, each longer.
     - `solver`: as for `ukjax.step`; `diffrax.Midpoint()` takes a third of the time and is less accurate.
     - `tolerance`: of the cost that is still to gain, to the cost plus one; and how far `end` and bounds may be off, in
       their own units.
