@@ -9,7 +9,8 @@ from scipy.linalg import solve_discrete_are
 from scipy.optimize import minimize
 
 import ukjax as uk
-from ukjax._tune._freedoms import tangent_space
+import ukjax.mechanisms as um
+from ukjax._tune._freedoms import free_velocities
 from ukjax._tune._plan._search import Given, first_run, linearize, start_search
 from ukjax._tune._plan._stages import Penalty, Stages
 from ukjax.analysis._inputs import Constant
@@ -168,7 +169,7 @@ def test_derivatives_are_those_of_the_whole_run():
     )  # fmt: skip
     us, T, t0 = jnp.asarray(3.0 * random.normal(size=(N, 1))), jnp.asarray(0.9), jnp.asarray(0.0)
     x0 = jnp.concatenate([p.q0, p.v0])
-    first = tuple(jnp.asarray(Z) for Z in tangent_space(p.system, 0.0, p.q0, p.v0))
+    first = tuple(jnp.asarray(Z) for Z in free_velocities(p.system, 0.0, p.q0, p.v0)[:2])
     penalty = Penalty(jnp.zeros((N, 0)), jnp.asarray(random.normal(size=6)), jnp.asarray(10.0))
     wide = jnp.array([np.inf])
 
@@ -193,6 +194,19 @@ def test_derivatives_are_those_of_the_whole_run():
     merit = [float(start(us + e * d).merit) for e in (-h, 0.0, h)]
     assert slope == pytest.approx((merit[2] - merit[0]) / (2 * h), rel=1e-5)
     assert curve == pytest.approx((merit[2] - 2 * merit[1] + merit[0]) / h**2, rel=1e-4)
+
+
+def test_a_ball_joint_turns():
+    """Its quaternion has one number more than there are velocities."""
+    body = um.Body("top", 1.0, (0.0, 0.0, -0.5), (0.1, 0.12, 0.05))
+    system = um.tree([body], [um.Spherical("ball", "ground", "top", (0.0, 0.0, 0.0))], [um.Gravity()])
+    goal = np.append(np.cos(0.5), np.sin(0.5) * np.array([0.6, 0.8, 0.0]))
+    end = lambda t, q, v: jnp.concatenate([q[1:] - goal[1:], v])
+    found = uk.plan(um.problem(system, t1=1.0), effort, inputs=np.eye(3), steps=20, end=end)
+    assert found.stopped == "converged"
+    np.testing.assert_allclose(found.q[-1], goal, atol=1e-5)
+    run = uk.simulate(found.problem(), ts=[1.0])
+    np.testing.assert_allclose(run.q[-1], goal, atol=1e-4)
 
 
 # --- Many starts, guesses, horizons that recede

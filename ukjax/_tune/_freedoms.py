@@ -22,17 +22,23 @@ _DEPENDENT = 1e-8
 """Singular values below this share of the largest are those of dependent rows."""
 
 
-def _free_velocities(A: np.ndarray) -> np.ndarray:
+def _kernel(A: np.ndarray) -> np.ndarray:
     """An orthonormal basis of the velocities that rows allow."""
     _, s, Vt = np.linalg.svd(A, full_matrices=True)
     return Vt[int(np.sum(s > _DEPENDENT * s.max(initial=0))) :].T
 
 
-def tangent_space(system: AbstractSystem, t: Any, q: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
-    """What coordinates and what velocities may change by, as columns."""
+def free_velocities(system: AbstractSystem, t: Any, q: Any, v: Any) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Bases of the velocities that rows of positions, and that all rows allow, as columns; and N of q' = N v."""
     rows, N = _rows_at(system, jnp.asarray(t), jnp.asarray(q), jnp.asarray(v))
     A = np.asarray(rows.A)
-    return np.asarray(N) @ _free_velocities(A[rows.of_positions]), _free_velocities(A[rows.of_velocities])
+    return _kernel(A[rows.of_positions]), _kernel(A[rows.of_velocities]), N
+
+
+def tangent_space(system: AbstractSystem, t: Any, q: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
+    """What coordinates and what velocities may change by, as columns."""
+    of_q, of_v, N = free_velocities(system, t, q, v)
+    return np.asarray(N) @ of_q, of_v
 
 
 def state_names(

@@ -29,7 +29,7 @@ from ..._system._problem import Problem, resolve_state
 from ...analysis._inputs import Inputs, input_matrix_of
 from ...analysis._states import state_of
 from ...robots import Robot
-from .._freedoms import state_names, tangent_space
+from .._freedoms import free_velocities, state_names
 from ._result import PlanResult, make_result
 from ._search import Given, first_run, solve
 from ._stages import Penalty, Stages
@@ -231,7 +231,7 @@ def plan(
     if states is not None:
         xs = _state_guess(states, count, steps, n_q, v.size)
     boxed = bool(np.any(np.isfinite(low)) or np.any(np.isfinite(high)))
-    first = [tangent_space(system, t, x[:n_q], x[n_q:]) for x in x0]
+    first = [free_velocities(system, t, x[:n_q], x[n_q:])[:2] for x in x0]
     if len({x[0].shape[1] for x in first} | {-x[1].shape[1] for x in first}) > 2:
         raise InputError("starts differ in how many freedoms the constraints leave.")
     given = Given(

@@ -56,6 +56,7 @@ class Model(NamedTuple):
     - `J`: of s and T one step later (steps, n, n + p); `gap`: by how much a step misses the next state (steps, n); `off`:
       the same of (q, v).
     - `slope`, `H`: of the cost (steps, n + p); `end_slope`, `end_curve`: at the end.
+    - `bend`, `end_bend`: second derivatives that `H` and `end_curve` leave out; none unless they are asked for.
     """
 
     J: Array
@@ -87,8 +88,8 @@ class Search(NamedTuple):
     merit: Array  # with penalties
     penalty: Penalty
     damping: Array
-    share: Array
-    gap_weight: Array
+    share: Array  # of the second derivatives that H leaves out
+    gap_weight: Array  # of gaps in the merit
     violation: Array
     renewed: Array  # the violation when multipliers were last renewed
     gap: Array
@@ -100,11 +101,11 @@ class Search(NamedTuple):
 # --- Costs
 
 
-def _stage_cost(stages: Stages, given: Given, T: Array, k: Array, x: Array, u: Array, of: Any) -> Any:
-    """The user's cost of a stage as a number and residuals, and the residuals of bounds."""
-    penalty, h = of, T / stages.steps
+def _stage_cost(stages: Stages, given: Given, T: Array, k: Array, x: Array, u: Array, held_by: Any) -> Any:
+    """The user's cost of a stage as a number and residuals, and residuals of bounds, held by (multipliers, weight)."""
+    h = T / stages.steps
     number, r = stages.running(stages.time(given.t0, T, k), x, u)
-    held = stages.held(x, penalty[0], penalty[1])
+    held = stages.held(x, *held_by)
     return h * number, jnp.sqrt(h) * r, jnp.where(k > 0, held, 0.0)
 
 
@@ -192,7 +193,7 @@ def linearize(stages: Stages, given: Given, at: Search) -> tuple[Model, Frame]:
         return _bent(promised, H)
 
     before, after = (jax.tree.map(operator.itemgetter(i), (xs, frames)) for i in (slice(-1), slice(1, None)))
-    bounds = jnp.concatenate([jnp.zeros_like(penalty.bounds[:1]), penalty.bounds])
+    bounds = penalty.of_states
     each = index[:-1], before[0], us, before[1], after, bounds[:-1]
     J, gap, off, slope, H = jax.vmap(scalarize(one, fallback="xla"))(*each)
     last = functools.partial(flat, index[-1], xs[-1], us[0], jax.tree.map(lambda x: x[-1], frames))
@@ -322,7 +323,7 @@ def run_forward(
     T = at.T + alpha * policy.longer
     h = T / stages.steps
     apart = jnp.any(off != 0.0) & (alpha < 1.0)
-    bounds = jnp.concatenate([jnp.zeros_like(at.penalty.bounds[:1]), at.penalty.bounds])
+    bounds = at.penalty.of_states
 
     def one(state: tuple[Array, Array], stage: Any) -> Any:
         x, cost = state
@@ -361,7 +362,7 @@ def first_run(stages: Stages, t0: Array, x: Array, us: Array, T: Array) -> Array
 
 
 def _costs(stages: Stages, given: Given, xs: Array, us: Array, T: Array, penalty: Penalty) -> Array:
-    bounds = jnp.concatenate([jnp.zeros_like(penalty.bounds[:1]), penalty.bounds])
+    bounds = penalty.of_states
     index = jnp.arange(stages.steps, dtype=xs.dtype)
     of = lambda k, x, u, m: _sum(_stage_cost(stages, given, T, k, x, u, (m, penalty.weight)))
     each = jax.vmap(of)(index, xs[:-1], us, bounds[:-1])

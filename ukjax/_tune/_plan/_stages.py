@@ -64,6 +64,11 @@ class Penalty(NamedTuple):
     end: Array
     weight: Array
 
+    @property
+    def of_states(self) -> Array:
+        """Multipliers of bounds of all states (steps + 1, b), of which the first is given."""
+        return jnp.concatenate([jnp.zeros_like(self.bounds[:1]), self.bounds])
+
 
 @final
 class Stages(eqx.Module):
