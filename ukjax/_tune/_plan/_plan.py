@@ -26,7 +26,7 @@ from ..._misc._types import Numbers
 from ..._motion._project import project
 from ..._system._constraint import require_bilateral
 from ..._system._problem import Problem, resolve_state
-from ...analysis._inputs import Inputs, input_matrix_of
+from ...analysis._inputs import input_matrix_of
 from ...analysis._states import state_of
 from ...robots import Robot
 from .._freedoms import free_velocities, state_names
@@ -81,7 +81,7 @@ def _bounds(bounds: Any, inputs: tuple[str, ...], states: tuple[str, ...]) -> tu
     return (low, high), of_states
 
 
-def _starts(problem: Problem, q0: Any, v0: Any) -> tuple[np.ndarray, bool]:
+def _starts(problem: Problem, start: float, q0: Any, v0: Any) -> tuple[np.ndarray, bool]:
     """Starts (b, n_q + n) on the constraints, and whether many were given."""
     q0 = problem.q0 if q0 is None else real_array("q0", q0)
     v0 = problem.v0 if v0 is None else real_array("v0", v0)
@@ -98,7 +98,7 @@ def _starts(problem: Problem, q0: Any, v0: Any) -> tuple[np.ndarray, bool]:
     rows = [jnp.broadcast_to(x, (count, x.shape[-1])) for x in (q0, v0)]
     states = []
     for q, v in zip(*rows, strict=True):
-        system, t, q, v = resolve_state(problem.system, problem.t0, q, v)
+        system, t, q, v = resolve_state(problem.system, start, q, v)
         states.append(np.concatenate(project(system, t, q, v)))
     return np.stack(states), many
 
@@ -123,7 +123,7 @@ def plan(
     model_or_problem: Problem | Robot,
     cost: Callable[..., Any],
     *,
-    inputs: Inputs = None,
+    inputs: Any = None,
     t1: Any = None,
     steps: int = 100,
     end_cost: Callable[..., Any] | None = None,
@@ -197,9 +197,11 @@ def plan(
     start = float(real_values("t0", start))
     shortest, longest = _duration(start, problem.t1 if t1 is None else t1)
     require_bilateral("plan", problem.system.constraints)
-    x0, many = _starts(problem, q0, v0)
+    x0, many = _starts(problem, start, q0, v0)
     count, n_q = len(x0), problem.q0.size
     system, t, q, v = state_of(problem.system, start, x0[0, :n_q], x0[0, n_q:])
+    if isinstance(inputs, list | tuple) and not any(isinstance(x, str) for x in inputs):
+        inputs = real_array("inputs", inputs)
     matrix, input_names, _ = input_matrix_of(system, inputs, t, q, v.size, every=False)
     if not input_names:
         raise InputError("there are no inputs to plan: name joints, or give an input matrix, by inputs=.")
