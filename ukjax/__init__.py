@@ -134,6 +134,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._tune._identify import Prediction as Prediction
     from ._tune._identify import Recording as Recording
     from ._tune._identify import identify as identify
+    from ._tune._plan import PlanResult as PlanResult
+    from ._tune._plan import plan as plan
     from .robots import load as load
 
     hierarchy = _hierarchy
@@ -179,6 +181,7 @@ else:
         "_formula._hierarchy._recursive": "Recursive at_level recursive_levels",
         "_formula._servo": "ServoControl ServoRun Servoed servo_control with_servo",
         "_tune._identify": "IdentifyResult Prediction Recording identify",
+        "_tune._plan": "PlanResult plan",
         "_interop._environment": "Environment",
         "_interop._environment_state": "EnvironmentState",
         "_interop._export": "export load_exported",

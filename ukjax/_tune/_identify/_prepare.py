@@ -35,10 +35,11 @@ from ..._system._rows import constraint_rows
 from ..._system._stabilize import AbstractStabilizer
 from ..._system._system import AbstractSystem
 from ...robots import Robot
+from .._freedoms import state_names, tangent_space
 from ._blocks import Layout
 from ._fit import Fit, Noise, first_change, outcomes
 from ._recording import Recording
-from ._runs import Outcome, Rows, Runs, make_measure, state_names, tangent_space
+from ._runs import Outcome, Rows, Runs, make_measure
 from ._space import Space, make_space
 
 OFFSET = "offset."

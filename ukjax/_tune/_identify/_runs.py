@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from ..._misc._arguments import call_user_function, number_array
@@ -25,8 +24,7 @@ from ..._run._simulate import simulate
 from ..._run._trajectory import Trajectory
 from ..._sweep._names import Build, points_of
 from ..._system._problem import Problem
-from ..._system._rows import constraint_rows
-from ..._system._system import AbstractSystem, has_quasi_velocities, innermost, names_of
+from ..._system._system import innermost
 from ...mechanisms import AbsoluteSystem, TreeSystem
 from ...mechanisms._postures import with_unit_quaternions
 from ._space import Space
@@ -269,39 +267,3 @@ def _all_jvp(primals: Any, tangents: Any) -> tuple[Outcome, Outcome]:
     outcome, J = runs.slopes(theta, s, rows, change)
     along = jnp.concatenate([ds, jnp.broadcast_to(dtheta, (s.shape[0], theta.size))], axis=1)
     return outcome, jax.tree.map(lambda x: jnp.einsum("b...p,bp->b...", x, along), J)
-
-
-# --- Directions of unknown initial states
-
-
-@eqx.filter_jit
-def _rows_at(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Array]:
-    N = jax.jacfwd(system.kinematics, argnums=2)(t, q, v) if has_quasi_velocities(system) else jnp.eye(q.size)
-    return constraint_rows(system, t, q, v), N
-
-
-_DEPENDENT = 1e-8
-"""Singular values below this share of the largest are those of dependent rows."""
-
-
-def _free_velocities(A: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of the velocities that rows allow."""
-    _, s, Vt = np.linalg.svd(A, full_matrices=True)
-    return Vt[int(np.sum(s > _DEPENDENT * s.max(initial=0))) :].T
-
-
-def tangent_space(system: AbstractSystem, t: Any, q: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:
-    """What coordinates and what velocities may change by, as columns."""
-    rows, N = _rows_at(system, jnp.asarray(t), jnp.asarray(q), jnp.asarray(v))
-    A = np.asarray(rows.A)
-    return np.asarray(N) @ _free_velocities(A[rows.of_positions]), _free_velocities(A[rows.of_velocities])
-
-
-def state_names(
-    system: AbstractSystem, q: Array, v: Array, of_q: str, of_v: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What coordinates and velocities are called, as by sweeps: by label, velocities with a dash, or by number."""
-    names = names_of(system, q, v)
-    plain = lambda label, kind, dash, i: f"{kind}[{i}]" if "[" in label else f"{label}{dash}"
-    coordinates = tuple(plain(x, of_q, "", i) for i, x in enumerate(names.coordinates))
-    return coordinates, tuple(plain(x, of_v, "'", i) for i, x in enumerate(names.velocities))
