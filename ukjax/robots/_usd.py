@@ -4,6 +4,9 @@ Schemas: https://openusd.org/release/api/usd_physics_page_front.html. Its own pa
 inheritance and defaults.
 """
 
+# Its modules are compiled, and type checkers see none of their names.
+# pyright: reportAttributeAccessIssue=false
+
 import re
 from collections.abc import Iterator
 from pathlib import Path
