@@ -1,6 +1,6 @@
 """The live pages of the docs, which browsers run: their sizes, and how long they take to make.
 
-python experiments/live_pages.py [parallelogram four_bar cassie] [--out docs/live]
+python experiments/live_pages.py [parallelogram four_bar cassie blocks] [--out docs/live]
 """
 
 import argparse
@@ -47,7 +47,27 @@ def cassie() -> Page:
     return uk.load(held).problem, {"inputs": knees, "parameters": feet}
 
 
-MADE = {x.__name__: x for x in (parallelogram, four_bar, cassie)}
+def blocks() -> Page:
+    """A block and two balls that fall between walls, with friction and restitution."""
+    block = um.PlanarBody("block", 1.0, (-0.2, 0.3), 0.02, shape="box", edges=(0.4, 0.2))
+    balls = [um.disk("ball 1", (-0.1, 0.8), 0.12, mass=0.6), um.disk("ball 2", (0.4, 0.6), 0.15, mass=0.8)]
+    sides = {
+        "floor": ((0.0, 0.0), None),
+        "left": ((-1.0, 0.0), (1.0, 0.0)),
+        "right": ((1.0, 0.0), (-1.0, 0.0)),
+    }
+    walls = {name: um.HalfSpace("ground", *side) for name, side in sides.items()}
+    first, second = (um.Sphere(*x) for x in (("ball 1", (-0.1, 0.8), 0.12), ("ball 2", (0.4, 0.6), 0.15)))
+    shapes = [um.Cuboid("block", (-0.2, 0.3), (0.4, 0.2)), first, second]
+    pairs = [(a, b) for i, a in enumerate(shapes) for b in shapes[i + 1 :]]
+    touching = [(f"{x.body} on {name}", x, wall) for name, wall in walls.items() for x in shapes]
+    touching += [(f"{a.body} on {b.body}", a, b) for a, b in pairs]
+    contacts = [um.Contact(a, b, name=name, friction=0.4, restitution=0.3) for name, a, b in touching]
+    falling = um.assemble([block, *balls], loads=[um.Gravity()], contacts=contacts, name="blocks")
+    return um.problem(falling, v0=[0.5, 0.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0], t1=3.0), {}
+
+
+MADE = {x.__name__: x for x in (parallelogram, four_bar, cassie, blocks)}
 
 
 def main() -> None:

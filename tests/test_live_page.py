@@ -24,6 +24,7 @@ import ukjax.mechanisms as um
 from ukjax._cli import _commands as cli
 from ukjax._figures._moving import Curve, Shown, build_moving_parts
 from ukjax._interop._live_page import _place_parts
+from ukjax.mechanisms._default_visuals import looks
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 STEPS, DT = 100, 1e-3
@@ -35,6 +36,15 @@ def ball() -> uk.Problem:
     touch = um.Contact(um.Sphere("ball", (0.0, 0.1), 0.1), floor, restitution=0.7, friction=0.3)
     thrown = um.assemble([disk], loads=[um.Gravity()], contacts=[touch], name="ball")
     return um.problem(thrown, v0=[1.5, -2.0, 20.0], t1=1.0)
+
+
+def block() -> uk.Problem:
+    """It has the look of its contact, and strikes the floor within the first steps."""
+    body = um.PlanarBody("block", 1.0, (0.0, 0.1), 0.02)
+    floor = um.HalfSpace("ground", point=(0.0, 0.0))
+    touch = um.Contact(um.Cuboid("block", (0.0, 0.1), (0.4, 0.2)), floor, restitution=0.3, friction=0.3)
+    thrown = um.assemble([body], loads=[um.Gravity()], contacts=[touch], name="block")
+    return um.problem(thrown, v0=[1.5, -2.0, 0.5], t1=1.0)
 
 
 def spatial() -> uk.Problem:
@@ -55,6 +65,7 @@ MODELS: dict[str, Callable[[], uk.Problem]] = {
     "four-bar": four_bar,
     "arm": spatial,
     "ball": ball,
+    "block": block,
 }
 
 
@@ -235,7 +246,8 @@ def test_parts_are_placed_as_in_other_pictures(model: str) -> None:
     shown = build_moving_parts(
         Shown("run", problem, t, q, {}, paths=False, contacts={}, shapes=False), t
     ).parts
-    places = _place_parts(problem, problem.system, jnp.asarray(0.0), problem.q0)
+    bodies = dict.fromkeys(x.body for x in looks(problem.system))
+    places = _place_parts(problem, bodies, problem.system, jnp.asarray(0.0), problem.q0)
     assert {x.name for x in shown} >= {*places}
     for part in shown:
         if isinstance(part, Curve) or part.name not in places:
@@ -299,7 +311,7 @@ def test_the_pages_of_the_docs_are_as_new() -> None:
     root = Path(__file__).parent.parent
     template = (root / "ukjax" / "_interop" / "live_page.html").read_text()
     kept = {x.stem: x.read_text() for x in (root / "docs" / "live").glob("*.html")}
-    assert {*kept} == {"parallelogram", "four_bar", "cassie"}
+    assert {*kept} == {"parallelogram", "four_bar", "cassie", "blocks"}
     for text in kept.values():
         (title,) = re.findall("<title>(.*)</title>", text)
         bare = re.sub('(id="data">)[^<]*', r"\1{{data}}", text)

@@ -5,7 +5,7 @@ import dataclasses
 import gzip
 import html
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,8 @@ def to_page(
     p = jnp.array([x.default for x in chosen], float)
     t, q, v = state = jnp.asarray(problem.t0, float), problem.q0, problem.v0
     motors = _choose_inputs(problem, inputs)
-    places = lambda system, t, q: _place_parts(problem, system, t, q)
+    bodies = dict.fromkeys(x.body for x in looks(innermost(problem.system)))
+    places = lambda system, t, q: _place_parts(problem, bodies, system, t, q)
     parts = jax.eval_shape(lambda t, q: places(problem.system, t, q), t, q)
     slots = [name for name, x in parts.items() if x.shape == (3, 4)]
     curves = [name for name in parts if name not in slots]
@@ -236,11 +237,10 @@ def _total_mass(problem: Problem) -> float:
 # --- What is drawn
 
 
-def _place_parts(problem: Problem, system: Any, t: Any, q: Any) -> dict[str, Array]:
+def _place_parts(problem: Problem, bodies: Iterable[str], system: Any, t: Any, q: Any) -> dict[str, Array]:
     """Of each part of a picture (`build_moving_parts`) where it is: its axes and its origin (3, 4), or the points of a
-    curve (p, 3); nothing of parts that stay."""
+    curve (p, 3); nothing of parts that stay. `bodies` have looks."""
     inner, found = innermost(system), dict[str, Array]()
-    bodies = dict.fromkeys(x.body for x in looks(innermost(problem.system)))
     placed = place_bodies(inner, t, q) if bodies else {}
     for name in (x for x in bodies if x != GROUND):
         turned, p, centre = placed[name]
