@@ -95,6 +95,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/roofline.py": ["pendulum", "--batch", "8"],
     "benchmarks/scalarize.py": ["Kalman filter"],
     "benchmarks/scara_inverse.py": ["--batch", "64", "--rounds", "1"],
+    "benchmarks/sim_benchmark.py": ["bouncing", "standing", "--steps", "0.01"],
     "benchmarks/stewart.py": ["--legs", "3", "--order", "leg"],
     "benchmarks/view.py": ["--models", "pendulum"],
 }
