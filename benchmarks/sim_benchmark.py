@@ -19,7 +19,6 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import _one_thread as _one_thread
@@ -58,45 +57,25 @@ class Case:
 # --- The two programs
 
 
-def hard(model: mujoco.MjModel, step: float) -> None:
-    """As stiff as a step allows."""
-    model.geom_solref[:] = 2 * step, 1
-    model.geom_solimp[:, :2] = 0.99999, 0.99999
-
-
-def elastic(model: mujoco.MjModel, step: float, turn: float = 0.1) -> None:
-    """Springs without dampers, which turn by so much in a step [rad]."""
-    model.geom_solref[:] = -((turn / step) ** 2), 0
-    model.geom_solimp[:, :2] = 0.99999, 0.99999
-
-
-def _set(model: mujoco.MjModel, step: float, *others: Callable[..., None], **options: Any) -> None:
-    for other in others:
-        other(model, step)
-    for name, value in options.items():
-        setattr(model.opt, name, value)
-
-
-RK4 = int(mujoco.mjtIntegrator.mjINT_RK4)
-SETTINGS: dict[str, Callable[[mujoco.MjModel, float], None]] = {
-    "default": _set,
-    "RK4": partial(_set, integrator=RK4),
-    "hard": lambda model, step: _set(model, step, hard),
-    "hard, RK4": lambda model, step: _set(model, step, hard, integrator=RK4),
-    "impratio 100": partial(_set, impratio=100),
-    "hard, impratio 100": lambda model, step: _set(model, step, hard, impratio=100),
-    "no slip": partial(_set, noslip_iterations=20),
-    "hard, no slip": lambda model, step: _set(model, step, hard, noslip_iterations=20),
-} | {
-    f"elastic {turn}{name}": lambda model, step, turn=turn, options=options: _set(
-        model, step, partial(elastic, turn=turn), **options
-    )
+RK4 = {"integrator": int(mujoco.mjtIntegrator.mjINT_RK4)}
+ELASTIC = {  # springs without dampers that turn by so much in a step [rad]
+    f"elastic {turn}{name}": (lambda step, turn=turn: (-((turn / step) ** 2), 0), options)
     for turn in (0.1, 0.3, 1.0)
-    for name, options in (("", {}), (", RK4", {"integrator": RK4}))
+    for name, options in (("", {}), (", RK4", RK4))
 }
-SOFT = ("default", "RK4", "hard", "hard, RK4")
-ROUGH = ("default", "hard", "impratio 100", "hard, impratio 100", "no slip", "hard, no slip")
-ELASTIC = tuple(x for x in SETTINGS if x.startswith("elastic"))
+# `solref` of all geoms by the step, and options. Hard ones are as stiff as a step allows.
+SETTINGS: dict[str, tuple[Callable[[float], tuple[float, float]] | None, dict[str, Any]]] = {
+    f"{name}{also}": (solref, options)
+    for name, solref in (("default", None), ("hard", lambda step: (2 * step, 1)))
+    for also, options in (
+        ("", {}),
+        (", RK4", RK4),
+        (", impratio 100", {"impratio": 100}),
+        (", no slip", {"noslip_iterations": 20}),
+    )
+} | ELASTIC
+SOFT = tuple(x for x in SETTINGS if x.endswith(("default", "hard", ", RK4")) and x not in ELASTIC)
+ROUGH = tuple(x for x in SETTINGS if x not in ELASTIC and "RK4" not in x)
 
 
 def by_mujoco(
@@ -104,10 +83,14 @@ def by_mujoco(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Places and velocities at the saved times, and the processor time of a step."""
     model = copy.copy(case.model)
-    SETTINGS[setting](model, step)
-    model.opt.timestep = step
+    solref, options = SETTINGS[setting]
+    if solref:
+        model.geom_solref[:], model.geom_solimp[:, :2] = solref(step), 0.99999
+    for name, value in {"timestep": step, **options}.items():
+        setattr(model.opt, name, value)
     data = mujoco.MjData(model)
-    _start(data)
+    if model.nkey:
+        mujoco.mj_resetDataKeyframe(model, data, 0)
     if model.nu:
         data.ctrl[:] = case.ctrl
     qpos, qvel, spent = [data.qpos.copy()], [data.qvel.copy()], 0.0
@@ -119,11 +102,6 @@ def by_mujoco(
         qpos.append(data.qpos.copy())
         qvel.append(data.qvel.copy())
     return np.array(qpos), np.array(qvel), spent / each / (len(times) - 1)
-
-
-def _start(data: mujoco.MjData) -> None:
-    if data.model.nkey:
-        mujoco.mj_resetDataKeyframe(data.model, data, 0)
 
 
 @dataclass
@@ -247,7 +225,7 @@ def bouncing() -> Case:
             "height [m]": _rms(qpos[:, 2] - (5 - G * s**2 / 2)),
         }
 
-    return Case(model, 20.0, errors, ELASTIC, restitution=1.0, events=True)
+    return Case(model, 20.0, errors, tuple(ELASTIC), restitution=1.0, events=True)
 
 
 def _cube(count: int, height: float) -> mujoco.MjModel:
@@ -281,7 +259,7 @@ def elastic_balls(count: int = 8) -> Case:
         energies, deepest = watch(model, qpos, qvel)
         return {"energy / energy": _rms(energies / energies[0] - 1), "depth [m]": deepest}
 
-    return Case(model, 2.0, errors, ELASTIC, restitution=1.0)
+    return Case(model, 2.0, errors, tuple(ELASTIC), restitution=1.0)
 
 
 def _anymal(
@@ -381,7 +359,7 @@ def energy(file: str) -> Case:
             "centre of mass [m]": _rms(np.linalg.norm(places - expected, axis=1)),
         }
 
-    return Case(model, 2.0, errors, ("default", "RK4"), touches=False)
+    return Case(model, 2.0, errors, ("default", "default, RK4"), touches=False)
 
 
 # --- Derivatives of steps
@@ -434,13 +412,13 @@ EGG = (0.12, 0.11, 0.1)
 BLOCK = [(x, y, z) for x in (-0.1, 0.1) for y in (-0.15, 0.15) for z in (0.0, 0.4)]
 
 
-def _egg() -> tuple[um.Body, um.Ellipsoid]:
+def _egg() -> tuple[um.AbstractBody, um.Ellipsoid]:
     a, b, c = EGG
-    inertia = np.diag([b**2 + c**2, a**2 + c**2, a**2 + b**2]) / 5
-    return um.Body("egg", (0, 0, c), mass=1.0, inertia=inertia), um.Ellipsoid("egg", (0, 0, c), EGG)
+    inertia = np.array([b**2 + c**2, a**2 + c**2, a**2 + b**2]) / 5
+    return um.Body("egg", 1.0, (0, 0, c), inertia), um.Ellipsoid("egg", (0, 0, c), EGG)
 
 
-def _block() -> tuple[um.Body, um.ConvexHull]:
+def _block() -> tuple[um.AbstractBody, um.ConvexHull]:
     return um.box("block", (0, 0, 0.2), (0.2, 0.3, 0.4), mass=1.0), um.ConvexHull("block", BLOCK)
 
 
@@ -530,15 +508,17 @@ def main() -> None:
     summary = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=summary)
     cases = [*ALONE, *COUNTED, *OF_ANYMAL]
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"by default all: {', '.join(cases)}")
+    parser.add_argument("only", nargs="*", metavar="CASE", help=f"by default all: {', '.join(cases)}")
     parser.add_argument("--steps", type=float, nargs="+", default=[0.01, 0.001], help="[s]")
     parser.add_argument("--balls", type=int, default=8, help="how many, in cases of balls")
     parser.add_argument("--anymal", help="robot.urdf of SimBenchmark")
-    parser.add_argument("--growth", type=int, nargs="+", help="numbers of balls")
-    parser.add_argument("--derivatives", action="store_true", help="of steps, in place of the cases")
+    parser.add_argument("--growth", type=int, nargs="+", help="numbers of balls, in place of cases")
+    parser.add_argument("--derivatives", action="store_true", help=f"in place of cases: {', '.join(MOTIONS)}")
     given = parser.parse_args()
-    if unknown := set(given.cases) - set(cases):
-        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(cases)}")
+    known = [*MOTIONS] if given.derivatives else cases
+    if unknown := set(given.only) - set(known):
+        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(known)}")
+    only = given.only or known
     jax.config.update("jax_enable_x64", True)
     print(f"{machine()}, MuJoCo {mujoco.__version__}\n")
     if given.growth:
@@ -548,27 +528,26 @@ def main() -> None:
         print("|---" * 8 + "|")
         for count in given.growth:
             print(grow(count), flush=True)
-        return
-    if given.derivatives:
+    elif given.derivatives:
         print(
             "| motion | step [ms] | error [m] | d/d mu | d/d v | of steps, d/d mu | d/d v | less differences |"
         )
         print("|---" * 8 + "|")
-        for name in MOTIONS:
+        for name in only:
             for step in given.steps:
                 print(derivatives(name, step), flush=True)
-        return
-    print("| case | error | step [ms] | ukjax | MuJoCo | ukjax [us] | MuJoCo [us] | MuJoCo's settings |")
-    print("|---" * 8 + "|")
-    for name in given.cases or cases:
-        if name in ALONE:
-            measure(name, ALONE[name](), given.steps)
-        elif name in COUNTED:
-            measure(name, COUNTED[name](given.balls), given.steps)
-        elif given.anymal:
-            measure(name, OF_ANYMAL[name](given.anymal), given.steps)
-        else:
-            print(f"| {name} | left out: it needs --anymal | | | | | | |")
+    else:
+        print("| case | error | step [ms] | ukjax | MuJoCo | ukjax [us] | MuJoCo [us] | MuJoCo's settings |")
+        print("|---" * 8 + "|")
+        for name in only:
+            if name in ALONE:
+                measure(name, ALONE[name](), given.steps)
+            elif name in COUNTED:
+                measure(name, COUNTED[name](given.balls), given.steps)
+            elif given.anymal:
+                measure(name, OF_ANYMAL[name](given.anymal), given.steps)
+            else:
+                print(f"| {name} | left out: it needs --anymal | | | | | | |")
 
 
 if __name__ == "__main__":
