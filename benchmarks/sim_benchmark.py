@@ -6,8 +6,8 @@
 
 Each case is a function whose docstring has its closed form. Both programs read the same model, in one process and in
 turn, and the same functions judge 41 states that each saves. MuJoCo has those of `SETTINGS` with the least error. Times
-are processor time a step, the least of three runs, of optimized code; of `contact="events"`, or of adaptive steps where nothing
-touches, that of the whole run. Depths are those that MuJoCo finds in the saved states.
+are processor time a step, ours the least of three runs of optimized code; of `contact="events"`, or of adaptive steps
+where nothing touches, that of the whole run. Depths are those that MuJoCo finds in the saved states.
 
 `--balls` is how many balls of 666 fall (there 6 x 6 x 6 = 216), `--growth` measures how that grows. `--anymal` is
 SimBenchmark's `res/benchmark/ANYmal-PD-benchmark/ode-rai-dart/robot.urdf`; without it cases of ANYmal are left out.
