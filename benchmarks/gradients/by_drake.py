@@ -1,11 +1,20 @@
-"""Drake: forward mode by AutoDiff through a continuous plant, with error control at 1e-9 (third order)."""
+"""Drake: forward mode by AutoDiff through a continuous plant, with error control at 1e-9 (third order).
+
+Contacts are its springs and dampers by `penetration_allowance`, without restitution: properties of materials are numbers
+without derivatives, which such a plant refuses.
+"""
 
 import numpy as np
 from pydrake.autodiffutils import AutoDiffXd, ExtractGradient, InitializeAutoDiff
+from pydrake.geometry import SceneGraphConfig
 from pydrake.multibody.parsing import Parser
 from pydrake.multibody.plant import AddMultibodyPlantSceneGraph
 from pydrake.systems.analysis import Simulator_
 from pydrake.systems.framework import DiagramBuilder
+
+CONFIG = SceneGraphConfig()
+default = CONFIG.default_proximity_properties
+default.hunt_crossley_dissipation = default.point_stiffness = default.relaxation_time = None
 
 
 def jacobian(task):
@@ -14,9 +23,10 @@ def jacobian(task):
     if "frictionloss=" in task.mjcf:
         raise NotImplementedError("reads no dry friction of joints")
     builder = DiagramBuilder()
-    plant, _ = AddMultibodyPlantSceneGraph(builder, time_step=0.0)
+    plant, scene = AddMultibodyPlantSceneGraph(builder, time_step=0.0)
     Parser(builder).AddModelsFromString(task.mjcf.replace("TIMESTEP", "0.001"), "xml")
     plant.Finalize()
+    scene.set_config(CONFIG)
     diagram = builder.Build().ToAutoDiffXd()
     plant = diagram.GetSubsystemByName("plant")
     free = len(task.qpos) > len(task.qvel)

@@ -78,7 +78,8 @@ def measure(name: str, task: str, number: int) -> None:
 # ---- all of them
 
 
-def collect(names: list[str], tasks: list[str], number: int, limit: float) -> list[dict]:
+def collect(names: list[str], tasks: list[str], number: int, limit: float, file: Path) -> list[dict]:
+    """Runs everything; what is there so far stands in a file after each task."""
     found, missing = [], set()
     for task in tasks:
         for name in names:
@@ -101,6 +102,7 @@ def collect(names: list[str], tasks: list[str], number: int, limit: float) -> li
             found += [x for x in lines if "missing" not in x]
             if ended:
                 found.append({"engine": name, "task": task, "refused": ended})
+            file.write_text(json.dumps(found, indent=1))
             print(name, task, ended, file=sys.stderr, flush=True)
     return found
 
@@ -217,13 +219,14 @@ def main() -> None:
     )
     asked = parser.parse_args()
     tasks = [x for x in TASKS if any(word in x for word in asked.tasks)]
-    found = collect(asked.engines, tasks, 1 if asked.quick else 99, asked.limit)
+    file = asked.out / "gradients.json"
+    found = collect(asked.engines, tasks, 1 if asked.quick else 99, asked.limit, file)
     found = [y for x in asked.read for y in json.loads(x.read_text())] + found
     judge(found)
     text = f"{machine()}, {time.strftime('%Y-%m-%d')}\n\n{write_tables(found)}"
     print(text)
     (asked.out / "gradients.md").write_text(text)
-    (asked.out / "gradients.json").write_text(json.dumps(found, indent=1))
+    file.write_text(json.dumps(found, indent=1))
     if not asked.quick:
         draw(found, asked.out / "gradients.png")
 
