@@ -15,11 +15,12 @@ def jacobian(task):
     if model.ngeom == 0 and model.neq == 0 and not model.dof_frictionloss.any():
         model.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
     model.opt.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
+    ctrl = jnp.array(task.inputs or [0.0] * model.nu)
     model = mjx.put_model(model)
 
     def outputs(p, steps):
         data = mjx.make_data(model).replace(
-            qpos=task.qpos + task.dqpos @ p, qvel=task.qvel + task.dqvel @ p, ctrl=jnp.array(task.inputs)
+            qpos=task.qpos + task.dqpos @ p, qvel=task.qvel + task.dqvel @ p, ctrl=ctrl
         )
         data = jax.lax.fori_loop(0, steps, lambda i, data: mjx.step(model, data), data)
         return jnp.concatenate([data.qpos, data.qvel])[jnp.array(task.rows)]

@@ -99,9 +99,9 @@ def collect(names: list[str], tasks: list[str], number: int, limit: float, file:
                 if "missing" in line:
                     missing.add(name)
                     print(f"{name} is left out: {line['missing']}", file=sys.stderr)
-            found += [x for x in lines if "missing" not in x]
+            found += [x | {"file": name} for x in lines if "missing" not in x]
             if ended:
-                found.append({"engine": name, "task": task, "refused": ended})
+                found.append({"engine": name, "file": name, "task": task, "refused": ended})
             file.write_text(json.dumps(found, indent=1))
             print(name, task, ended, file=sys.stderr, flush=True)
     return found
@@ -128,7 +128,8 @@ def write_tables(found: list[dict]) -> str:
     """Markdown: a row for each task, a cell has a value for each length of a run; reasons stand below."""
     from tasks import TASKS
 
-    ways = list(dict.fromkeys(x["engine"] for x in found if "end" in x))
+    files = {x["engine"]: x["file"] for x in found}
+    ways = [x for x in files if x != files[x] or [*files.values()].count(x) == 1]
     done = [x for x in TASKS if any(y["task"] == x for y in found)]
     reasons: dict[str, str] = {}
     parts = []
@@ -144,19 +145,15 @@ def write_tables(found: list[dict]) -> str:
             "|---" * (len(ways) + 2) + "|",
         ]
         for task in done:
-            cells = []
+            cells, ends = [], sorted({x["end"] for x in found if x["task"] == task and "end" in x})
             for way in ways:
-                own = [
-                    x
-                    for x in found
-                    if x["task"] == task and x["engine"] in (way, way.partition(",")[0].lower())
-                ]
+                own = [x for x in found if x["task"] == task and x["engine"] in (way, files[way])]
                 cell = [form(x[what]) for x in own if what in x]
                 for x in own:
-                    if "refused" in x:
+                    # a process that ended early may have been through with some of its ways
+                    if "refused" in x and len(cell) < len(ends):
                         cell.append(reasons.setdefault(x["refused"], f"({len(reasons) + 1})"))
                 cells.append(", ".join(cell))
-            ends = sorted({x["end"] for x in found if x["task"] == task and "end" in x})
             lines.append(f"| {task} | {', '.join(f'{x:g}' for x in ends)} | " + " | ".join(cells) + " |")
         parts.append("\n".join(lines))
     notes = "\n".join(f"- {number} {reason}" for reason, number in reasons.items())
@@ -173,8 +170,11 @@ def draw(found: list[dict], file: Path) -> None:
         for x in dict.fromkeys(x["task"] for x in found)
         if len({y["end"] for y in found if y["task"] == x and "end" in y}) > 1
     ]
+    if not tasks:
+        return
+    size = (2.2 * len(tasks) + 1, 7)
     figure, axes = plt.subplots(
-        3, len(tasks), figsize=(2.2 * len(tasks) + 2, 7), squeeze=False, sharey="row", sharex="col"
+        3, len(tasks), figsize=size, squeeze=False, sharey="row", sharex="col", layout="constrained"
     )
     for column, task in zip(axes.T, tasks, strict=True):
         column[0].set_title(task.replace(": ", ":\n").replace(", ", ",\n"), fontsize=8)
@@ -191,10 +191,7 @@ def draw(found: list[dict], file: Path) -> None:
         axes[:, 0], ("largest error / largest entry", "processor time [ms]", "memory [MB]"), strict=True
     ):
         ax.set_ylabel(label)
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(ways), fontsize=8
-    )
-    figure.tight_layout(rect=(0, 0.05, 1, 1))
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=9, fontsize=8)
     figure.savefig(file, dpi=110)
 
 
@@ -227,8 +224,7 @@ def main() -> None:
     print(text)
     (asked.out / "gradients.md").write_text(text)
     file.write_text(json.dumps(found, indent=1))
-    if not asked.quick:
-        draw(found, asked.out / "gradients.png")
+    draw(found, asked.out / "gradients.png")
 
 
 if __name__ == "__main__":

@@ -132,13 +132,15 @@ def of_balls(balls: Balls, *ends: float, exact: Callable | None = None) -> Task:
     if balls.wall is not None:
         bodies += f'<geom type="plane" size="0 0 1" pos="{balls.wall} 0 0" zaxis="-1 0 0"/>'
     for i in range(balls.number):
-        bodies += f"""<body><joint name="x{i}" type="slide" axis="1 0 0"/><joint name="z{i}" type="slide" axis="0 0 1"/>
+        x, z = balls.start[2 * i : 2 * i + 2]  # where coordinates are zero
+        bodies += f"""<body pos="{x} 0 {z}">
+<joint name="x{i}" type="slide" axis="1 0 0"/><joint name="z{i}" type="slide" axis="0 0 1"/>
 <geom type="sphere" size="{balls.radius}" mass="1"/></body>"""
     motors = '<actuator><motor joint="x0"/><motor joint="z0"/></actuator>' if any(balls.force) else ""
     y, m = np.array(balls.start, float), 2 * balls.number
     return Task(
-        file(bodies, f"0 0 {-balls.gravity}", balls.e, motors), *np.split(y, 2), *np.split(np.eye(2 * m), 2), [*range(m)],
-        ends, exact or (lambda end: flight(balls, end)), balls.e, balls.force if motors else (), balls,
+        file(bodies, f"0 0 {-balls.gravity}", balls.e, motors), np.zeros(m), y[m:], *np.split(np.eye(2 * m), 2),
+        [*range(m)], ends, exact or (lambda end: flight(balls, end)), balls.e, balls.force if motors else (), balls,
     )  # fmt: skip
 
 
