@@ -21,7 +21,9 @@ def by_steps(task):
 def jacobian(task, **options):
     ctrl = np.array(task.inputs) if task.inputs else None
     robot = uk.load(task.mjcf.replace("TIMESTEP", "0.001"), contact=True, restitution=task.e, ctrl=ctrl)
-    if "contact" in options and not any(isinstance(x, uk.Unilateral) for x in robot.mechanism.constraints):
+    if "contact" in options and not any(
+        isinstance(x, (uk.Unilateral, uk.DryFriction)) for x in robot.mechanism.constraints
+    ):
         raise NotImplementedError("has no contacts: nothing to step")
 
     def outputs(p, end):

@@ -186,12 +186,13 @@ def draw(found: list[dict], file: Path) -> None:
                     [x["end"] for x in own], values, "o-", color=f"C{i}", label=way, markersize=3, linewidth=1
                 )
             ax.grid(alpha=0.3)
+            ax.tick_params(axis="x", which="minor", labelbottom=False)
         column[2].set_xlabel("run [s]")
     for ax, label in zip(
         axes[:, 0], ("largest error / largest entry", "processor time [ms]", "memory [MB]"), strict=True
     ):
         ax.set_ylabel(label)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=9, fontsize=8)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
     figure.savefig(file, dpi=110)
 
 
