@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pages import ROOT, check_figures, tables
 
-FOLDERS = ROOT / "experiments", ROOT / "benchmarks"
+FOLDERS = ROOT / "experiments", ROOT / "benchmarks", ROOT / "benchmarks" / "gradients"
 FILES = [x for folder in FOLDERS for x in sorted(folder.glob("*.py"))]
 SCRIPTS = [str(x.relative_to(ROOT)) for x in FILES if "__main__" in x.read_text() and x.stem[0] != "_"]
 CASSIE = ROOT / "experiments" / "robots" / "cassie.xml"
@@ -63,7 +63,6 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/compile_choices.py": ["--one", "pendulum, uk.Tabulated of 50 entries"],
     "benchmarks/contact.py": [],
     "benchmarks/contact_bench_problems.py": ["--help"],
-    "benchmarks/contact_gradients.py": [],
     "benchmarks/contact_operations.py": ["--robot", "cassie"],
     "benchmarks/contact_order.py": ["--only", "a block slides to its stop"],
     "benchmarks/contact_problems.py": [],
@@ -101,6 +100,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/sim_benchmark.py": ["bouncing", "standing", "--steps", "0.01"],
     "benchmarks/stewart.py": ["--legs", "3", "--order", "leg"],
     "benchmarks/view.py": ["--models", "pendulum"],
+    "benchmarks/gradients/run.py": ["--engines", "ukjax", "--tasks", "bouncing", "--quick"],
 }
 COMPARED = {"adams": 6, "liu_servo": 40, "operations": 3, "pseudoinverse_dpv": 3}
 """How many figures of a shortened script stand in a page too, at least."""
