@@ -247,7 +247,7 @@ def check(name: _options.Name, parameters: _options.Set = None, as_json: _option
 _EXTRAS = {
     "plot": "matplotlib", "data": "xarray", "progress": "tqdm", "sweep": "scipy", "gym": "gymnasium", "view": "viser",
     "export": "flatbuffers", "torch": "torch", "sb3": "stable_baselines3", "cluster": "distributed", "ray": "ray",
-    "robots": "mujoco", "usd": "pxr", "learn": "blackjax",
+    "robots": "mujoco", "usd": "pxr", "learn": "blackjax", "fmu": "fmpy",
 }  # fmt: skip
 """A library of each extra, by which it is known to be there."""
 

@@ -110,9 +110,12 @@ def add_checksum(content: bytes) -> bytes:
 def intact(path: Path) -> bytes:
     """What is in a file, without its checksum; a file that never had one, such as of an earlier version, as it is.
 
-    **Raises:** `InputError` where the checksum is another or lost.
+    **Raises:** `InputError` where the checksum is another or lost, and for what cannot be read, such as a folder.
     """
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be read: {error}.") from error
     if content[-_LENGTH:].startswith(_LINE):
         content, line = content[:-_LENGTH], content[-_LENGTH:]
         if line != _line(content):
