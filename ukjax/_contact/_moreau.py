@@ -365,7 +365,8 @@ class ContactStep:
             looked = (looks & first).astype(x.number.dtype)
             listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
             of = delassus(listed, self.room, free.respond)
-            found = solve(contacts, self.room, of, tolerance_of(dtype))
+            enough = jnp.where(first, 0, 0.1 * choose_by_precision(dtype, *PENETRATION))
+            found = solve(contacts, self.room, of, tolerance_of(dtype), enough)
             state, push = self._scattered(contacts, struck, found, x, first)
             v_end = jnp.where(first, free.end + found.change, state.v)
             told = loop(

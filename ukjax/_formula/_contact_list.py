@@ -285,7 +285,7 @@ class _Iteration(NamedTuple):
     width: Array
     diagonal: Array
     base: Array
-    tolerance: float
+    tolerance: Array
 
     def laws(self, k: Array) -> tuple[Array, Array]:
         """Mu and c of a contact."""
@@ -460,17 +460,25 @@ def without_rest(G: Array, room: Room, m: Array) -> Array:
     return fill_entries(G, room.rows * (m + 1), 0, m)
 
 
-def solve(contacts: ContactList, room: Room, of: DelassusRows, tolerance: float) -> ImpulseSolution:
+def solve(
+    contacts: ContactList, room: Room, of: DelassusRows, tolerance: float, enough: Array | float = 0.0
+) -> ImpulseSolution:
     """The impulses of a list of contacts."""
-    v, found = room.velocities, solve_delassus(contacts, room, of.G, of.width, tolerance)
+    v, found = room.velocities, solve_delassus(contacts, room, of.G, of.width, tolerance, enough)
     add = lambda i, x: add_scaled(x, 0, entry(found.p, i), of.R, i * v, v)
     return found._replace(change=loop(contacts.rows, add, jnp.zeros(v, of.R.dtype)))
 
 
 def solve_delassus(
-    contacts: ContactList, room: Room, G: Array, width: Array, tolerance: float
+    contacts: ContactList, room: Room, G: Array, width: Array, tolerance: float, enough: Array | float = 0.0
 ) -> ImpulseSolution:
-    """The impulses of a list of contacts whose Delassus operator is known; what they change is left out."""
+    """The impulses of a list of contacts whose Delassus operator is known; what they change is left out.
+
+    **Arguments:**
+
+    - `tolerance`: of the residual of the scaled problem.
+    - `enough`: how far velocities may be off in any case.
+    """
     m, dtype = contacts.rows, contacts.u.dtype
     zero = jnp.zeros((), dtype)
 
@@ -481,7 +489,7 @@ def solve_delassus(
     trace, speed = loop(m, sizes, (zero, zero))
     mean = trace / jnp.maximum(m, 1).astype(dtype)
     scale, speed = (jnp.where(x > 0, x, 1) for x in (mean, speed))
-    of_force, of_mass = scale / speed, 1 / scale
+    of_force, of_mass, tolerance = scale / speed, 1 / scale, jnp.maximum(tolerance, enough / speed)
     by_row = lambda value: loop(m, lambda i, x: put(x, i, value(i)), blank(room.stride, dtype))
     diagonal = put(by_row(lambda i: of_mass * entry(G, i * width + i)), room.rows, 0)
     base = by_row(lambda i: entry(contacts.u, i) / speed)
