@@ -1,5 +1,6 @@
 """Gaps of convex shapes against MuJoCo, finite differences and closed forms; and bodies that rest, slide and stack."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -326,3 +327,22 @@ def test_points_within_a_hull_are_left_out() -> None:
 def test_boxes_in_the_plane_are_refused() -> None:
     with pytest.raises(uk.InputError, match="not offered"):
         um.Contact(um.Cuboid("a", (0, 0), (1, 1)), um.Cuboid("b", (0, 2), (1, 1)))
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_can_falls_flat(seed: int) -> None:
+    """While its end comes down, the lowest place of the rim runs about it: no step may leave it in the floor."""
+    rng = np.random.default_rng(seed)
+    can, ground = um.Cylinder("can", (0, 0, 0), (0, 0, 0.1), 0.05), um.HalfSpace("ground", (0, 0, 0))
+    body = um.Body("can", 1.0, (0, 0, 0.05), np.diag([0.0015, 0.0015, 0.00125]))
+    contact = um.Contact(can, ground, friction=0.5)
+    falling = um.assemble([body], loads=[um.Gravity()], contacts=[contact])
+    x, y = 0.03 * rng.normal(size=2)
+    q0 = np.array([0, 0, 0.07, np.sqrt(1 - x * x - y * y), x, y, 0])
+    v0 = np.array([0.1, 0, 0, *0.5 * rng.normal(size=3)])
+    thrown = dataclasses.replace(um.problem(falling), q0=q0, v0=v0, t1=0.5)
+    run = uk.simulate(thrown, contact="steps", dt0=1e-3, ts=np.linspace(0, 0.5, 501))
+    assert run.contacts is not None
+    assert np.min(run.contacts.gap) > -1e-10
+    np.testing.assert_allclose(run.v[-1], 0, atol=1e-10)
+    np.testing.assert_allclose(run.q[-1, 2], 0.05, atol=1e-10)
