@@ -202,8 +202,8 @@ def ambiguous(of: ListedImpulses) -> Array:
 # --- The time step
 
 
-# What closes slower than so many times what forces change within a step does not bounce. The other contacts of a body
-# change more: a rod held at one end falls at the other 1.5 times as fast as freely.
+# A contact bounces if it closes faster than so many times the change of speed that forces make within a step: not once,
+# as other contacts of a body add to it. A rod held at one end falls at the other 1.5 times as fast as freely.
 SLOW = 3.0
 FARTHEST = 100.0  # that a coordinate is pushed, beside how far the worst gap was off [m/m], [rad/m]
 

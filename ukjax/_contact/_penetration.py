@@ -57,10 +57,8 @@ class Gaps:
         """**Arguments:** the state, of which velocities do not matter, and impulses of positions (m,)."""
         rows, least = rows_of(self.layout.contacts, q.dtype), choose_by_precision(q.dtype, *PENETRATION)
         of = lambda v: kinematics(model.system.system, t, q, v)  # pyright: ignore[reportAttributeAccessIssue]
-        gap, J = (
-            of(v).gap,
-            jax.jacfwd(lambda v: of(v).u)(v) * jnp.asarray(self.layout.is_normal, q.dtype)[:, None],
-        )
+        is_normal = jnp.asarray(self.layout.is_normal, q.dtype)
+        gap, J = of(v).gap, jax.jacfwd(lambda v: of(v).u)(v) * is_normal[:, None]
         pushes = rows.normal @ pi > 0
         off = jnp.where(pushes, jnp.abs(gap), jnp.maximum(-gap, 0))
         going = (jnp.max(off, initial=0) > least).astype(q.dtype)

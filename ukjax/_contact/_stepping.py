@@ -15,7 +15,8 @@ contacts (`_penetration`), and positions and velocities projected onto the bilat
 Springs and dampers of single coordinates, of stiffness k and damping c, are linearized about the middle of the step:
 they add h c / 2 + h^2 k / 4 to the diagonal of M there, and stay stable however stiff they are.
 
-What closes slower than three times what forces change within a step does not bounce: so bouncing ends in contact.
+What closes slower than three times the change of speed that forces make within a step does not bounce: so bouncing
+ends in contact.
 
 Steps do not end at impacts, so any number of contacts and infinitely many impacts cost no more than others, and the
 motion is of first order in h. Forces alone are of second order.
