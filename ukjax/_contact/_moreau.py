@@ -21,6 +21,7 @@ from .._formula._contact_list import (
     Room,
     add_scaled,
     copy_entries,
+    couple_all,
     delassus,
     empty_list,
     entry,
@@ -157,10 +158,10 @@ def _exchangeable(of: ListedImpulses) -> Array:
 
         def row(i: Array, A: Array) -> Array:
             A = loop(m, lambda j, A: put(A, i * width + j, entry(K, i * width + j)), A)
-            A = put(A, i * width + i, entry(A, i * width + i) + pull)
-            return put(A, i * width + m, entry(off, i) - entry(b, i))
+            return put(A, i * width + i, entry(A, i * width + i) + pull)
 
-        return subtract_solution(loop(m, row, A), m, width, p)[1]
+        right = loop(m, lambda i, x: put(x, i, entry(off, i) - entry(b, i)), new())
+        return subtract_solution(loop(m, row, A), right, width, p, couple_all(m))[2]
 
     p = loop(jnp.asarray(PASSES), nearer, fill_entries(new(), 0, 0, m))
     none = loop(m, lambda i, x: put(x, i, entry(some, i) - entry(p, i)), new())
@@ -259,6 +260,7 @@ class _Problems(NamedTuple):
     - `kept`: of each kind where contacts are, as far as that is sought.
     - `seeks`: whether it is sought anew.
     - `takes_part`: 1 for contacts of the next problem (n,), of the first one 2 for those that are only looked at.
+    - `middle`: gaps in the middle (n,).
     - `rates`: how fast the rates of gaps change without impulses (n,).
     - `gaps`: at the end (n,), before the first one at the start, where the step is looked at.
     - `deepest`: how far the worst gap was off since the first one at the end.
@@ -274,6 +276,7 @@ class _Problems(NamedTuple):
     kept: list[Any]
     seeks: Array
     takes_part: Array
+    middle: Array
     rates: Array
     gaps: Array
     deepest: Array
@@ -357,7 +360,8 @@ class ContactStep:
         where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
         yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
         start = _Problems(
-            state, where, last.kept, yes, none, none, none, jnp.zeros((), dtype), push, no, no, v, number, yes
+            *(state, where, last.kept, yes, none, none, none, none, jnp.zeros((), dtype)),
+            *(push, no, no, v, number, yes),
         )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
@@ -393,9 +397,13 @@ class ContactStep:
         def look(x: _Problems) -> _Problems:
             """At the start, if asked for; in the middle, where the problem of velocities is; then at the end."""
             first, start = x.number == 0, x.number < 0
-            at = Instant(jnp.where(start, t, jnp.where(first, free.t, t + h)), x.q)
-            motion = Motion(at, free.v, self.kinematics(at.t, at.q, free.v), free.a)
-            moving = [kind.moving(motion) for kind in self.kinds]
+            time = jnp.where(start, t, jnp.where(first, free.t, t + h))
+
+            def moving(q: Array) -> list[Any]:
+                motion = Motion(Instant(time, q), free.v, self.kinematics(time, q, free.v), free.a)
+                return [kind.moving(motion) for kind in self.kinds]
+
+            at = Instant(time, x.q)
             whole = lambda yes: yes.astype(x.number.dtype)
             kept = x.kept
             if self.seeks:
@@ -404,7 +412,8 @@ class ContactStep:
                 seek = lambda: [kind.seek(at, x) for kind, x in zip(self.kinds, here, strict=True)]
                 kept = loop(whole(x.seeks), lambda _, kept: seek(), kept)
             gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept), x.gaps)
-            near = lambda _, x: self._near(moving, h, x, last, looks)
+            # Of its own, so that how bodies move is only computed where it is asked for.
+            near = lambda _, x: self._near(moving(x.q), h, x, last, looks)
             x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
             takes_part, worst = self._penetrating(gaps, x.push)
             pushes = (
@@ -420,7 +429,7 @@ class ContactStep:
                 base=jnp.where(again, x.d, x.base),
                 push=jnp.where(again, 0, x.push),
             )
-            x = loop(whole(first | pushes), lambda _, x: solved(x, moving), x)
+            x = loop(whole(first | pushes), lambda _, y: solved(y, moving(x.q)), x)
             return x._replace(number=x.number + 1, q=jnp.where(start, free.q, x.q))
 
         end = lax.while_loop(lambda x: x.going, look, start)
@@ -435,7 +444,7 @@ class ContactStep:
         has_gap = jnp.asarray(self.layout.has_gap.astype(float), dtype)
         # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
         zero = choose_by_precision(dtype, *PENETRATION)
-        found = x.takes_part, x.rates
+        found = x.takes_part, x.middle, x.rates
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             which = jnp.asarray(np.array(kind.contacts))
 
@@ -449,12 +458,11 @@ class ContactStep:
                     & (entry(has_gap, k) > 0)
                     & ((entry(x.gaps, k) <= zero) | (entry(last.closed, k) > 0))
                 )
-                return put(so_far[0], k, jnp.where(near, 1, jnp.where(touches, 2, 0))), put(
-                    so_far[1], k, rate
-                )
+                values = jnp.where(near, 1, jnp.where(touches, 2, 0)), gap, rate
+                return tuple(put(a, k, y) for a, y in zip(so_far, values, strict=True))
 
             found = loop(len(kind.contacts), look, found)
-        return x._replace(takes_part=found[0], rates=found[1])
+        return x._replace(takes_part=found[0], middle=found[1], rates=found[2])
 
     def _listed(
         self,
@@ -499,7 +507,7 @@ class ContactStep:
 
             def parting(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
                 # The gap's rate as the step begins, by that in the middle and by what changes till there without forces.
-                rate = 4 * (kind.motion(of, own, i).gap - entry(x.gaps, k)) / h - before
+                rate = 4 * (entry(x.middle, k) - entry(x.gaps, k)) / h - before
                 return rate + h * entry(x.rates, k), rate > forced + 2 * jnp.abs(before - rate)
 
             none = before, jnp.asarray(False)

@@ -106,7 +106,7 @@ def free_step(model: Model) -> Callable[..., FreeStep]:
         acceleration = lambda v, push: with_push(stiff, push).acceleration(middle, q_middle, v)
         v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
         pushed, push = functools.partial(acceleration, v_middle), damping * (v_middle - v)
-        a, respond = pushed(push), lambda d: jax.jvp(pushed, (push,), (d,))[1]
+        a, respond = jax.linearize(pushed, push)
         return FreeStep(middle, q_middle, v_middle, a, v + h * a, respond)
 
     return step

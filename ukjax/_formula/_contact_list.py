@@ -225,36 +225,164 @@ def _cut(
     return _Cut(normal, tangent, r_normal, r_tangent, left, direction, closed, slides)
 
 
-def subtract_solution(A: Array, m: Array, width: Array, p: Array) -> tuple[Array, Array]:
-    """p less the solution of a linear system, by elimination with pivots as they come; and what becomes of the system."""
+class Coupling(NamedTuple):
+    """Which rows of a linear system are coupled, also once others are eliminated: blocks of rows, each with the ranges of
+    columns that are not zero in it, in order.
 
-    def below(j: Array, A: Array) -> Array:
-        own = j * width + j
-        pivot = entry(A, own)
+    - `number`, `room`: how many blocks there are, and at most.
+    - `size`: how many rows each has.
+    - `count`: how many ranges each has; those of block k begin at k times the room.
+    - `own`: which of them begins with the block itself.
+    - `begin`, `end`: of all ranges.
+    """
+
+    number: Array
+    room: int
+    size: Array
+    count: Array
+    own: Array
+    begin: Array
+    end: Array
+
+    def rows(self, k: Array) -> tuple[Array, Array]:
+        """The first row of a block, and how many it has."""
+        return entry(self.begin, k * self.room + entry(self.own, k)), entry(self.size, k)
+
+    def ranges(self, k: Array, since: Any, body: Callable[[Array, Array, Any], Any], state: Any) -> Any:
+        """The state after `body(begin, end, state)` for each range of block k from one on."""
+
+        def of_range(r: Array, state: Any) -> Any:
+            place = k * self.room + since + r
+            return body(entry(self.begin, place), entry(self.end, place), state)
+
+        return loop(entry(self.count, k) - since, of_range, state)
+
+
+def couple_all(m: Array) -> Coupling:
+    """All rows with all others."""
+    zero, one = jnp.zeros(1, m.dtype), jnp.ones(1, m.dtype)
+    return Coupling(one[0], 1, put(zero, 0, m), one, zero, zero, put(zero, 0, m))
+
+
+def couple_contacts(contacts: ContactList, room: Room, G: Array, width: Array) -> Coupling:
+    """The rows of contacts whose impulses act on each other, each contact being a block."""
+    n, most, whole = contacts.number, max(room.contacts, 1), contacts.row.dtype
+    of_contacts, of_pairs = lambda: blank(most, whole), lambda: blank(most * most, whole)
+    zero = jnp.zeros((), whole)
+    set_size = lambda k, x: put(x, k, entry(contacts.normals, k) + entry(contacts.tangents, k))
+    size = loop(n, set_size, of_contacts())
+
+    def mark(a: Array, marks: Array) -> Array:
+        def of_pair(b: Array, marks: Array) -> Array:
+            at = entry(contacts.row, a) * width + entry(contacts.row, b)
+            of_row = lambda i, y: loop(
+                entry(size, b), lambda j, y: jnp.where(entry(G, at + i * width + j) != 0, 1, y), y
+            )
+            found = loop(entry(size, a), of_row, (a == b).astype(whole))
+            return put(marks, a * most + b, found)
+
+        return loop(n, of_pair, marks)
+
+    def eliminate(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        """What those after it are coupled with by a contact."""
+
+        def add(b: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            later, count = so_far
+            return put(later, count, b), count + jnp.where(b > k, entry(marks, k * most + b), 0)
+
+        marks, later = state
+        later, count = loop(n, add, (later, zero))
+        to = lambda a, marks: loop(
+            count, lambda b, marks: put(marks, entry(later, a) * most + entry(later, b), 1), marks
+        )
+        return loop(count, to, marks), later
+
+    marks, _ = loop(n, eliminate, (loop(n, mark, of_pairs()), of_contacts()))
+
+    def find_ranges(k: Array, so_far: tuple[Array, ...]) -> tuple[Array, ...]:
+        def add(b: Array, so_far: tuple[Array, ...]) -> tuple[Array, ...]:
+            begin, end, own, count = so_far
+            first, coupled = entry(contacts.row, b), entry(marks, k * most + b) > 0
+            last = k * most + jnp.maximum(count - 1, 0)
+            joins = (count > 0) & (b != k) & (entry(end, last) == first)
+            count = count + (coupled & ~joins).astype(whole)
+            place = k * most + jnp.maximum(count - 1, 0)
+            begin = put(begin, place, jnp.where(coupled & ~joins, first, entry(begin, place)))
+            end = put(end, place, jnp.where(coupled, first + entry(size, b), entry(end, place)))
+            return begin, end, jnp.where(b == k, count - 1, own), count
+
+        begins, ends, owns, counts = so_far
+        begins, ends, own, count = loop(n, add, (begins, ends, zero, zero))
+        return begins, ends, put(owns, k, own), put(counts, k, count)
+
+    ranges = of_pairs(), of_pairs(), of_contacts(), of_contacts()
+    begin, end, own, count = loop(n, find_ranges, ranges)
+    return Coupling(n, most, size, count, own, begin, end)
+
+
+def subtract_solution(A: Array, b: Array, width: Array, p: Array, of: Coupling) -> tuple[Array, Array, Array]:
+    """p less the solution of a linear system, by elimination with pivots as they come; and what becomes of A and b."""
+
+    def below(k: Array, j: Array, A: Array, b: Array) -> tuple[Array, Array]:
+        own, since = j * width, entry(of.own, k)
+        pivot = entry(A, own + j)
         inverse = 1 / jnp.where(pivot == 0, 1, pivot)
-        A = loop(m + 1 - j, lambda k, A: put(A, own + k, entry(A, own + k) * inverse), A)
 
-        def less(i: Array, A: Array) -> Array:
-            at = (j + 1 + i) * width + j
-            return add_scaled_within(A, at, -entry(A, at), own, m + 1 - j)
+        def scale(begin: Array, end: Array, A: Array) -> Array:
+            begin = jnp.maximum(begin, j + 1)
+            by = lambda c, A: put(A, own + begin + c, entry(A, own + begin + c) * inverse)
+            return loop(end - begin, by, A)
 
-        return loop(m - 1 - j, less, A)
+        def less(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+            A, b = state
+            factor = -entry(A, i * width + j)
 
-    A = loop(m, below, A)
+            def along(begin: Array, end: Array, A: Array) -> Array:
+                begin = jnp.maximum(begin, j + 1)
+                return add_scaled_within(A, i * width + begin, factor, own + begin, end - begin)
 
-    def above(back: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        A, p = state
-        i = m - 1 - back
-        x = entry(A, i * width + m)
-        p = put(p, i, entry(p, i) - x)
-        less = lambda k, A: put(A, k * width + m, entry(A, k * width + m) - x * entry(A, k * width + i))
-        return loop(i, less, A), p
+            b = put(b, i, entry(b, i) + factor * entry(b, j))
+            return of.ranges(k, since, along, A), b
 
-    return loop(m, above, (A, p))
+        def rows(begin: Array, end: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+            begin = jnp.maximum(begin, j + 1)
+            return loop(end - begin, lambda i, state: less(begin + i, state), state)
+
+        A, b = of.ranges(k, since, scale, A), put(b, j, entry(b, j) * inverse)
+        return of.ranges(k, since, rows, (A, b))
+
+    def above(k: Array, j: Array, b: Array) -> Array:
+        def along(begin: Array, end: Array, x: Array) -> Array:
+            begin = jnp.maximum(begin, j + 1)
+            return loop(
+                end - begin, lambda c, x: x - entry(A, j * width + begin + c) * entry(b, begin + c), x
+            )
+
+        return put(b, j, of.ranges(k, entry(of.own, k), along, entry(b, j)))
+
+    def forward(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        first, count = of.rows(k)
+        return loop(count, lambda i, state: below(k, first + i, *state), state)
+
+    def backward(back: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        k = of.number - 1 - back
+        first, count = of.rows(k)
+
+        def one(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+            b, p = state
+            j = first + count - 1 - i
+            b = above(k, j, b)
+            return b, put(p, j, entry(p, j) - entry(b, j))
+
+        return loop(count, one, state)
+
+    A, b = loop(of.number, forward, (A, b))
+    b, p = loop(of.number, backward, (b, p))
+    return A, b, p
 
 
 class _State(NamedTuple):
-    """Where the iteration is; see `_contact_newton.State`. `A` is the linear system of a step, rows and right side."""
+    """Where the iteration is; see `_contact_newton.State`. `A` and `b` are the linear system of a step."""
 
     p: Array
     u: Array
@@ -262,6 +390,7 @@ class _State(NamedTuple):
     u_centre: Array
     best: Array
     A: Array
+    b: Array
     e: Array
     tries: Array
     steps: Array
@@ -275,6 +404,7 @@ class _Iteration(NamedTuple):
     - `contacts`, `room`: the list, with laws in these units.
     - `G`, `mass`, `diagonal`: the Delassus operator in rows of `width`, its unit, and its diagonal in these units.
     - `base`: u'.
+    - `coupling`: which rows act on which.
     - `tolerance`: of the residual.
     """
 
@@ -285,6 +415,7 @@ class _Iteration(NamedTuple):
     width: Array
     diagonal: Array
     base: Array
+    coupling: Coupling
     tolerance: Array
 
     def laws(self, k: Array) -> tuple[Array, Array]:
@@ -297,10 +428,19 @@ class _Iteration(NamedTuple):
 
     def moved(self, u: Array, p: Array) -> Array:
         """u = G p + u'."""
-        rows, width = self.contacts.rows, self.width
-        u = copy_entries(u, self.base, rows)
-        add = lambda j, u: add_scaled(u, 0, self.mass * entry(p, j), self.G, j * width, rows)
-        return loop(rows, add, u)
+
+        def of_contact(k: Array, u: Array) -> Array:
+            first, count = self.coupling.rows(k)
+
+            def of_row(i: Array, u: Array) -> Array:
+                j = first + i
+                factor, own = self.mass * entry(p, j), j * self.width
+                add = lambda begin, end, u: add_scaled(u, begin, factor, self.G, own + begin, end - begin)
+                return self.coupling.ranges(k, 0, add, u)
+
+            return loop(count, of_row, u)
+
+        return loop(self.coupling.number, of_contact, copy_entries(u, self.base, self.contacts.rows))
 
     def violation(self, p: Array, u: Array) -> tuple[Array, Array]:
         """The largest one, as `_contact_newton` says, and the residual that rounding lets be."""
@@ -337,11 +477,14 @@ class _Iteration(NamedTuple):
         zero = jnp.zeros_like(state.e)
         return loop(self.contacts.number, of_contact, (zero, zero))
 
-    def linearized(self, A: Array, e: Array, place: tuple[Array, Array], centre: Array) -> Array:
-        """Rows of 1 - P' (1 - r (G + e 1)), and p - P(y) behind them."""
-        G, width, m = self.G, self.width, self.contacts.rows
+    def linearized(
+        self, A: Array, b: Array, e: Array, place: tuple[Array, Array], centre: Array
+    ) -> tuple[Array, Array]:
+        """A = 1 - P' (1 - r (G + e 1)) where rows are coupled, and b = p - P(y)."""
+        G, width = self.G, self.width
 
-        def of_contact(k: Array, A: Array) -> Array:
+        def of_contact(k: Array, system: tuple[Array, Array]) -> tuple[Array, Array]:
+            A, b = system
             rows, (mu, _) = _rows_of(self.contacts, k, self.room), self.laws(k)
             cut = self.cut(k, e, place, centre)
             closed = (cut.closed & rows.has_normal).astype(e.dtype)
@@ -365,20 +508,22 @@ class _Iteration(NamedTuple):
                     A = put(A, start + j, sum(taken[1:], taken[0]))
                 return A
 
-            A = loop(m, column, A)
+            A = self.coupling.ranges(
+                k, 0, lambda begin, end, A: loop(end - begin, lambda j, A: column(begin + j, A), A), A
+            )
             for start, i, row, off in zip(starts, places, shares, [cut.normal, *cut.tangent], strict=True):
                 for j, share, r in zip(places, row, sizes, strict=True):
                     A = put(A, start + j, entry(A, start + j) + share * (r * e - 1))
                 A = put(A, start + i, entry(A, start + i) + 1)
-                A = put(A, start + m, off)
-            return A
+                b = put(b, i, off)
+            return A, b
 
-        return loop(self.contacts.number, of_contact, A)
+        return loop(self.contacts.number, of_contact, (A, b))
 
     def step(self, state: _State) -> _State:
         """One of Newton's method, with another e where this one has done its part, or failed."""
         rows = self.contacts.rows
-        p, u, centre, u_centre, best, A, e, tries, steps, residual, enough = state
+        p, u, centre, u_centre, best, A, b, e, tries, steps, residual, enough = state
         eps = jnp.finfo(p.dtype).eps
         size = 1 + loop(rows, lambda i, most: jnp.maximum(most, jnp.abs(entry(p, i))), jnp.zeros_like(e))
         error, whole = self.errors(state)
@@ -389,8 +534,8 @@ class _Iteration(NamedTuple):
         back, on = jnp.where(failed, rows, 0), jnp.where(done, rows, 0)
         p, u = copy_entries(p, centre, back), copy_entries(u, u_centre, back)
         centre, u_centre = copy_entries(centre, p, on), copy_entries(u_centre, u, on)
-        A = self.linearized(A, e, (p, u), centre)
-        A, p = subtract_solution(A, rows, self.width, p)
+        A, b = self.linearized(A, b, e, (p, u), centre)
+        A, b, p = subtract_solution(A, b, self.width, p, self.coupling)
         u = self.moved(u, p)
         violation, allowed = self.violation(p, u)
         better = violation < residual
@@ -402,6 +547,7 @@ class _Iteration(NamedTuple):
             u_centre,
             best,
             A,
+            b,
             e,
             jnp.where(done | failed, 0, tries + 1),
             steps + 1,
@@ -421,7 +567,7 @@ class _Iteration(NamedTuple):
             copy_entries(new(), p, rows),
         )
         A = blank(self.G.size, p.dtype)
-        start = _State(p, u, centre, u_centre, best, A, zero + FIRST, zero, zero, residual, enough)
+        start = _State(p, u, centre, u_centre, best, A, new(), zero + FIRST, zero, zero, residual, enough)
         # False for what is not a number: nothing can be found there.
         goes_on = lambda s: (s.residual > s.enough) & (s.steps < STEPS)
         end = lax.while_loop(goes_on, self.step, start)
@@ -495,7 +641,9 @@ def solve_delassus(
     base = by_row(lambda i: entry(contacts.u, i) / speed)
     p = by_row(lambda i: entry(contacts.p, i) * of_force)
     limit = loop(contacts.number, lambda k, x: put(x, k, entry(x, k) * of_force), contacts.limit)
-    problem = _Iteration(contacts._replace(limit=limit), room, G, of_mass, width, diagonal, base, least)
+    coupling = couple_contacts(contacts, room, G, width)
+    contacts = contacts._replace(limit=limit)
+    problem = _Iteration(contacts, room, G, of_mass, width, diagonal, base, coupling, least)
     p, u, residual, steps = problem.run(p)
 
     def modes(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:

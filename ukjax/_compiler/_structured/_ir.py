@@ -9,7 +9,8 @@ what only a loop of one pass or none uses, a condition in other words, is comput
 Nodes are numbered as they are made, and run in that order: an operand always comes before its use.
 
 A `call` runs a sub-program, which is compiled once however often it is called. It is a program by itself: its nodes stand
-in a region of its own, and it uses nothing but what it is given.
+in a region of its own, and it uses nothing but what it is given. Where a loop calls it, what does not change in the loop
+is a sub-program of its own, called before (`Subprogram.divide`).
 
 Arrays that are indexed at run time are values too: `load` reads an entry, `store` gives the array with an entry replaced.
 Who writes machine code may do that in place, where the former array is not read any more.
@@ -34,12 +35,13 @@ class Region:
 
     - `depth`: how many regions are around it.
     - `params`: the nodes that stand for what it is given.
+    - `loops`: whether it is the body of a loop.
     """
 
-    __slots__ = ("depth", "params")
+    __slots__ = ("depth", "loops", "params")
 
-    def __init__(self, depth: int):
-        self.depth, self.params = depth, list[Node]()
+    def __init__(self, depth: int, *, loops: bool = False):
+        self.depth, self.params, self.loops = depth, list[Node](), loops
 
 
 @final
@@ -128,6 +130,38 @@ class Subprogram:
         """Which parameters some results need, in order."""
         needed = self.needed(results, values)
         return [i for i, p in enumerate(self.region.params) if p in needed]
+
+    def divide(self, varied: tuple[int, ...]) -> "tuple[Subprogram, Subprogram] | None":
+        """What does not depend on some parameters, and the rest, which takes these and then what the first computes; None
+        where it would be no less work to compute it anew."""
+        key = "divided", varied
+        if key not in self.derivatives:
+            self.derivatives[key] = self._divide(varied)
+        return self.derivatives[key]
+
+    def _divide(self, varied: tuple[int, ...]) -> "tuple[Subprogram, Subprogram] | None":
+        nodes, params = self.needed().nodes, self.region.params
+        if any(x.op in ("loop", "branch") for x in nodes):
+            return None
+        late = {params[i] for i in varied}
+        for x in nodes:
+            if not late.isdisjoint(x.args):
+                late.add(x)
+        for x in reversed(nodes):  # arrays are not passed on
+            if x in late:
+                late.update(y for y in x.args if y.__class__ is Node and y.size is not None)
+        asked = [y for x in nodes if x in late for y in x.args] + list(self.results)
+        passed = [x for x in dict.fromkeys(asked) if x.__class__ is Node and x not in late]
+        computed = sum(x not in late and x.op not in ("parameter", "output") for x in nodes)
+        if computed <= sum(x.op != "parameter" for x in passed):
+            return None
+        build = Builder()
+        new = {x: build.parameter(build.top, x.type) for x in [*(params[i] for i in varied), *passed]}
+        for x in nodes:
+            if x in late and x not in new:
+                args = [new.get(y, y) for y in x.args]
+                new[x] = build.node(x.op, x.type, *args, data=x.data, size=x.size)
+        return Subprogram(self.region, passed), Subprogram(build.top, [new[x] for x in self.results])
 
     @functools.cached_property
     def size(self) -> int:
@@ -407,9 +441,9 @@ class Builder:
         region.params.append(node)
         return node
 
-    def open_region(self) -> Region:
-        """A region within the present one, in which nodes are made until `close_region`."""
-        self.region = Region(self.region.depth + 1)
+    def open_region(self, *, loops: bool = False) -> Region:
+        """A region within the present one, in which nodes are made until another is the present one."""
+        self.region = Region(self.region.depth + 1, loops=loops)
         return self.region
 
     def _control(
@@ -432,7 +466,7 @@ class Builder:
     ) -> list[Node]:
         """What is carried after the last pass."""
         outer = self.region
-        region = self.open_region()
+        region = self.open_region(loops=True)
         carried = [self.parameter(region, *t) for t in types]
         condition, advance = step(carried)
         results = tuple(advance())
@@ -463,12 +497,18 @@ class Builder:
         values |= dict(zip(callee.region.params, args, strict=True))
         return [values.get(x, x) if x.__class__ is Node else x for x in callee.outputs]
 
-    def results(self, callee: Subprogram, args: Sequence[Operand]) -> list[Node]:
+    def results(self, callee: Subprogram, args: Sequence[Operand]) -> list[Operand]:
         """What a sub-program computes."""
         given = set(callee.given())
         args = [x if i in given else 0 for i, x in enumerate(args)]  # the rest nobody reads
         if callee.repeats:  # as a loop, it is to run only where it stands: elsewhere it might never end
             return self._control("call", args, callee, [(x.type, None) for x in callee.results])
+        where = max((x.region for x in args if x.__class__ is Node), key=lambda x: x.depth, default=self.top)
+        if where.loops:
+            varied = tuple(i for i, x in enumerate(args) if x.__class__ is Node and x.region is where)
+            if divided := callee.divide(varied):
+                before, rest = divided
+                return self.call(rest, [*(args[i] for i in varied), *self.call(before, args)])
         node = self.node("call", "", *args, data=callee)
         return [self.node("output", x.type, node, data=k) for k, x in enumerate(callee.results)]
 
