@@ -50,6 +50,35 @@ def test_laws_hold_and_inactive_contacts_do_nothing():
         np.testing.assert_allclose((force * slip).sum(1), -bound[on] * speed, atol=1e-10)
 
 
+def test_contacts_of_a_chain_of_bodies_obey_the_laws():
+    """Each body of three freedoms touches the next, and some touch the floor: most contacts do not act on each other."""
+    rng, bodies, layout = np.random.default_rng(1), 9, ((True, 2),) * 17
+    ends = [(k, k + 1) for k in range(bodies - 1)] + [(k, k) for k in range(bodies)]
+    n, m = 3 * bodies, 3 * len(layout)
+    order = rng.permutation(len(ends))
+    J, W = np.zeros((m, n)), np.zeros((n, n))
+    for k, i in enumerate(order):
+        for b in set(ends[i]):
+            J[3 * k : 3 * k + 3, 3 * b : 3 * b + 3] = rng.normal(size=(3, 3))
+    for b in range(bodies):
+        A = rng.normal(size=(3, 3))
+        W[3 * b : 3 * b + 3, 3 * b : 3 * b + 3] = A @ A.T + np.eye(3)
+    v, mu, zero = rng.normal(size=n), np.full(len(layout), 0.3), np.zeros(len(layout))
+    rows, still = ImpulseRows(jnp.asarray(J.reshape(-1)), jnp.asarray(W.reshape(-1))), jnp.zeros(m)
+    laws = jnp.asarray(mu), jnp.asarray(zero)
+    found = jax.jit(lambda v: solve_impulses(layout, rows, v, still, laws, jnp.ones(len(layout)), still))(
+        jnp.asarray(v)
+    )
+    p = np.asarray(found.found.p)
+    after = J @ (v + W @ J.T @ p)
+    np.testing.assert_allclose(np.minimum(p[0::3], after[0::3]), 0, atol=1e-10)
+    force, slip = p.reshape(-1, 3)[:, 1:], after.reshape(-1, 3)[:, 1:]
+    bound = mu * p[0::3]
+    assert np.sum(bound > 0) > 3
+    assert np.all(np.linalg.norm(force, axis=1) <= bound + 1e-10)
+    np.testing.assert_allclose((force * slip).sum(1), -bound * np.linalg.norm(slip, axis=1), atol=1e-10)
+
+
 def test_alone_as_in_a_batch():
     """To the last bit: members are solved one after the other."""
     given = problems(3)

@@ -52,6 +52,15 @@ def _product(a: Any, n: int) -> Any:
     return functools.reduce(jnp.matmul, [a] * n)
 
 
+@jax.jit
+def _scaled(x: Any, y: Any, z: Any) -> tuple[Any, Any]:
+    """Little of y, more of x, and most of z; and what depends on z alone."""
+    rows = jnp.sin(jnp.outer(z, jnp.arange(1.0, 21.0, dtype=z.dtype)))
+    return (rows.sum(1) + jnp.exp(-x) * jnp.exp(-x[::-1]) ** 2) * jnp.sin(y) + jnp.cos(rows).mean(), rows[
+        0, 3
+    ]
+
+
 def _rotated(x: Any) -> Any:
     """Products of sparse matrices, whose zeros are known."""
     c, s = jnp.cos(x), jnp.sin(x)
@@ -68,6 +77,12 @@ CALLS: dict[str, Callable[..., Any]] = {
     "with a loop": lambda x: _roots(x) * _roots(x + _roots(x[::-1])),
     "with a loop, in a loop": lambda x: lax.while_loop(
         lambda y: y[0] < 3, lambda y: y + 0.2 * _roots(y + 1) + 0.1 * _roots(y + 2), x
+    ),
+    "of what does not change in a loop": lambda x: lax.fori_loop(
+        0, 40, lambda i, y: 0.5 * y + 0.1 * _scaled(x, y, x)[0] * _scaled(x, y, x)[1], x
+    ),
+    "of what changes in two loops": lambda x: lax.fori_loop(
+        0, 5, lambda i, y: lax.fori_loop(0, 4, lambda j, z: 0.5 * z + 0.1 * _scaled(y, z, x)[0], y), x
     ),
     "of zeros": _rotated,
 }
@@ -100,6 +115,15 @@ def test_a_function_is_one_sub_program_wherever_it_is_called() -> None:
     text = uk.scalarize(lambda x: [_solved(k * x)[0] for k in range(1, 6)]).as_text(X)
     assert _calls(text) == 5
     assert len(set(re.findall(r": call (callee \d+)", text.split("\n\n")[0]))) == 1
+
+
+def test_what_does_not_change_in_a_loop_is_called_before_it() -> None:
+    text = uk.scalarize(CALLS["of what changes in two loops"]).as_text(X)
+    program, *callees = text.split("\n\n")
+    depths = [len(line) - len(line.lstrip()) for line in program.split("\n") if ": call callee" in line]
+    assert depths[0] < depths[1] < depths[2] and len(callees) == 3
+    assert ["cos" in callee for callee in callees] == [True, False, False]
+    assert ["exp" in callee for callee in callees] == [False, True, False]
 
 
 def test_outputs_of_all_kinds_come_back() -> None:

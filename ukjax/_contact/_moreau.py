@@ -83,9 +83,7 @@ def _largest(x: Array, count: Array) -> Array:
 
 def _apply_delassus(of: ListedImpulses, x: Array) -> Array:
     """G x."""
-    m = of.contacts.rows
-    y = fill_entries(blank(x.size, x.dtype), 0, 0, m)
-    return loop(m, lambda j, y: add_scaled(y, 0, entry(x, j), of.G, j * of.width, m), y)
+    return of.delassus.apply(fill_entries(blank(x.size, x.dtype), 0, 0, of.contacts.rows), x)
 
 
 def _slip(of: ListedImpulses, k: Array) -> tuple[list[tuple[Array, Array]], Array]:

@@ -6,6 +6,7 @@ on G + e 1, where e pulls towards an earlier p. Loops run over the list, so the 
 many contacts there are nor on how many are active.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -230,6 +231,7 @@ class Coupling(NamedTuple):
     columns that are not zero in it, in order.
 
     - `number`, `room`: how many blocks there are, and at most.
+    - `rows`: how many rows; ranges end there.
     - `size`: how many rows each has.
     - `count`: how many ranges each has; those of block k begin at k times the room.
     - `own`: which of them begins with the block itself.
@@ -238,13 +240,14 @@ class Coupling(NamedTuple):
 
     number: Array
     room: int
+    rows: Array
     size: Array
     count: Array
     own: Array
     begin: Array
     end: Array
 
-    def rows(self, k: Array) -> tuple[Array, Array]:
+    def block(self, k: Array) -> tuple[Array, Array]:
         """The first row of a block, and how many it has."""
         return entry(self.begin, k * self.room + entry(self.own, k)), entry(self.size, k)
 
@@ -253,7 +256,7 @@ class Coupling(NamedTuple):
 
         def of_range(r: Array, state: Any) -> Any:
             place = k * self.room + since + r
-            return body(entry(self.begin, place), entry(self.end, place), state)
+            return body(entry(self.begin, place), jnp.minimum(entry(self.end, place), self.rows), state)
 
         return loop(entry(self.count, k) - since, of_range, state)
 
@@ -261,27 +264,36 @@ class Coupling(NamedTuple):
 def couple_all(m: Array) -> Coupling:
     """All rows with all others."""
     zero, one = jnp.zeros(1, m.dtype), jnp.ones(1, m.dtype)
-    return Coupling(one[0], 1, put(zero, 0, m), one, zero, zero, put(zero, 0, m))
+    return Coupling(one[0], 1, m, put(zero, 0, m), one, zero, zero, put(zero, 0, m))
 
 
-def couple_contacts(contacts: ContactList, room: Room, G: Array, width: Array) -> Coupling:
-    """The rows of contacts whose impulses act on each other, each contact being a block."""
-    n, most, whole = contacts.number, max(room.contacts, 1), contacts.row.dtype
+def _sizes(contacts: ContactList) -> Array:
+    """How many rows each contact has."""
+    set_size = lambda k, x: put(x, k, entry(contacts.normals, k) + entry(contacts.tangents, k))
+    return loop(contacts.number, set_size, blank(contacts.row.size, contacts.row.dtype))
+
+
+def _mark_by_entries(contacts: ContactList, size: Array, G: Array, width: Array) -> Array:
+    """1 for each two contacts whose entries of a matrix are not all zero."""
+    most = contacts.row.size
+
+    def of_pair(a: Array, b: Array, marks: Array) -> Array:
+        at = entry(contacts.row, a) * width + entry(contacts.row, b)
+        of_row = lambda i, y: loop(
+            entry(size, b), lambda j, y: jnp.where(entry(G, at + i * width + j) != 0, 1, y), y
+        )
+        return put(marks, a * most + b, loop(entry(size, a), of_row, jnp.zeros((), size.dtype)))
+
+    of_contact = lambda a, marks: loop(contacts.number, functools.partial(of_pair, a), marks)
+    return loop(contacts.number, of_contact, blank(most * most, size.dtype))
+
+
+def _couple(contacts: ContactList, size: Array, marks: Array) -> Coupling:
+    """The rows of contacts that act on each other, or will once others are eliminated; each contact is a block."""
+    n, most, whole = contacts.number, contacts.row.size, size.dtype
     of_contacts, of_pairs = lambda: blank(most, whole), lambda: blank(most * most, whole)
     zero = jnp.zeros((), whole)
-    set_size = lambda k, x: put(x, k, entry(contacts.normals, k) + entry(contacts.tangents, k))
-    size = loop(n, set_size, of_contacts())
-
-    def mark(a: Array, marks: Array) -> Array:
-        def of_pair(b: Array, marks: Array) -> Array:
-            at = entry(contacts.row, a) * width + entry(contacts.row, b)
-            of_row = lambda i, y: loop(
-                entry(size, b), lambda j, y: jnp.where(entry(G, at + i * width + j) != 0, 1, y), y
-            )
-            found = loop(entry(size, a), of_row, (a == b).astype(whole))
-            return put(marks, a * most + b, found)
-
-        return loop(n, of_pair, marks)
+    marks = loop(n, lambda k, marks: put(marks, k * most + k, 1), marks)
 
     def eliminate(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         """What those after it are coupled with by a contact."""
@@ -297,7 +309,7 @@ def couple_contacts(contacts: ContactList, room: Room, G: Array, width: Array) -
         )
         return loop(count, to, marks), later
 
-    marks, _ = loop(n, eliminate, (loop(n, mark, of_pairs()), of_contacts()))
+    marks, _ = loop(n, eliminate, (marks, of_contacts()))
 
     def find_ranges(k: Array, so_far: tuple[Array, ...]) -> tuple[Array, ...]:
         def add(b: Array, so_far: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -317,7 +329,7 @@ def couple_contacts(contacts: ContactList, room: Room, G: Array, width: Array) -
 
     ranges = of_pairs(), of_pairs(), of_contacts(), of_contacts()
     begin, end, own, count = loop(n, find_ranges, ranges)
-    return Coupling(n, most, size, count, own, begin, end)
+    return Coupling(n, most, contacts.rows, size, count, own, begin, end)
 
 
 def subtract_solution(A: Array, b: Array, width: Array, p: Array, of: Coupling) -> tuple[Array, Array, Array]:
@@ -361,12 +373,12 @@ def subtract_solution(A: Array, b: Array, width: Array, p: Array, of: Coupling) 
         return put(b, j, of.ranges(k, entry(of.own, k), along, entry(b, j)))
 
     def forward(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        first, count = of.rows(k)
+        first, count = of.block(k)
         return loop(count, lambda i, state: below(k, first + i, *state), state)
 
     def backward(back: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         k = of.number - 1 - back
-        first, count = of.rows(k)
+        first, count = of.block(k)
 
         def one(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             b, p = state
@@ -402,20 +414,17 @@ class _Iteration(NamedTuple):
     """A problem with u' of size 1 and the mean of G's diagonal 1.
 
     - `contacts`, `room`: the list, with laws in these units.
-    - `G`, `mass`, `diagonal`: the Delassus operator in rows of `width`, its unit, and its diagonal in these units.
+    - `of`, `mass`, `diagonal`: the Delassus operator, its unit, and its diagonal in these units.
     - `base`: u'.
-    - `coupling`: which rows act on which.
     - `tolerance`: of the residual.
     """
 
     contacts: ContactList
     room: Room
-    G: Array
+    of: "DelassusRows"
     mass: Array
-    width: Array
     diagonal: Array
     base: Array
-    coupling: Coupling
     tolerance: Array
 
     def laws(self, k: Array) -> tuple[Array, Array]:
@@ -428,19 +437,7 @@ class _Iteration(NamedTuple):
 
     def moved(self, u: Array, p: Array) -> Array:
         """u = G p + u'."""
-
-        def of_contact(k: Array, u: Array) -> Array:
-            first, count = self.coupling.rows(k)
-
-            def of_row(i: Array, u: Array) -> Array:
-                j = first + i
-                factor, own = self.mass * entry(p, j), j * self.width
-                add = lambda begin, end, u: add_scaled(u, begin, factor, self.G, own + begin, end - begin)
-                return self.coupling.ranges(k, 0, add, u)
-
-            return loop(count, of_row, u)
-
-        return loop(self.coupling.number, of_contact, copy_entries(u, self.base, self.contacts.rows))
+        return self.of.apply(copy_entries(u, self.base, self.contacts.rows), p, self.mass)
 
     def violation(self, p: Array, u: Array) -> tuple[Array, Array]:
         """The largest one, as `_contact_newton` says, and the residual that rounding lets be."""
@@ -481,7 +478,7 @@ class _Iteration(NamedTuple):
         self, A: Array, b: Array, e: Array, place: tuple[Array, Array], centre: Array
     ) -> tuple[Array, Array]:
         """A = 1 - P' (1 - r (G + e 1)) where rows are coupled, and b = p - P(y)."""
-        G, width = self.G, self.width
+        G, width, coupling = self.of.G, self.of.width, self.of.coupling
 
         def of_contact(k: Array, system: tuple[Array, Array]) -> tuple[Array, Array]:
             A, b = system
@@ -508,7 +505,7 @@ class _Iteration(NamedTuple):
                     A = put(A, start + j, sum(taken[1:], taken[0]))
                 return A
 
-            A = self.coupling.ranges(
+            A = coupling.ranges(
                 k, 0, lambda begin, end, A: loop(end - begin, lambda j, A: column(begin + j, A), A), A
             )
             for start, i, row, off in zip(starts, places, shares, [cut.normal, *cut.tangent], strict=True):
@@ -535,7 +532,7 @@ class _Iteration(NamedTuple):
         p, u = copy_entries(p, centre, back), copy_entries(u, u_centre, back)
         centre, u_centre = copy_entries(centre, p, on), copy_entries(u_centre, u, on)
         A, b = self.linearized(A, b, e, (p, u), centre)
-        A, b, p = subtract_solution(A, b, self.width, p, self.coupling)
+        A, b, p = subtract_solution(A, b, self.of.width, p, self.of.coupling)
         u = self.moved(u, p)
         violation, allowed = self.violation(p, u)
         better = violation < residual
@@ -566,7 +563,7 @@ class _Iteration(NamedTuple):
             copy_entries(new(), u, rows),
             copy_entries(new(), p, rows),
         )
-        A = blank(self.G.size, p.dtype)
+        A = blank(self.of.G.size, p.dtype)
         start = _State(p, u, centre, u_centre, best, A, new(), zero + FIRST, zero, zero, residual, enough)
         # False for what is not a number: nothing can be found there.
         goes_on = lambda s: (s.residual > s.enough) & (s.steps < STEPS)
@@ -575,30 +572,90 @@ class _Iteration(NamedTuple):
 
 
 class DelassusRows(NamedTuple):
-    """R = J W in rows of velocities, and G = R J^T in rows of `width`."""
+    """R = J W in rows of velocities, and G = R J^T in rows of `width`, where rows are coupled."""
 
     R: Array
     G: Array
     width: Array
+    coupling: Coupling
+
+    def apply(self, y: Array, p: Array, factor: Array | float = 1.0) -> Array:
+        """y + factor G p."""
+
+        def of_contact(k: Array, y: Array) -> Array:
+            first, count = self.coupling.block(k)
+
+            def of_row(i: Array, y: Array) -> Array:
+                j = first + i
+                x, own = factor * entry(p, j), j * self.width
+                add = lambda begin, end, y: add_scaled(y, begin, x, self.G, own + begin, end - begin)
+                return self.coupling.ranges(k, 0, add, y)
+
+            return loop(count, of_row, y)
+
+        return loop(self.coupling.number, of_contact, y)
 
 
 def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRows:
     """R and G of the rows of a list."""
-    m, v, J, stride, dtype = contacts.rows, room.velocities, contacts.J, room.stride, contacts.J.dtype
-    width = m + 1
-    R, G = blank(stride * v, dtype), blank(stride * stride, dtype)
+    n, m, v, stride = contacts.number, contacts.rows, room.velocities, room.stride
+    J, dtype, whole, most = contacts.J, contacts.J.dtype, contacts.row.dtype, contacts.row.size
+    width, size = m + 1, _sizes(contacts)
 
-    def of_row(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        R, G = state
-        G = fill_entries(G, i * width, 0, m)
+    def of_row(i: Array, R: Array) -> Array:
         # One by one, not as an array in memory, of which it would not be known what is zero beside it.
         moved = respond(jnp.stack([entry(J, k * stride + i) for k in range(v)]))
-        R = loop(v, lambda k, R: put(R, i * v + k, entry(moved, k)), R)
-        G = loop(v, lambda k, G: add_scaled(G, i * width, entry(R, i * v + k), J, k * stride, m), G)
-        return R, G
+        return loop(v, lambda k, R: put(R, i * v + k, entry(moved, k)), R)
 
-    R, G = loop(m, of_row, (R, G))
-    return DelassusRows(R, without_rest(G, room, m), width)
+    R = loop(m, of_row, blank(stride * v, dtype))
+
+    def find_support(a: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Of a contact whether velocities move it, and which it moves."""
+        row = entry(contacts.row, a)
+
+        def of_velocity(k: Array, so_far: tuple[Array, ...]) -> tuple[Array, ...]:
+            moves, moved, count = so_far
+            some = lambda at, step, x: loop(
+                entry(size, a), lambda i, y: y | (entry(x, at + i * step) != 0), jnp.asarray(False)
+            )
+            moved = put(moved, a * v + count, k)
+            return (
+                put(moves, a * v + k, some(k * stride + row, 1, J)),
+                moved,
+                count + some(row * v + k, v, R).astype(whole),
+            )
+
+        moves, moved, counts = state
+        moves, moved, count = loop(v, of_velocity, (moves, moved, jnp.zeros((), whole)))
+        return moves, moved, put(counts, a, count)
+
+    none = blank(most * v, whole), blank(most * v + 1, whole), blank(most, whole)
+    moves, moved, counts = loop(n, find_support, none)
+
+    def of_pair(a: Array, b: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        """G of two contacts, if they are coupled."""
+        marks, G = state
+        acts = lambda k, y: jnp.maximum(y, entry(moves, b * v + entry(moved, a * v + k)))
+        mark = loop(entry(counts, a), acts, jnp.zeros((), whole))
+
+        def of_entry(i: Array, j: Array, G: Array) -> Array:
+            i, j = entry(contacts.row, a) + i, entry(contacts.row, b) + j
+
+            def product(k: Array, y: Array) -> Array:
+                at = entry(moved, a * v + k)
+                return y + entry(R, i * v + at) * entry(J, at * stride + j)
+
+            value = loop(entry(counts, a), product, jnp.zeros((), dtype))
+            return put(put(G, i * width + j, value), j * width + i, value)
+
+        own = lambda i, G: loop(entry(size, b), functools.partial(of_entry, i), G)
+        G = loop(entry(size, a) * mark, own, G)
+        return put(put(marks, a * most + b, mark), b * most + a, mark), G
+
+    G = loop(m, lambda i, G: fill_entries(G, i * width, 0, m), blank(stride * stride, dtype))
+    of_contact = lambda a, state: loop(a + 1, functools.partial(of_pair, a), state)
+    marks, G = loop(n, of_contact, (blank(most * most, whole), G))
+    return DelassusRows(R, without_rest(G, room, m), width, _couple(contacts, size, marks))
 
 
 def without_rest(G: Array, room: Room, m: Array) -> Array:
@@ -610,21 +667,33 @@ def solve(
     contacts: ContactList, room: Room, of: DelassusRows, tolerance: float, enough: Array | float = 0.0
 ) -> ImpulseSolution:
     """The impulses of a list of contacts."""
-    v, found = room.velocities, solve_delassus(contacts, room, of.G, of.width, tolerance, enough)
+    v, found = room.velocities, _solve(contacts, room, of, tolerance, enough)
     add = lambda i, x: add_scaled(x, 0, entry(found.p, i), of.R, i * v, v)
     return found._replace(change=loop(contacts.rows, add, jnp.zeros(v, of.R.dtype)))
 
 
 def solve_delassus(
-    contacts: ContactList, room: Room, G: Array, width: Array, tolerance: float, enough: Array | float = 0.0
+    contacts: ContactList, room: Room, G: Array, width: Array, tolerance: float
 ) -> ImpulseSolution:
-    """The impulses of a list of contacts whose Delassus operator is known; what they change is left out.
+    """The impulses of a list of contacts whose Delassus operator is known; what they change is left out."""
+    size = _sizes(contacts)
+    coupling = _couple(contacts, size, _mark_by_entries(contacts, size, G, width))
+    return _solve(contacts, room, DelassusRows(jnp.zeros(0, G.dtype), G, width, coupling), tolerance, 0.0)
+
+
+def _solve(
+    contacts: ContactList, room: Room, of: DelassusRows, tolerance: float, enough: Array | float
+) -> ImpulseSolution:
+    """The impulses of a list of contacts.
 
     **Arguments:**
 
     - `tolerance`: of the residual of the scaled problem.
     - `enough`: how far velocities may be off in any case.
     """
+    # Of a list with others behind these.
+    of = of._replace(coupling=of.coupling._replace(number=contacts.number, rows=contacts.rows))
+    G, width = of.G, of.width
     m, dtype = contacts.rows, contacts.u.dtype
     zero = jnp.zeros((), dtype)
 
@@ -641,9 +710,7 @@ def solve_delassus(
     base = by_row(lambda i: entry(contacts.u, i) / speed)
     p = by_row(lambda i: entry(contacts.p, i) * of_force)
     limit = loop(contacts.number, lambda k, x: put(x, k, entry(x, k) * of_force), contacts.limit)
-    coupling = couple_contacts(contacts, room, G, width)
-    contacts = contacts._replace(limit=limit)
-    problem = _Iteration(contacts, room, G, of_mass, width, diagonal, base, coupling, least)
+    problem = _Iteration(contacts._replace(limit=limit), room, of, of_mass, diagonal, base, least)
     p, u, residual, steps = problem.run(p)
 
     def modes(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
