@@ -33,7 +33,6 @@ class ShapeKind(eqx.Module):
     - `bodies`: the names of all bodies.
     - `pairs`: of each contact the places of its bodies among these.
     - `contacts`: which of all contacts each is.
-    - `tangents`: how many tangential rows each has.
     """
 
     places: Any
@@ -41,7 +40,11 @@ class ShapeKind(eqx.Module):
     bodies: tuple[str, ...] = eqx.field(static=True)
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
     contacts: tuple[int, ...] = eqx.field(static=True)
-    tangents: int = eqx.field(static=True)
+
+    @property
+    def tangents(self) -> int:
+        """How many tangential rows each has."""
+        return self.stacked.form.tangents
 
     @property
     def has_gap(self) -> bool:
@@ -102,8 +105,8 @@ class ShapeKind(eqx.Module):
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
         meeting = contact.meeting(*places)
         gap = lambda *places: contact.meeting(*places).gap[0]
-        across = contact.tangents(places[0], meeting)[0] if self.tangents else None
-        return contact_row(gap, meeting.point[0], across, places, numbers, moving)
+        slip = contact.slip_axes(places, meeting.normal[0]), contact.slip_scale
+        return contact_row(gap, meeting.point[0], slip if self.tangents else None, places, numbers, moving)
 
     def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
         return write_row(self.places, self.bodies, rows, J, row, stride)
@@ -147,20 +150,19 @@ def kinds_of_shapes(
             for i, x in enumerate(singles):
                 groups.setdefault(_form(x), []).append((x, first + i))
         else:
-            key = ConvexKind, isinstance(contact.shapes[0], HalfSpace)
+            key = ConvexKind, isinstance(contact.shapes[0], HalfSpace), contact.form
             groups.setdefault(key, []).append((contact, first))
         first += contact.count
     kinds = []
     for own in groups.values():
         items, numbers = zip(*own, strict=True)
         pairs = tuple(map(bodies, items))
-        tangents = (items[0].dimension - 1) * items[0].rough
         make = _shape_kind if is_closed_form(*items[0].shapes) else convex_kind
-        kinds.append(make(places, items, names, pairs, numbers, tangents))
+        kinds.append(make(places, items, names, pairs, numbers))
     return kinds
 
 
 def _shape_kind(
-    places: Any, items: Sequence[Contact], names: tuple[str, ...], pairs: Any, numbers: Any, tangents: int
+    places: Any, items: Sequence[Contact], names: tuple[str, ...], pairs: Any, numbers: Any
 ) -> ShapeKind:
-    return ShapeKind(places, _stack(items), names, pairs, numbers, tangents)
+    return ShapeKind(places, _stack(items), names, pairs, numbers)
