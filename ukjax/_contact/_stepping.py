@@ -353,7 +353,7 @@ def _history_of(
 ) -> ContactHistory:
     """What became of the contacts, with what time steps do not know."""
     time, none = found["event_time"], jnp.zeros(len(layout.contacts), bool)
-    found |= {name: found[name] * coefficients.scale for name in ("force", "impulse")}
+    found |= {name: found[name] * coefficients.scale[None] for name in ("force", "impulse")}
     return ContactHistory(
         names=layout.names,
         contacts=layout.contacts,

@@ -264,7 +264,7 @@ def _collect_events(run: ContactRun, begun: Mode, log: Log) -> dict[str, Array]:
         "closed_before": begun.closed > 0,
         "sliding_before": run.touching.sliding(begun.closed, begun.stick),
         "event_time": found.t,
-        "impulse": found.impulse * run.touching.coefficients.scale,
+        "impulse": found.impulse * run.touching.coefficients.scale[None],
         "event_closed": found.closed > 0,
         "event_sliding": run.touching.sliding(found.closed, found.stick),
         "speed": found.speed,

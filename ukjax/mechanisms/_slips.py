@@ -45,7 +45,7 @@ class SlipAxes(NamedTuple):
 
     def velocities(
         self, point: Array, ends: Sequence[AnyPlacement], moves: Sequence[Twist]
-    ) -> Float[Array, " s+r"]:
+    ) -> Float[Array, " tangents"]:
         """Slip, where the two bodies move by twists."""
         first, second = (velocity_of(point, *end) for end in zip(ends, moves, strict=True))
         slides = self.across @ (second - first)
