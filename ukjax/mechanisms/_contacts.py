@@ -164,7 +164,7 @@ class Contact(eqx.Module):
     - `name`: by default the names of the two bodies, such as `foot-ground`.
 
     Friction in several directions has one bound: with f_i the forces along them and moments, sum (f_i / mu_i)^2 <= f_n^2
-    (the elliptic cone of MuJoCo), and does the most work against the slip. By events there are no torsion and rolling.
+    (the elliptic cone of MuJoCo), and does the most work against the slip.
 
     **Raises:** `InputError` for shapes that cannot meet or are of one body, coefficients out of range, torsion or rolling
     without friction, and two frictions without a direction across the normal.

@@ -216,9 +216,7 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     return FeatureParts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)), geoms=geoms)
 
 
-def _frictions(
-    touch: Touch, mu: float | None, first: AbstractShape, second: AbstractShape
-) -> dict[str, Any]:
+def _frictions(touch: Touch, mu: float | None, first: AbstractShape, second: AbstractShape) -> dict[str, Any]:
     """The coefficients of a contact, with mu in place of the file's sliding ones if it is given."""
     slide, across, torsion, rolling, _ = map(float, touch.friction)
     if mu is not None:
@@ -241,7 +239,10 @@ def _lost(touch: Touch, name: str) -> list[Row]:
     """What a contact has of MuJoCo's that is not used."""
     slide, across, _, *rolling = touch.friction
     lost = {
-        "friction of two directions": (touch.condim > 1 and slide != across, "they turn with the second body"),
+        "friction of two directions": (
+            touch.condim > 1 and slide != across,
+            "they turn with the second body",
+        ),
         "rolling friction of two directions": (
             touch.condim > 4 and rolling[0] != rolling[1],
             "that of the first counts for both",
