@@ -16,9 +16,10 @@ from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._contact_list import entry, item, loop, put
 from .._misc._types import as_jax, module_for
 from ._contact_pairs import is_closed_form
-from ._contact_shapes import Capsule, Cuboid, HalfSpace, Sphere
+from ._contact_shapes import Capsule, Cuboid, HalfSpace, HeightField, Sphere
 from ._contacts import Contact
 from ._convex_kinds import ConvexKind, convex_kind
+from ._field_kinds import FieldKind, field_kind
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
 from ._placement import rate_of
 from ._vmap_by_structure import _form
@@ -139,7 +140,7 @@ def _stack(contacts: Sequence[Contact]) -> Contact:
 
 def kinds_of_shapes(
     places: Any, contacts: Sequence[Contact], first: int, names: tuple[str, ...]
-) -> list[ShapeKind | ConvexKind]:
+) -> list[ShapeKind | ConvexKind | FieldKind]:
     """Contacts by kinds: those of closed forms by their forms, those of convex bodies together."""
     number = {name: i for i, name in enumerate(names)}
     bodies = lambda x: (number[x.bodies[0]], number[x.bodies[1]])
@@ -150,14 +151,16 @@ def kinds_of_shapes(
             for i, x in enumerate(singles):
                 groups.setdefault(_form(x), []).append((x, first + i))
         else:
-            key = ConvexKind, isinstance(contact.shapes[0], HalfSpace), contact.form
+            key = convex_kind, isinstance(contact.shapes[0], HalfSpace), contact.form
+            if isinstance(contact.shapes[0], HeightField):
+                key = field_kind, contact.form
             groups.setdefault(key, []).append((contact, first))
         first += contact.count
     kinds = []
-    for own in groups.values():
+    for key, own in groups.items():
         items, numbers = zip(*own, strict=True)
         pairs = tuple(map(bodies, items))
-        make = _shape_kind if is_closed_form(*items[0].shapes) else convex_kind
+        make = _shape_kind if is_closed_form(*items[0].shapes) else key[0]
         kinds.append(make(places, items, names, pairs, numbers))
     return kinds
 

@@ -19,6 +19,7 @@ from ._contact_kinds import ShapeKind, kinds_of_shapes
 from ._contact_pairs import Meeting, is_closed_form, meet_each
 from ._contacts import Contact, JointFriction, Limit
 from ._convex_kinds import ConvexKind
+from ._field_kinds import FieldKind
 from ._joint_rows import rotation_angle
 from ._joints import Revolute, Spherical
 from ._mechanism import Mechanism, Placements, Twists
@@ -167,7 +168,7 @@ class ContactGaps(eqx.Module):
         own = _contacts(self.places.mechanism, self.form)
         return [x.name for x in own if x.count > 1 and not is_closed_form(*x.shapes)]
 
-    def kinds(self, first: int) -> list[ShapeKind | ConvexKind]:
+    def kinds(self, first: int) -> list[ShapeKind | ConvexKind | FieldKind]:
         """The contacts by kinds, for steps over a list of them."""
         mechanism = self.places.mechanism
         names = tuple(_bodies(_contacts(mechanism)))

@@ -16,7 +16,7 @@ from ._abstract_joint import AbstractJoint, normalize_axis
 from ._abstract_length import AbstractLength
 from ._bodies import check_array, check_name, check_nonnegative
 from ._contact_pairs import CLOSED_FORMS, Meeting, count_contacts, is_offered, meet
-from ._contact_shapes import AbstractShape, HalfSpace, Surface
+from ._contact_shapes import AbstractShape, HalfSpace, HeightField, Surface
 from ._placement import AnyPlacement, ground_placement
 from ._slips import SlipAxes, SlipForm
 
@@ -146,9 +146,9 @@ class Contact(eqx.Module):
     """Two shapes that may touch, with impacts by Newton's or Poisson's law and Coulomb's friction.
 
     In space any two convex shapes meet (`Sphere`, `Capsule`, `Cuboid`, `Cylinder`, `Ellipsoid`, `ConvexHull`), and each
-    of them a `HalfSpace`. Two have one contact where one is a `Sphere` or an `Ellipsoid`, and two capsules; else up to
-    five that come and go, which time stepping takes (`contact="steps"`), and events do not. On a `HalfSpace` a `Capsule`
-    has two contacts and a `Cuboid` one at each corner, for both. In the plane a `HalfSpace` meets a `Sphere`, a `Capsule`
+    of them a `HalfSpace` and a `HeightField`. Two have one contact where one is a `Sphere` or an `Ellipsoid`, and two
+    capsules; else up to five that come and go, on a `HeightField` nine, which time stepping takes (`contact="steps"`), and
+    events do not. On a `HalfSpace` a `Capsule` has two contacts and a `Cuboid` one at each corner, for both. In the plane a `HalfSpace` meets a `Sphere`, a `Capsule`
     and a `Cuboid`, and a `Sphere` these and another; a `Capsule` meets a `Capsule`. A `Surface` meets a point.
 
     **Arguments:**
@@ -249,7 +249,7 @@ class Contact(eqx.Module):
         if isinstance(first, Surface):
             still = ground_placement(self.dimension, self.restitution.dtype)
             return self.meeting(still, still).normal[0]
-        if isinstance(first, HalfSpace):
+        if isinstance(first, HalfSpace | HeightField):
             return first.normal
         xp = module_for(first.middle, second.middle)
         off = xp.asarray(second.middle) - xp.asarray(first.middle)
@@ -338,7 +338,7 @@ def _order_shapes(
         offered = ", ".join(f"{x.__name__} and {y.__name__}" for x, y in CLOSED_FORMS)
         raise InputError(
             f"contact '{name}': a {kinds[0].__name__} and a {kinds[1].__name__} are not offered; there are {offered}, "
-            "and in space any two convex shapes, and these and a HalfSpace."
+            "and in space any two convex shapes, and these and a HalfSpace or a HeightField."
         )
     if a.body == b.body:
         raise InputError(f"contact '{name}' is of '{a.body}' with itself; its two bodies must differ.")

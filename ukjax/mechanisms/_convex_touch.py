@@ -95,7 +95,8 @@ class _Outline(NamedTuple):
         return self.height + dot(self.slope, x - self.mean)
 
 
-def _direction(k: Array, count: int, dtype: jnp.dtype) -> Array:
+def find_direction(k: Array, count: int, dtype: jnp.dtype) -> Array:
+    """One of some directions to all sides."""
     angle = _TURN + k.astype(dtype) * (2 * np.pi / count)
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
@@ -107,7 +108,7 @@ def _outline(pair: Pair, k: int, axes: Array, middle: Array, near: Array) -> _Ou
 
     def look(i: Array, so_far: tuple) -> tuple:
         x, z = so_far
-        c, s = _direction(i, _DIRECTIONS, dtype)
+        c, s = find_direction(i, _DIRECTIONS, dtype)
         d = place.back(sign * n + _TILT * (c * one + s * two))
         # A disc is curved about its rim: only where it lies flat does it reach to all sides.
         p = (
@@ -174,7 +175,7 @@ def find_touch(pair: Pair, former: Parts) -> Touch:
 
         def corner(k: Array, so_far: tuple) -> tuple:
             ends, xs, there = so_far
-            d = _direction(k, POINTS - 1, dtype)
+            d = find_direction(k, POINTS - 1, dtype)
 
             def farther(i: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
                 x = item(shared, i)
@@ -224,7 +225,7 @@ def find_plane_touch(pair: Pair, former: Parts) -> Touch:
     for k in range(POINTS):
         d = down
         if k:
-            c, s = _direction(jnp.asarray(k), POINTS - 1, dtype)
+            c, s = find_direction(jnp.asarray(k), POINTS - 1, dtype)
             d = place.back(-n + _TILT * (c * one + s * two))
         number = core.farthest(d)
         curved = core.curved(jnp.where(level, d, down)) if k else core.curved(down)
