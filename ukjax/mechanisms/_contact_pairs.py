@@ -6,7 +6,6 @@ changes from its inside to its end: there their rates are continuous and acceler
 in space meet as `_convex` says, with one contact where one of them is round, else with up to five that come and go.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,9 +27,8 @@ from ._contact_shapes import (
 )
 from ._convex import Core, Pair
 from ._convex_features import no_parts
-from ._convex_search import Parts
-from ._convex_touch import POINTS, Touch, find_plane_touch, find_touch
-from ._height_fields import PLACES, Field, Slot, find_slots, gap_of, least_gap, slot_like, unpack_slot
+from ._convex_touch import POINTS, touch_of
+from ._height_fields import PLACES, Field, find_slots, gap_of, least_gap, no_slots, slot_like, unpack_slot
 from ._placement import AnyPlacement, Placement, norm
 from ._vmap_by_structure import unstack_tree, vmap_by_structure
 
@@ -182,17 +180,6 @@ def pair_of(a: AbstractShape, b: AbstractShape, first: Placement, second: Placem
     return Pair(tuple(cores), (first, second))  # pyright: ignore[reportArgumentType]
 
 
-def touch_of(pair: Pair, on_plane: bool, former: Parts) -> Touch:
-    """Where a pair touches, as what does not change."""
-    return _find(*jax.lax.stop_gradient((pair.cores, pair.places)), former, on_plane)
-
-
-@functools.partial(jax.jit, static_argnums=3)
-def _find(cores: Any, places: Any, former: Parts, on_plane: bool) -> Touch:
-    """Traced once for all places where it is used."""
-    return (find_plane_touch if on_plane else find_touch)(Pair(cores, places), former)
-
-
 def meet(a: AbstractShape, b: AbstractShape, first: AnyPlacement, second: AnyPlacement) -> Meeting:
     """Where two shapes would touch."""
     if is_closed_form(a, b):
@@ -211,7 +198,8 @@ def _meet_convex(pair: Pair, on_plane: bool, count: int) -> Meeting:
 
 def _meet_field(field: Field, core: Core, ends: tuple[Placement, Placement]) -> Meeting:
     near = 0.02 * core.size
-    records, like = _find_slots(*jax.lax.stop_gradient((field, core, ends, near)))
+    still = jax.lax.stop_gradient((field, core, ends, near))
+    records, like = find_slots(*still, no_slots(core, ends, field)), slot_like(core, ends, field)
     least, up = least_gap(field, core, ends, near), ends[0].vector(field.axes[:, 2])
     point = ends[1].point(core.origin)
 
@@ -222,11 +210,6 @@ def _meet_field(field: Field, core: Core, ends: tuple[Placement, Placement]) -> 
         return Meeting(jnp.where(there, gap, least), jnp.where(there, x, point), jnp.where(there, n, up))
 
     return jax.lax.map(of_place, records)
-
-
-def _find_slots(field: Field, core: Core, ends: Any, near: Array) -> tuple[Array, Slot]:
-    like = jax.eval_shape(slot_like, core, ends, field)
-    return find_slots(field, core, ends, near, like), like  # pyright: ignore[reportReturnType]
 
 
 def meet_each(items: Sequence[tuple[Any, Any, Any, Any]]) -> list[Meeting]:

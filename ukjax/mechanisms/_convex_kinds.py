@@ -17,12 +17,11 @@ from jaxtyping import Array
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._types import as_jax, is_traced, module_for
-from ._contact_pairs import touch_of
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact
 from ._convex import Core, Pair
 from ._convex_features import no_parts
-from ._convex_touch import Touch
+from ._convex_touch import Touch, touch_of
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
 from ._placement import AnyPlacement, norm, rate_of
 from ._slips import SlipForm

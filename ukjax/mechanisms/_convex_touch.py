@@ -3,8 +3,10 @@
 What is found is kept for a time (`Touch`), and gaps are smooth functions of it.
 """
 
+import functools
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -241,3 +243,14 @@ def find_plane_touch(pair: Pair, former: Parts) -> Touch:
     flat = jnp.asarray(np.array([True, False]))
     f = Feature(n, below[0], found[0], edges, jnp.zeros(2, bool), whole, flat)
     return Touch(f, newton_matrix(pair, f), jnp.stack(below[1:]), jnp.stack(found[1:]), there, former)
+
+
+def touch_of(pair: Pair, on_plane: bool, former: Parts) -> Touch:
+    """Where a pair touches, or a half-space and a body, as what does not change."""
+    return _find(*lax.stop_gradient((pair.cores, pair.places)), former, on_plane)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _find(cores: Any, places: Any, former: Parts, on_plane: bool) -> Touch:
+    """Traced once for all places where it is used."""
+    return (find_plane_touch if on_plane else find_touch)(Pair(cores, places), former)

@@ -25,6 +25,7 @@ from ._height_fields import (
     find_slots,
     gap_of,
     least_gap,
+    no_slots,
     slot_like,
     unpack_slot,
 )
@@ -111,13 +112,8 @@ class FieldKind(eqx.Module):
         return first, second
 
     def _like(self, placements: Any, dtype: jnp.dtype) -> Slot:
-        zero = jnp.asarray(0)
-
-        def make() -> Slot:
-            field, core = self._shapes(zero, dtype)
-            return slot_like(core, self._ends(placements, zero), field)  # pyright: ignore[reportArgumentType]
-
-        return jax.eval_shape(make)  # pyright: ignore[reportReturnType]
+        field, core = self._shapes(zero := jnp.asarray(0), dtype)
+        return slot_like(core, self._ends(placements, zero), field)  # pyright: ignore[reportArgumentType]
 
     def _read(self, kept: _Places, i: Array) -> Slot:
         """What is kept of contact i."""
@@ -128,19 +124,20 @@ class FieldKind(eqx.Module):
 
     def nothing(self, at: Instant) -> _Places:
         placements = locate_all(self.places, self.bodies, at)
-        size = sum(x.size for x in jax.tree.leaves(self._like(placements, at.q.dtype)))
-        return _Places(placements, jnp.zeros((len(self.pairs) * PLACES, size), at.q.dtype))
+        field, core = self._shapes(zero := jnp.asarray(0), at.q.dtype)
+        one = no_slots(core, self._ends(placements, zero), field)  # pyright: ignore[reportArgumentType]
+        return _Places(placements, jnp.zeros((len(self.pairs) * PLACES, one.shape[1]), at.q.dtype))
 
     def unsought(self, at: Instant, before: _Places) -> _Places:
         return before._replace(placements=locate_all(self.places, self.bodies, at))
 
     def seek(self, at: Instant, unsought: _Places) -> _Places:
         placements, dtype = unsought.placements, at.q.dtype
-        like = self._like(placements, dtype)
 
         def one(pair: Array, records: Array) -> Array:
             (field, core), ends = self._shapes(pair, dtype), self._ends(placements, pair)
-            found = find_slots(field, core, ends, self.margin * core.size, like)  # pyright: ignore[reportArgumentType]
+            before = jnp.stack([item(records, pair * PLACES + k) for k in range(PLACES)])
+            found = find_slots(field, core, ends, self.margin * core.size, before)  # pyright: ignore[reportArgumentType]
             return loop(PLACES, lambda k, x: put_item(x, pair * PLACES + k, item(found, k)), records)
 
         return unsought._replace(records=loop(len(self.pairs), one, unsought.records))

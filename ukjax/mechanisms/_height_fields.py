@@ -19,7 +19,8 @@ from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._types import choose_by_precision
 from ._convex import Core, Pair, core_of, cross, dot, unit
 from ._convex_features import no_parts
-from ._convex_touch import POINTS, Touch, find_direction, find_plane_touch, find_touch
+from ._convex_search import Parts
+from ._convex_touch import POINTS, Touch, find_direction, touch_of
 from ._placement import AnyPlacement, Placement
 
 PLACES = 9
@@ -30,6 +31,8 @@ _CORNERS = np.array([[(0, 0), (1, 1), (0, 1)], [(0, 0), (1, 0), (1, 1)]])
 _ACROSS = np.array([[(1, 2), (-1, 0), (1, 0)], [(2, 1), (0, 1), (0, -1)]])
 # A place that reaches farther by the size of a body counts as much as one that is lower by this share of it.
 _LOWER = 0.01
+# Of the size of a body, beyond which places are no contacts.
+_CLOSE = 0.02
 
 
 class Field(NamedTuple):
@@ -131,11 +134,21 @@ def _lets_through(field: Field, triangle: Triangle, p: Array, n: Array) -> Array
 
 
 def slot_like(core: Core, places: tuple[Placement, Placement], field: Field) -> Slot:
-    """A slot, as what does not count."""
-    zero = jnp.asarray(0)
-    triangle, no = Triangle(zero, zero, zero), jnp.asarray(False)
-    touch = find_touch(Pair((triangle.prism(field), core), places), no_parts(core.size.dtype))
-    return Slot(triangle, touch, zero, no)
+    """The shapes of a slot."""
+
+    def make() -> Slot:
+        zero = jnp.asarray(0)
+        triangle = Triangle(zero, zero, zero)
+        touch = touch_of(Pair((triangle.prism(field), core), places), False, no_parts(core.size.dtype))
+        return Slot(triangle, touch, zero, jnp.asarray(False))
+
+    return jax.eval_shape(make)  # pyright: ignore[reportReturnType]
+
+
+def no_slots(core: Core, places: tuple[Placement, Placement], field: Field) -> Float[Array, "places size"]:
+    """What is known before anything was sought."""
+    size = sum(x.size for x in jax.tree.leaves(slot_like(core, places, field)))
+    return jnp.zeros((PLACES, size), core.size.dtype)
 
 
 def pack_slot(slot: Slot, dtype: jnp.dtype) -> Array:
@@ -150,10 +163,16 @@ def unpack_slot(flat: Array, like: Slot) -> Slot:
 
 
 def find_slots(
-    field: Field, core: Core, places: tuple[Placement, Placement], near: Array, like: Slot
+    field: Field,
+    core: Core,
+    places: tuple[Placement, Placement],
+    near: Array,
+    before: Float[Array, "places size"],
 ) -> Float[Array, "places size"]:
-    """Where a body touches a field, or is nearer than `near`, packed."""
+    """Where a body touches a field, and the nearest place if that is nearer than `near`, packed; sought from the places of
+    a short time ago, or zeros."""
     ground, place = places
+    like = slot_like(core, places, field)
     dtype, whole = core.size.dtype, like.r.dtype
     axes = [ground.vector(field.axes[:, k]) for k in range(3)]
     reach = lambda d: place.point(_lowest(core, place, d))
@@ -168,7 +187,7 @@ def find_slots(
         count.append(
             jnp.maximum(jnp.clip(b, 0, last) - first + 1, 0) * ((b >= 0) & (a <= last)).astype(dtype)
         )
-    small = choose_by_precision(dtype, 1e-9, 1e-4)
+    small, close = choose_by_precision(dtype, 1e-9, 1e-4), _CLOSE * core.size
 
     def of_triangle(triangle: Triangle, slots: tuple[Array, ...]) -> tuple[Array, ...]:
         corners, _ = triangle.corners(field, _CORNERS)
@@ -177,14 +196,22 @@ def find_slots(
         pair = Pair((prism, core), places)
         base = field.to_body(corners[0])
         level = core_of(base[None], base, axis=up)
-        over = find_plane_touch(pair._replace(cores=(level, core)), no_parts(dtype))
+        over = touch_of(pair._replace(cores=(level, core)), True, no_parts(dtype))
         n = over.feature.n
-        gap = dot(n, reach(-n) - ground.point(base))
+        over_plane = dot(n, reach(-n) - ground.point(base))
+        gap = jnp.maximum(over_plane, low[2] - jnp.max(corners[:, 2]))
+
+        def known(k: Array, parts: Parts) -> Parts:
+            slot = unpack_slot(item(before, k), like)
+            same = [x == y for x, y in zip(slot.triangle, triangle, strict=True)]
+            there = slot.there & same[0] & same[1] & same[2]
+            return jax.tree.map(lambda x, y: jnp.where(there, x, y), slot.touch.parts, parts)
 
         def look(_: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
             feet = jnp.concatenate([over.feature.a[None], over.a])
             inside = [jnp.min(_shares(corners, field.axes.T @ (x - field.origin))) >= -small for x in feet]
-            of_plane = over._replace(there=over.there & jnp.stack(inside))
+            former = loop(PLACES, known, no_parts(dtype))
+            of_plane = over._replace(there=over.there & jnp.stack(inside), parts=former)
             # What is round is nearest to the plane where it is lowest.
             single = (core.number == 1) & ~jnp.any(core.axis != 0) & inside[0]
             flat = lambda touch, r=0: pack_slot(
@@ -193,10 +220,11 @@ def find_slots(
             both = put_item(blank((2, flat(over).size), dtype), 0, flat(of_plane))
 
             def ask(_: Array, both: Array) -> Array:
-                touch = find_touch(pair, no_parts(dtype))
+                touch = touch_of(pair, False, former)
                 gap, middle, n = touch.gap(pair, 0)
                 p = field.local(ground, middle - 0.5 * gap * n)
                 fits = _lets_through(field, triangle, p, field.axes.T @ ground.back(n))
+                both = put_item(both, 0, flat(of_plane._replace(parts=touch.parts)))
                 return put_item(both, 1, flat(touch._replace(there=touch.there & fits)))
 
             both = loop((~single).astype(whole), ask, both)
@@ -213,7 +241,7 @@ def find_slots(
                     records, scores, xs = slots
                     far = jnp.where(i == 0, 0, dot(find_direction(i, PLACES - 1, dtype), x))
                     score = far - gap / _LOWER
-                    better = (score > entry(scores, i)).astype(whole)
+                    better = ((score > entry(scores, i)) & ((i == 0) | (gap < close))).astype(whole)
                     put_all = lambda _, s: (
                         put_item(s[0], i, record),
                         put(s[1], i, score),
@@ -225,7 +253,9 @@ def find_slots(
 
             return loop(jnp.where(single, POINTS, 2 * POINTS), offer, slots)
 
-        return loop((gap < near).astype(whole), look, slots)
+        # Beyond what is close only what is nearer than the nearest counts.
+        nearest = jnp.minimum(near, jnp.maximum(close, -_LOWER * entry(slots[1], 0)))
+        return loop((gap < nearest).astype(whole), look, slots)
 
     def of_row(i: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
         def of_cell(j: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -235,8 +265,7 @@ def find_slots(
         return loop(count[0].astype(whole), of_cell, slots)
 
     none = jnp.full(PLACES, -jnp.inf, dtype)
-    records = jnp.zeros((PLACES, sum(x.size for x in jax.tree.leaves(like))), dtype)
-    slots = records, none, jnp.zeros((PLACES, 2), dtype)
+    slots = jnp.zeros_like(before), none, jnp.zeros((PLACES, 2), dtype)
     records, scores, xs = loop(count[1].astype(whole), of_row, slots)
     same = choose_by_precision(dtype, 1e-6, 1e-4) * core.size
 
