@@ -147,9 +147,10 @@ class Contact(eqx.Module):
 
     In space any two convex shapes meet (`Sphere`, `Capsule`, `Cuboid`, `Cylinder`, `Ellipsoid`, `ConvexHull`), and each
     of them a `HalfSpace` and a `HeightField`. Two have one contact where one is a `Sphere` or an `Ellipsoid`, and two
-    capsules; else up to five that come and go, and with a `HeightField` nine, which time stepping takes, and events do
-    not. On a `HalfSpace` a `Capsule` has two contacts and a `Cuboid` one at each corner, for both. In the plane a `HalfSpace` meets a `Sphere`, a `Capsule` and a `Cuboid`, and a `Sphere` these and another; a
-    `Capsule` meets a `Capsule`. A `Surface` meets a point.
+    capsules; else up to five that come and go, and with a `HeightField` nine: time stepping takes these, and events do
+    not. On a `HalfSpace` a `Capsule` has two contacts and a `Cuboid` one at each corner, for both. In the plane a
+    `HalfSpace` meets a `Sphere`, a `Capsule` and a `Cuboid`, and a `Sphere` these and another; a `Capsule` meets a
+    `Capsule`. A `Surface` meets a point.
 
     **Arguments:**
 

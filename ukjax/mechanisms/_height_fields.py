@@ -169,27 +169,17 @@ def find_slots(
     near: Array,
     before: Float[Array, "places size"],
 ) -> Float[Array, "places size"]:
-    """Where a body touches a field, and the nearest place if that is nearer than `near`, packed; sought from the places of
-    a short time ago, or zeros."""
+    """Where a body touches a field, and the nearest place if that is nearer than `near`, packed; sought from what was
+    found a short time ago, or zeros."""
     ground, place = places
     like = slot_like(core, places, field)
     dtype, whole = core.size.dtype, like.r.dtype
     axes = [ground.vector(field.axes[:, k]) for k in range(3)]
     reach = lambda d: place.point(_lowest(core, place, d))
     low, high = ([field.local(ground, reach(s * axes[k]))[k] for k in range(3)] for s in (-1.0, 1.0))
-    cells = field.columns - 1, field.rows - 1
-    begin, count = [], []
-    for k, n in enumerate(cells):
-        a, b = (jnp.floor((x + s * near) / field.step[k]) for x, s in ((low[k], -1), (high[k], 1)))
-        last = (n - 1).astype(dtype)
-        first = jnp.clip(a, 0, last)
-        begin.append(first.astype(whole))
-        count.append(
-            jnp.maximum(jnp.clip(b, 0, last) - first + 1, 0) * ((b >= 0) & (a <= last)).astype(dtype)
-        )
     small, close = choose_by_precision(dtype, 1e-9, 1e-4), _CLOSE * core.size
 
-    def of_triangle(triangle: Triangle, slots: tuple[Array, ...]) -> tuple[Array, ...]:
+    def of_triangle(triangle: Triangle, near: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
         corners, _ = triangle.corners(field, _CORNERS)
         up = field.axes @ unit(cross(corners[1] - corners[0], corners[2] - corners[0]))
         prism = triangle.prism(field)
@@ -257,16 +247,30 @@ def find_slots(
         nearest = jnp.minimum(near, jnp.maximum(close, -_LOWER * entry(slots[1], 0)))
         return loop((gap < nearest).astype(whole), look, slots)
 
-    def of_row(i: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
-        def of_cell(j: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
-            column, row = begin[0] + j, begin[1] + i
-            return loop(2, lambda k, s: of_triangle(Triangle(column, row, k.astype(whole)), s), slots)
+    def within(again: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
+        reach = jnp.where(again > 0, near, close)
+        goes = (high[2] > -field.depth) & ((again == 0) | ((near > close) & (entry(slots[1], 0) == -jnp.inf)))
+        begin, count = [], []
+        for k, n in enumerate((field.columns - 1, field.rows - 1)):
+            a, b = (jnp.floor((x + s * reach) / field.step[k]) for x, s in ((low[k], -1), (high[k], 1)))
+            last = (n - 1).astype(dtype)
+            first = jnp.clip(a, 0, last)
+            begin.append(first.astype(whole))
+            there = goes & (b >= 0) & (a <= last)
+            count.append(jnp.where(there, jnp.clip(b, 0, last) - first + 1, 0).astype(whole))
 
-        return loop(count[0].astype(whole), of_cell, slots)
+        def of_row(i: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
+            def of_cell(j: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
+                cell = begin[0] + j, begin[1] + i
+                return loop(2, lambda k, s: of_triangle(Triangle(*cell, k.astype(whole)), reach, s), slots)
+
+            return loop(count[0], of_cell, slots)
+
+        return loop(count[1], of_row, slots)
 
     none = jnp.full(PLACES, -jnp.inf, dtype)
     slots = jnp.zeros_like(before), none, jnp.zeros((PLACES, 2), dtype)
-    records, scores, xs = loop(count[1].astype(whole), of_row, slots)
+    records, scores, xs = loop(2, within, slots)  # what is far only where nothing is close
     same = choose_by_precision(dtype, 1e-6, 1e-4) * core.size
 
     def once(k: Array, records: Array) -> Array:
