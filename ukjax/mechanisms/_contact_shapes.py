@@ -430,7 +430,7 @@ class HeightField(AbstractShape):
             np.asarray(0),
             np.asarray(rows),
             np.asarray(columns),
-            size / np.array([columns - 1, rows - 1]),
+            size / xp.asarray([columns - 1, rows - 1], size.dtype),
             self.depth,
             xp.max(xp.asarray(self.heights)),
             self.centre - off,

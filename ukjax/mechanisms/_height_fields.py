@@ -6,7 +6,7 @@ edge between two triangles of one plane, is none of the field. Of all places tha
 deepest, and those that reach farthest to all sides. The grid is an array, looked up when a program runs.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,9 +47,9 @@ class Field(NamedTuple):
     """
 
     heights: Array
-    first: Array
-    rows: Array
-    columns: Array
+    first: Any
+    rows: Any
+    columns: Any
     step: Float[Array, "2"]
     depth: Array
     top: Array

@@ -18,6 +18,7 @@ from ..mechanisms import (
     Cylinder,
     Ellipsoid,
     HalfSpace,
+    HeightField,
     Sphere,
     _contact_pairs,
 )
@@ -142,9 +143,20 @@ def shape_of(at: Reference, geom: int) -> AbstractShape | None:
         return Cylinder(body, centre - along, centre + along, size[0])
     if kind == "ellipsoid":
         return Ellipsoid(body, centre, size, axes)
+    if kind == "hfield":
+        return _field_of(at, geom, body, centre, axes)
     if kind == "mesh":
         return _hull_of(at, geom, body, centre, axes)
     return Cuboid(body, centre, 2 * size, axes) if kind == "box" else None
+
+
+def _field_of(at: Reference, geom: int, body: str, centre: np.ndarray, axes: np.ndarray) -> HeightField:
+    model, field = at.model, int(at.model.geom_dataid[geom])
+    rows, columns = int(model.hfield_nrow[field]), int(model.hfield_ncol[field])
+    first = int(model.hfield_adr[field])
+    heights = np.array(model.hfield_data[first : first + rows * columns], float).reshape(rows, columns)
+    *half, top, depth = map(float, model.hfield_size[field])
+    return HeightField(body, centre, top * heights, 2 * np.array(half), depth, axes)
 
 
 def _hull_of(at: Reference, geom: int, body: str, centre: np.ndarray, axes: np.ndarray) -> ConvexHull | None:
