@@ -160,8 +160,8 @@ def test_a_robot_walks_on_the_field_of_its_file():
     a, b, c = np.moveaxis(np.asarray(picture.vertices)[picture.faces], 1, 0)
     assert (np.cross(b - a, c - a)[:, 2] > 0).all()
     run = uk.simulate(robot.problem, t1=0.5, contact="steps", dt0=1e-3)
-    out = np.asarray(run.q_end[:3]) + [0.5, 0.0, 0.2]  # from the ridge; the side falls by 1/2
-    np.testing.assert_allclose(out @ [0.5, 0.0, 1.0] / np.hypot(0.5, 1.0), 0.1, atol=1e-9)
+    out = run.q_end[:3] + np.array([0.5, 0.0, 0.2])  # from the ridge; the side falls by 1/2
+    np.testing.assert_allclose(np.dot(out, [0.5, 0.0, 1.0]) / np.hypot(0.5, 1.0), 0.1, atol=1e-9)
     assert run.v_end[0] > 0.3
 
 

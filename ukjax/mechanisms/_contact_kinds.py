@@ -106,8 +106,8 @@ class ShapeKind(eqx.Module):
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
         meeting = contact.meeting(*places)
         gap = lambda *places: contact.meeting(*places).gap[0]
-        slip = contact.slip_axes(places, meeting.normal[0]), contact.slip_scale
-        return contact_row(gap, meeting.point[0], slip if self.tangents else None, places, numbers, moving)
+        slip = (contact.slip_axes(places, meeting.normal[0]), contact.slip_scale) if self.tangents else None
+        return contact_row(gap, meeting.point[0], slip, places, numbers, moving)
 
     def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
         return write_row(self.places, self.bodies, rows, J, row, stride)

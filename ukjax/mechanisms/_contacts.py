@@ -216,8 +216,10 @@ class Contact(eqx.Module):
             raise InputError(
                 f"contact '{self.name}' is in the plane, where nothing turns about a normal: give rolling."
             )
-        if self.form.turning and not is_traced(friction) and fails(lambda x: x > 0, self.friction):
-            raise InputError(f"contact '{self.name}' needs friction > 0 along with torsion or rolling.")
+        if (self.form.turning or two) and not is_traced(friction) and fails(lambda x: x > 0, self.friction):
+            raise InputError(
+                f"contact '{self.name}' needs friction > 0 along with torsion or rolling, and the first of two positive."
+            )
         self.direction = self._reference_normal()
         if two or along is not None:
             self.direction = self._align(along, two)

@@ -87,7 +87,7 @@ def contact_row(
         rate = rate_of(gap, places, moves)
         if slip is None:
             return rate[None]
-        (axes, scale) = slip
+        axes, scale = slip
         rates = axes.velocities(point, places, moves)
         return jnp.concatenate([rate[None], rates if scale is None else scale * rates])
 

@@ -235,7 +235,7 @@ def _frictions(touch: Touch, mu: float | None, first: AbstractShape, second: Abs
         slide = across = mu
     elif touch.condim == 1:
         slide = across = 0.0
-    elif touch.condim > 3:
+    elif touch.condim > 3 or slide != across:
         slide, across = max(slide, mujoco().mjMINMU), max(across, mujoco().mjMINMU)
     if slide == 0:
         return {"friction": 0.0}
