@@ -150,7 +150,9 @@ def test_dependent_contacts_pressed_by_nothing_stay_closed():
 
     @jax.jit
     def margin(contact):
-        found = evaluate_part_on_arrays(margins, layout, Coefficients(zero, zero, zero), contact, mode)
+        found = evaluate_part_on_arrays(
+            margins, layout, Coefficients(zero, zero, zero, np.ones(2)), contact, mode
+        )
         return found.value + found.slack
 
     assert (np.asarray(margin(contact)) >= 0).all()

@@ -51,6 +51,7 @@ SEVERAL = """
   <contact>
     <exclude body1="shin" body2="ball"/>
     <pair geom1="back" geom2="floor" friction="0.3 0.3" condim="4"/>
+    <pair geom1="belly" geom2="floor" friction="0.3 0.4 0.02 0.001 0.001" condim="6"/>
   </contact>
 </mujoco>
 """
@@ -78,12 +79,8 @@ def test_what_cannot_be_is_said() -> None:
     report = uk.load(SEVERAL, contact=True).report
     told = {(x.status, x.feature): set(x.names) for x in report.features}
     assert {"back-floor", "egg-floor", "belly-post", "ball-post"} <= told["used", "contact"]
-    assert told["ignored", "friction against turning and rolling"] == {
-        "back-floor",
-        "back-post",
-        "back-shin",
-        "back-egg",
-    }
+    assert told["approximated", "friction of two directions"] == {"belly-floor"}
+    assert not any("turning" in feature or "rolling" in feature for _, feature in told)
     for given, words in (
         ("all", "contact must be True, False, or a list"),
         ([("ball", "belly", "back")], "contact must be True"),
@@ -97,18 +94,38 @@ def test_what_cannot_be_is_said() -> None:
 def test_pairs_are_those_of_mujoco() -> None:
     """With balls so large that all touch: those in MuJoCo's list, with its friction and dimension."""
     model = mujoco.MjModel.from_xml_string(SEVERAL)
-    ours = {tuple(sorted(x.geoms)): (x.friction[0], x.condim) for x in touching(reference(model, None, True))}
+    ours = {tuple(sorted(x.geoms)): (*x.friction, x.condim) for x in touching(reference(model, None, True))}
     model.geom_type[model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE] = mujoco.mjtGeom.mjGEOM_SPHERE
     model.geom_rbound[model.geom_rbound > 0] = model.geom_size[:, 0] = 100.0
     model.geom_aabb[:, 3:] = 100.0
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
-    theirs = {tuple(sorted(x.geom.tolist())): (x.friction[0], x.dim) for x in data.contact}
+    theirs = {tuple(sorted(x.geom.tolist())): (*x.friction, x.dim) for x in data.contact}
     assert theirs.keys() == ours.keys()
     for pair, of in ours.items():
         np.testing.assert_allclose(of, theirs[pair], rtol=1e-12)
     assert model.ngeom * (model.ngeom - 1) // 2 > len(ours)  # some are left out
+
+
+def test_frictions_of_a_file_are_those_of_contacts() -> None:
+    """By condim: turning and rolling, and two directions along the axes of MuJoCo's contact frame."""
+    found = {x.name: x for x in uk.load(SEVERAL, contact=True).mechanism.mechanism.contacts}
+    belly, back, shin = (found[f"{x}-floor"] for x in ("belly", "back", "shin"))
+    np.testing.assert_allclose(belly.frictions, [0.3, 0.4, 0.02, 0.001, 0.001])
+    np.testing.assert_allclose(back.frictions, [0.3, 0.3, 0.005])
+    np.testing.assert_allclose(shin.frictions, [1.0, 1.0])
+    model = mujoco.MjModel.from_xml_string(SEVERAL)
+    data = mujoco.MjData(model)
+    data.qpos[2] = 0.15
+    mujoco.mj_forward(model, data)
+    geoms = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, x) for x in ("floor", "belly")]
+    (own,) = [x for x in data.contact if sorted(x.geom) == sorted(geoms)]
+    np.testing.assert_allclose(belly.direction, np.abs(own.frame[3:6]))
+    other = uk.load(SEVERAL, contact=True, friction=0.8).mechanism.mechanism.contacts
+    np.testing.assert_allclose(
+        {x.name: x for x in other if x.name == "belly-floor"}["belly-floor"].frictions[:3], [0.8, 0.8, 0.02]
+    )
 
 
 def test_a_pair_that_is_listed_twice_touches_once() -> None:

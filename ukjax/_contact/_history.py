@@ -1,5 +1,6 @@
 """What a run tells of its contacts."""
 
+from collections.abc import Sequence
 from typing import final
 
 import equinox as eqx
@@ -18,6 +19,22 @@ AT_TIMES = ("gap", "force", "closed", "sliding", "ambiguous")
 """The fields of a `ContactHistory` that are of saved times."""
 
 
+def name_rows(
+    names: Sequence[str], contacts: Sequence[tuple[bool, int]], turning: Sequence[int]
+) -> tuple[str, ...]:
+    """What the rows of contacts are called, of which each has a gap or not, and tangential rows, some of turning."""
+    found = []
+    for name, (normal, tangents), turns in zip(names, contacts, turning or (0,) * len(names), strict=True):
+        slides = tangents - turns
+        words = ["normal"] * normal + [f"tangent {i + 1}" for i in range(slides)]
+        about_normal = slides == 2 and turns % 2 == 1
+        rolls = turns - about_normal
+        words += ["torsion"] * about_normal
+        words += ["rolling"] * rolls if rolls == 1 else [f"rolling {i + 1}" for i in range(rolls)]
+        found += [f"{name} {word}" for word in words]
+    return tuple(found)
+
+
 @final
 class ContactHistory(eqx.Module):
     """The contacts of a run over its k saved times, and what happened at l instants.
@@ -27,8 +44,10 @@ class ContactHistory(eqx.Module):
     - `names`: of the contacts, such as `foot[0]`; of those with one name the second is `foot 2`.
     - `contacts`: of each, whether it has a gap, and how many tangential rows.
     - `angles`: of each, whether its gap is an angle, in rad, with moments in N m and impulses in N m s.
+    - `turning`: of each, how many of its last tangential rows are of friction against turning, with moments in N m and
+      impulses in N m s; empty if none has such.
     - `gap`: gaps (k, n) [m], zero for dry friction.
-    - `force`: forces on the m rows (k, m) [N].
+    - `force`: forces on the m rows (k, m) [N], moments [N m].
     - `closed`, `sliding`: whether contacts are closed, and whether closed ones slide (k, n).
     - `ambiguous`: of which contacts other forces obey the laws as well, and would move the system otherwise (k, n):
       dependent ones that slide in different directions, such as the legs of a table that slides and spins, and sliding
@@ -76,6 +95,7 @@ class ContactHistory(eqx.Module):
     reset_names: tuple[str, ...] = eqx.field(static=True)
     reset_moved: Float[Array, " l"]
     num_events: Int[Array, ""]
+    turning: tuple[int, ...] = eqx.field(static=True, default=())
 
     def __repr__(self) -> str:
         of = f"ContactHistory of {', '.join(self.names + self.reset_names)}"
@@ -89,11 +109,8 @@ class ContactHistory(eqx.Module):
 
     @property
     def row_names(self) -> tuple[str, ...]:
-        """What the m rows are called, such as `foot[0] normal`, `foot[0] tangent 1`."""
-        of_one = lambda normal, tangents: ["normal"] * normal + [f"tangent {i + 1}" for i in range(tangents)]
-        return tuple(
-            f"{name} {row}" for name, c in zip(self.names, self.contacts, strict=True) for row in of_one(*c)
-        )
+        """What the m rows are called, such as `foot[0] normal`, `foot[0] tangent 1`, `foot[0] rolling 2`."""
+        return name_rows(self.names, self.contacts, self.turning)
 
     def rows(self, name: str) -> slice:
         """The rows of a contact, the normal one first.

@@ -277,7 +277,7 @@ def ambiguous_impulses(layout: tuple, data: ContactData, found: ContactSolution)
     """The same of a problem at one instant."""
     rows, zero, (G, u, mu, c) = rows_of(layout, data.u.dtype), jnp.zeros_like(data.u), data
     closed, sliding = (x.astype(u.dtype) for x in (found.closed, found.sliding))
-    coefficients = Coefficients(jnp.zeros_like(mu), mu, c)
+    coefficients = Coefficients(jnp.zeros_like(mu), mu, c, jnp.ones_like(u))
     contact = ContactState(rows.normal @ u, u, zero, zero, zero, G, zero, zero, zero)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
     return evaluate_contact_part(

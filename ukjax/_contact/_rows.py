@@ -79,12 +79,14 @@ class ContactLayout(NamedTuple):
     - `contacts`: of each, whether it has a normal row, and how many tangential ones.
     - `angles`: of each, whether its gap is an angle.
     - `poisson`: of each, whether its restitution is of impulses; none for no such contact.
+    - `turning`: of each, how many of its last tangential rows are of angular velocities; none for no such contact.
     """
 
     names: tuple[str, ...]
     contacts: tuple[tuple[bool, int], ...]
     angles: tuple[bool, ...]
     poisson: tuple[bool, ...] = ()
+    turning: tuple[int, ...] = ()
 
     @property
     def normals(self) -> np.ndarray:
@@ -116,11 +118,13 @@ class ContactLayout(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """Of each contact (n,): e of the law of impact, Coulomb's mu, and the limit of dry friction."""
+    """Of each contact (n,): e of the law of impact, Coulomb's mu, and the limit of dry friction. Of each row (m,) the
+    scale by which its cone is round: contact velocities are as large as that, and forces are told times it."""
 
     restitution: Array
     friction: Array
     limit: Array
+    scale: Array
 
 
 class Kinematics(NamedTuple):
@@ -193,7 +197,7 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
 
     **Raises:** `InputError` for coefficients whose number is not that of the contacts, and where there are none.
     """
-    names, contacts, coefficients = [], [], []
+    names, contacts, turning, coefficients = [], [], [], []
     told: dict[str, list] = {"angle": [], "impact": []}
     for c in unilateral(system.constraints):
         own = kinds_of_constraint(c, system, 0, t, q, v)
@@ -204,12 +208,15 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
             raise InputError(f"'{c.name}' has {k} contacts, but {len(c.names)} names.")
         names += c.names or ([c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)])
         contacts += [(not dry, own[0].tangents)] * k
-        zero = jnp.zeros((), q.dtype)
+        zero, scale = jnp.zeros((), q.dtype), jnp.ones((k, int(not dry) + own[0].tangents), q.dtype)
         if isinstance(c, DryFriction):
             given = zero, zero, c.limit
         else:
             assert isinstance(c, Unilateral)
-            given = c.restitution, c.friction, zero
+            given = c.restitution, c.sliding_friction, zero
+            if c.slip_scale is not None:
+                scale = jnp.concatenate([scale[:, :1], c.slip_scale.astype(q.dtype)], axis=1)
+        turning += [getattr(c, "turning", 0)] * k
         for word, usual in (("angle", False), ("impact", "newton")):
             given_of = getattr(c, word, usual)
             each = given_of if isinstance(given_of, tuple) else (given_of,) * k
@@ -219,11 +226,15 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
         for x in given:
             if x.shape not in ((), (k,)):
                 raise InputError(f"'{c.name}' has {k} contacts, but coefficients of shape {x.shape}.")
-        coefficients.append([jnp.broadcast_to(x.astype(q.dtype), (k,)) for x in given])
-    stacked = [jnp.concatenate(x) for x in zip(*coefficients, strict=True)] or [jnp.zeros(0, q.dtype)] * 3
+        coefficients.append([*(jnp.broadcast_to(x.astype(q.dtype), (k,)) for x in given), scale.reshape(-1)])
+    stacked = [jnp.concatenate(x) for x in zip(*coefficients, strict=True)] or [jnp.zeros(0, q.dtype)] * 4
     poisson = tuple(x == "poisson" for x in told["impact"])
     layout = ContactLayout(
-        unique_names(names), tuple(contacts), tuple(told["angle"]), poisson if any(poisson) else ()
+        unique_names(names),
+        tuple(contacts),
+        tuple(told["angle"]),
+        poisson if any(poisson) else (),
+        tuple(turning) if any(turning) else (),
     )
     return layout, Coefficients(*stacked)
 

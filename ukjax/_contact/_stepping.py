@@ -269,9 +269,9 @@ def run_time_stepping(
         return run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops)
 
     def finish(found: StepsRun, *given: Any) -> TimeSteppingRun:
-        model, _, y0, t0, h, _, ts = given
+        model, coefficients, y0, t0, h, _, ts = given
         t, there, t_end = _clip_saved_times(ts, (t0, h), found.off, found.steps)
-        told = _assemble_run(layout, found, (t, t_end), y0, most_impacts)
+        told = _assemble_run(layout, coefficients, found, (t, t_end), y0, most_impacts)
         if not model.system.constraints:
             return told
         # By the code that the start is projected by, which is large: once is enough for it to be in a program.
@@ -309,7 +309,12 @@ def _clip_saved_times(
 
 
 def _assemble_run(
-    layout: ContactLayout, found: StepsRun, t: tuple[Array, Array], y0: tuple[Array, Array], most: int
+    layout: ContactLayout,
+    coefficients: Coefficients,
+    found: StepsRun,
+    t: tuple[Array, Array],
+    y0: tuple[Array, Array],
+    most: int,
 ) -> TimeSteppingRun:
     """What a run over a list of contacts has found."""
     ts, t_end = t
@@ -319,6 +324,7 @@ def _assemble_run(
     time = impacts.time
     history = _history_of(
         layout,
+        coefficients,
         most,
         gap=rows(saved.gap, n),
         force=rows(saved.force, m),
@@ -342,13 +348,17 @@ def _assemble_run(
     )
 
 
-def _history_of(layout: ContactLayout, most: int, **found: Array) -> ContactHistory:
+def _history_of(
+    layout: ContactLayout, coefficients: Coefficients, most: int, **found: Array
+) -> ContactHistory:
     """What became of the contacts, with what time steps do not know."""
     time, none = found["event_time"], jnp.zeros(len(layout.contacts), bool)
+    found |= {name: found[name] * coefficients.scale[None] for name in ("force", "impulse")}
     return ContactHistory(
         names=layout.names,
         contacts=layout.contacts,
         angles=layout.angles,
+        turning=layout.turning,
         closed_before=none,
         sliding_before=none,
         speed=jnp.full(most, jnp.nan, time.dtype),
@@ -462,6 +472,7 @@ def _history(
     impulse = jnp.where((there[:, None] & taken.struck[which])[:, layout.owner], taken.p[which], 0)
     history = _history_of(
         layout,
+        coefficients,
         most,
         gap=seen.gap,
         force=force,

@@ -156,11 +156,12 @@ def _by_pairs(table: RunTable, pairs: Mapping[str, str]) -> _Pairs:
     (has_gap, tangents), force = of["contacts"].T, of["contact_force"]
     ends = np.cumsum(has_gap + tangents)
     starts = ends - has_gap - tangents
+    slides = ends - of.get("turning", 0)  # without moments
     sizes = np.linalg.norm  # of tangential forces
     each = {
         "gap": np.where(has_gap > 0, of["gap"], np.inf).T,
         "normal": [force[:, i] * has for i, has in zip(starts, has_gap, strict=True)],
-        "friction": [sizes(force[:, i:j], axis=1) for i, j in zip(starts + has_gap, ends, strict=True)],
+        "friction": [sizes(force[:, i:j], axis=1) for i, j in zip(starts + has_gap, slides, strict=True)],
         "closed": of["closed"].T > 0,
         "sliding": of["sliding"].T > 0,
         "is_angle": of["angles"],

@@ -111,7 +111,7 @@ def evaluate(given: ModelState, mode: Array, u: Array | None = None) -> Values:
         *([] if energy is None else [energy[None]]),
         *(x for _, x in given.own_outputs()),
         contact.gap[of.layout.has_gap],
-        p,
+        p * of.coefficients.scale,
         jnp.max(jnp.abs(jnp.concatenate(errors)))[None],
         _left(margins)[_watched(of.layout)],
     ]

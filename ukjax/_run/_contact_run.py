@@ -93,6 +93,7 @@ def _history(run: ContactRun, events: dict[str, Any], at_times: dict[str, Any]) 
         names=layout.names,
         contacts=layout.contacts,
         angles=layout.angles,
+        turning=layout.turning,
         reset_names=resets,
         **events,
         **at_times,
@@ -210,7 +211,7 @@ def _observe_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
     contact, p = args.forces(t, y)
     return observe_state(run, t, q, v, contact.J.T @ p) | {
         "gap": contact.gap,
-        "force": p,
+        "force": p * args.coefficients.scale,
         "closed": mode.closed > 0,
         "sliding": args.sliding(mode.closed, mode.stick),
         "ambiguous": args.ambiguous(contact, mode, p) > 0,
@@ -263,7 +264,7 @@ def _collect_events(run: ContactRun, begun: Mode, log: Log) -> dict[str, Array]:
         "closed_before": begun.closed > 0,
         "sliding_before": run.touching.sliding(begun.closed, begun.stick),
         "event_time": found.t,
-        "impulse": found.impulse,
+        "impulse": found.impulse * run.touching.coefficients.scale[None],
         "event_closed": found.closed > 0,
         "event_sliding": run.touching.sliding(found.closed, found.stick),
         "speed": found.speed,

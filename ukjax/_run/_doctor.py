@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import equations_at, evaluate_at_state, evaluate_at_states
+from .._contact._history import name_rows
 from .._contact._rows import ContactLayout, kinematics, layout_of
 from .._formula._acceleration import Equations
 from .._formula._servo import Servoed
@@ -130,11 +131,7 @@ def find_closed_contacts(
     layout = layout_of(system, t, q, v)[0]
     zero = rounding_of_gaps(q)
     closed, deep = gap <= zero, {name: -g for name, g in zip(layout.names, gap, strict=True) if g < -zero}
-    words = [
-        name + word
-        for name, (normal, tangents) in zip(layout.names, layout.contacts, strict=True)
-        for word in ([" normal"] * normal + [f" tangent {i + 1}" for i in range(tangents)])
-    ]
+    words = name_rows(layout.names, layout.contacts, layout.turning)
     own = np.flatnonzero(closed[layout.owner])
     unit = np.concatenate([rows, unit_rows_on_host(J[own])[0]])
     names = tuple(f"row {i}" for i in range(len(rows))) + tuple(words[i] for i in own)

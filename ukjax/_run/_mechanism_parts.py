@@ -107,7 +107,7 @@ def contacts(trajectory: "Trajectory") -> dict[str, ContactForce]:
         raise InputError(f"{title_of(system)} has no contacts of shapes.")
     found = {}
     for name, (point, axes) in _frames_along(system, trajectory.t, trajectory.q).items():
-        own = history.force[:, history.rows(name)]
+        own = history.force[:, history.rows(name)][:, : axes.shape[1]]  # without moments
         each = own[:, :, None] * axes[:, : own.shape[1]]
         found[name] = ContactForce(point, each.sum(axis=1), each[:, 1:].sum(axis=1))
     return found

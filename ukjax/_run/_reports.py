@@ -183,6 +183,8 @@ def _tabulate_contacts(history: ContactHistory) -> dict[str, Column]:
     dims, contacts, unit = columns["contacts"]
     columns["contacts"] = Column(dims, contacts.reshape(-1, 2).astype(np.int32), unit)
     columns["angles"] = columns["angles"]._replace(values=columns["angles"].values.astype(bool))
+    if history.turning:
+        columns["turning"] = Column(("contact",), np.asarray(history.turning, np.int32), "1")
     happened = np.isfinite(np.asarray(history.event_time))
     of_events = _columns(history, EVENT_COLUMNS)
     return columns | {name: x._replace(values=x.values[happened]) for name, x in of_events.items()}
@@ -255,6 +257,7 @@ def _contacts_from(table: RunTable, at_times: dict[str, Any], count: int) -> Con
         names=tuple(table.labels["contact"]),
         contacts=tuple((bool(normal), tangents) for normal, tangents in contacts),
         angles=tuple(map(bool, angles)),
+        turning=tuple(map(int, table.columns["turning"].values)) if "turning" in table.columns else (),
         reset_names=tuple(table.labels.get("reset", ())),
         num_events=jnp.asarray(count),
         **{name: jnp.asarray(x) for name, x in columns.items()},

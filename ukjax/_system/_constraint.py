@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, final, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._misc._arguments import (
@@ -19,6 +20,7 @@ from .._misc._arguments import (
     real_array,
     require_function,
     require_not_negative,
+    whole_number,
 )
 from .._misc._errors import InputError
 from .._misc._modules import make_unchecked
@@ -97,11 +99,11 @@ class AbstractUnilateral(eqx.Module):
     kind: eqx.AbstractClassVar[str]
 
 
-def _coefficient(what: str, name: str, value: Any, most: float = math.inf) -> Array:
+def _coefficient(what: str, name: str, value: Any, most: float = math.inf, dimensions: int = 1) -> Array:
     called = f"the {what} of '{name}'"
     with jax.ensure_compile_time_eval():  # so that a number stays one within `jit`
         numbers = real_array(called, value)
-    if numbers.ndim > 1:
+    if numbers.ndim > dimensions:
         raise InputError(f"{called} has shape {numbers.shape}; it must be a number, or one for each contact.")
     require_not_negative(called, value)
     if fails(lambda x: x <= most, value):
@@ -129,6 +131,9 @@ class Unilateral(AbstractUnilateral):
 
         0 <= lambda  perp  g >= 0,    u_n+ = -e u_n-  in an impact,    |lambda_t| <= mu lambda
 
+    With a coefficient for each component of the slip, friction obeys sum (lambda_i / mu_i)^2 <= lambda^2: an ellipse of
+    sliding friction, with friction of turning too if some components are angular velocities.
+
     By Poisson's law an impact has two phases: impulses p_c compress until u_n >= 0, and impulses of at least e p_c, with
     friction of their own, expand (Glocker and Pfeiffer 1995). Of one contact without friction it is Newton's.
 
@@ -137,12 +142,15 @@ class Unilateral(AbstractUnilateral):
     - `fn`: g(t, q), a scalar or (k,): the gaps of k contacts, positive where they are open [m].
     - `restitution`: e of the law of impact, from 0 to 1, a number or one for each contact.
     - `impact`: that law, `"newton"` or `"poisson"`; one, or one for each contact.
-    - `friction`: mu of Coulomb's law, a number or one for each contact.
+    - `friction`: mu of Coulomb's law, a number or one for each contact, or (k, d) one for each component of the slip;
+      then the first of a contact must be positive if others are.
     - `slip`: the tangential velocity s(t, q, v) of a contact [m/s]: a number in the plane, (2,) in space; of k contacts
-      (k,) or (k, 2). It must be linear in v, and friction needs it.
+      (k,) or (k, 2). It must be linear in v, and friction needs it. Behind it angular velocities, as `turning` says.
     - `name`: what reports and errors call it; by default the function's name, of a lambda such as `contact 1`.
     - `names`: of each of the k contacts; by default `<name>[0]`, ...
     - `angle`: whether the gaps are angles [rad], of which forces are moments; one answer, or one for each contact.
+    - `turning`: how many of the last components of the slip are angular velocities [rad/s], whose friction is a moment
+      and whose mu a length [m]: 1 for one about the normal (in the plane, of rolling), 2 for two of rolling, 3 for all.
 
     **Raises:** `InputError` for coefficients that are negative or not finite, a restitution above 1, and friction without
     `slip`.
@@ -158,6 +166,7 @@ class Unilateral(AbstractUnilateral):
     names: tuple[str, ...] = eqx.field(static=True)
     angle: bool | tuple[bool, ...] = eqx.field(static=True)
     impact: ImpactLaw | tuple[ImpactLaw, ...] = eqx.field(static=True)
+    turning: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -170,11 +179,20 @@ class Unilateral(AbstractUnilateral):
         names: Sequence[str] = (),
         angle: bool | Sequence[bool] = False,
         impact: ImpactLaw | Sequence[ImpactLaw] = "newton",
+        turning: int = 0,
     ):
-        self.fn = fn
+        self.fn, self.turning = fn, whole_number("turning", turning, 0)
         self.name, self.names = constraint_name(fn, name, "t, q"), _check_names(names)
         self.restitution = _coefficient("restitution", self.name, restitution, 1.0)
-        self.friction = _coefficient("friction", self.name, friction)
+        self.friction = _coefficient("friction", self.name, friction, dimensions=2)
+        if self.friction.ndim == 2 and fails(
+            lambda x: np.all((x[:, 0] > 0) | (x == 0).all(axis=1)), friction
+        ):
+            raise InputError(f"the first friction of '{self.name}' must be positive where others are.")
+        if self.turning and self.friction.ndim < 2:
+            raise InputError(
+                f"'{self.name}' has angular velocities in its slip: give friction for each component of it, (k, d)."
+            )
         if slip is not None:
             require_function(f"the slip of '{self.name}'", slip, "t, q, v")
         elif is_traced(friction) or fails(lambda x: x == 0, friction):
@@ -186,6 +204,20 @@ class Unilateral(AbstractUnilateral):
         laws: Sequence[Any] = (impact,) if isinstance(impact, str) else impact
         checked: tuple[ImpactLaw, ...] = tuple(impact_law(self.name, x) for x in laws)
         self.impact = checked[0] if isinstance(impact, str) else checked
+
+    @property
+    def sliding_friction(self) -> Array:
+        """Mu of the first component of the slip, a number or one for each contact (k,)."""
+        return self.friction if self.friction.ndim < 2 else self.friction[:, 0]
+
+    @property
+    def slip_scale(self) -> Array | None:
+        """Mu of each component of the slip over that of the first (k, d): in slips times these, and forces over them,
+        the cone of friction is round. None for a round one."""
+        if self.friction.ndim < 2:
+            return None
+        first = self.friction[:, :1]
+        return self.friction / jnp.where(first > 0, first, 1)
 
     def gaps(self, t: Time, q: Coordinates) -> Array:
         """g(t, q) as a vector (k,)."""
@@ -237,7 +269,8 @@ def _vector(what: str, value: Any) -> Array:
 
 
 def slips(contact: Unilateral, count: int, t: Time, q: Coordinates, v: Velocities) -> Array:
-    """The tangential velocities of a contact's `count` gaps (count, d); d is 0 without `slip`.
+    """The tangential velocities of a contact's `count` gaps (count, d), by which its cone of friction is round; d is 0
+    without `slip`.
 
     **Raises:** `InputError` for another shape.
     """
@@ -251,12 +284,19 @@ def slips(contact: Unilateral, count: int, t: Time, q: Coordinates, v: Velocitie
         value = value.reshape(1, -1)
     if value.ndim == 1:
         value = value[:, None]
-    if value.ndim != 2 or value.shape[0] != count or value.shape[1] not in (1, 2):
+    if value.ndim != 2 or value.shape[0] != count or value.shape[1] - contact.turning not in (1, 2):
+        behind = f", each with {contact.turning} more for turning" if contact.turning else ""
         raise InputError(
             f"{what} has shape {value.shape}; of {count} contacts it must be ({count},) in the plane, ({count}, 2) in "
-            "space."
+            f"space{behind}."
         )
-    return value
+    if (scale := contact.slip_scale) is None:
+        return value
+    if scale.shape != value.shape:
+        raise InputError(
+            f"the friction of '{contact.name}' has shape {scale.shape}; its slip has {value.shape}."
+        )
+    return value * scale.astype(value.dtype)
 
 
 # --- Constraints that hold at all times

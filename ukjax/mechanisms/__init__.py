@@ -18,6 +18,7 @@ from ._contact_shapes import Cuboid as Cuboid
 from ._contact_shapes import Cylinder as Cylinder
 from ._contact_shapes import Ellipsoid as Ellipsoid
 from ._contact_shapes import HalfSpace as HalfSpace
+from ._contact_shapes import HeightField as HeightField
 from ._contact_shapes import Sphere as Sphere
 from ._contact_shapes import Surface as Surface
 from ._contacts import Contact as Contact

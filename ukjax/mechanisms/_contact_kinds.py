@@ -16,9 +16,10 @@ from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._contact_list import entry, item, loop, put
 from .._misc._types import as_jax, module_for
 from ._contact_pairs import is_closed_form
-from ._contact_shapes import Capsule, Cuboid, HalfSpace, Sphere
+from ._contact_shapes import Capsule, Cuboid, HalfSpace, HeightField, Sphere
 from ._contacts import Contact
 from ._convex_kinds import ConvexKind, convex_kind
+from ._field_kinds import FieldKind, field_kind
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
 from ._placement import rate_of
 from ._vmap_by_structure import _form
@@ -33,7 +34,6 @@ class ShapeKind(eqx.Module):
     - `bodies`: the names of all bodies.
     - `pairs`: of each contact the places of its bodies among these.
     - `contacts`: which of all contacts each is.
-    - `tangents`: how many tangential rows each has.
     """
 
     places: Any
@@ -41,7 +41,11 @@ class ShapeKind(eqx.Module):
     bodies: tuple[str, ...] = eqx.field(static=True)
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
     contacts: tuple[int, ...] = eqx.field(static=True)
-    tangents: int = eqx.field(static=True)
+
+    @property
+    def tangents(self) -> int:
+        """How many tangential rows each has."""
+        return self.stacked.form.tangents
 
     @property
     def has_gap(self) -> bool:
@@ -102,8 +106,8 @@ class ShapeKind(eqx.Module):
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
         meeting = contact.meeting(*places)
         gap = lambda *places: contact.meeting(*places).gap[0]
-        across = contact.tangents(places[0], meeting)[0] if self.tangents else None
-        return contact_row(gap, meeting.point[0], across, places, numbers, moving)
+        slip = (contact.slip_axes(places, meeting.normal[0]), contact.slip_scale) if self.tangents else None
+        return contact_row(gap, meeting.point[0], slip, places, numbers, moving)
 
     def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
         return write_row(self.places, self.bodies, rows, J, row, stride)
@@ -136,7 +140,7 @@ def _stack(contacts: Sequence[Contact]) -> Contact:
 
 def kinds_of_shapes(
     places: Any, contacts: Sequence[Contact], first: int, names: tuple[str, ...]
-) -> list[ShapeKind | ConvexKind]:
+) -> list[ShapeKind | ConvexKind | FieldKind]:
     """Contacts by kinds: those of closed forms by their forms, those of convex bodies together."""
     number = {name: i for i, name in enumerate(names)}
     bodies = lambda x: (number[x.bodies[0]], number[x.bodies[1]])
@@ -147,20 +151,21 @@ def kinds_of_shapes(
             for i, x in enumerate(singles):
                 groups.setdefault(_form(x), []).append((x, first + i))
         else:
-            key = ConvexKind, isinstance(contact.shapes[0], HalfSpace)
+            key = convex_kind, isinstance(contact.shapes[0], HalfSpace), contact.form
+            if isinstance(contact.shapes[0], HeightField):
+                key = field_kind, contact.form
             groups.setdefault(key, []).append((contact, first))
         first += contact.count
     kinds = []
-    for own in groups.values():
+    for key, own in groups.items():
         items, numbers = zip(*own, strict=True)
         pairs = tuple(map(bodies, items))
-        tangents = (items[0].dimension - 1) * items[0].rough
-        make = _shape_kind if is_closed_form(*items[0].shapes) else convex_kind
-        kinds.append(make(places, items, names, pairs, numbers, tangents))
+        make = _shape_kind if is_closed_form(*items[0].shapes) else key[0]
+        kinds.append(make(places, items, names, pairs, numbers))
     return kinds
 
 
 def _shape_kind(
-    places: Any, items: Sequence[Contact], names: tuple[str, ...], pairs: Any, numbers: Any, tangents: int
+    places: Any, items: Sequence[Contact], names: tuple[str, ...], pairs: Any, numbers: Any
 ) -> ShapeKind:
-    return ShapeKind(places, _stack(items), names, pairs, numbers, tangents)
+    return ShapeKind(places, _stack(items), names, pairs, numbers)

@@ -6,7 +6,6 @@ changes from its inside to its end: there their rates are continuous and acceler
 in space meet as `_convex` says, with one contact where one of them is round, else with up to five that come and go.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,11 +14,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._contact_shapes import AbstractShape, Capsule, Cuboid, Ellipsoid, HalfSpace, Sphere, Surface, from_world
-from ._convex import Pair
+from ._contact_shapes import (
+    AbstractShape,
+    Capsule,
+    Cuboid,
+    Ellipsoid,
+    HalfSpace,
+    HeightField,
+    Sphere,
+    Surface,
+    from_world,
+)
+from ._convex import Core, Pair
 from ._convex_features import no_parts
-from ._convex_search import Parts
-from ._convex_touch import POINTS, Touch, find_plane_touch, find_touch
+from ._convex_touch import POINTS, touch_of
+from ._height_fields import PLACES, Field, find_slots, gap_of, least_gap, no_slots, slot_like, unpack_slot
 from ._placement import AnyPlacement, Placement, norm
 from ._vmap_by_structure import unstack_tree, vmap_by_structure
 
@@ -152,11 +161,13 @@ def is_closed_form(a: AbstractShape, b: AbstractShape) -> bool:
 def is_offered(a: AbstractShape, b: AbstractShape) -> bool:
     """Whether two shapes can touch, the one of lower order first."""
     in_space = b.dimension == 3 and b.is_convex
-    return is_closed_form(a, b) or (in_space and (isinstance(a, HalfSpace) or a.is_convex))
+    return is_closed_form(a, b) or (in_space and (isinstance(a, HalfSpace | HeightField) or a.is_convex))
 
 
 def count_contacts(a: AbstractShape, b: AbstractShape) -> int:
     """How many contacts a pair has at most."""
+    if isinstance(a, HeightField):
+        return PLACES
     if isinstance(a, HalfSpace) and isinstance(b, Capsule | Cuboid):
         return 2 if isinstance(b, Capsule) else 2 ** len(b.centre)
     round_one = any(isinstance(x, Sphere | Ellipsoid) for x in (a, b))
@@ -169,23 +180,14 @@ def pair_of(a: AbstractShape, b: AbstractShape, first: Placement, second: Placem
     return Pair(tuple(cores), (first, second))  # pyright: ignore[reportArgumentType]
 
 
-def touch_of(pair: Pair, on_plane: bool, former: Parts) -> Touch:
-    """Where a pair touches, as what does not change."""
-    return _find(*jax.lax.stop_gradient((pair.cores, pair.places)), former, on_plane)
-
-
-@functools.partial(jax.jit, static_argnums=3)
-def _find(cores: Any, places: Any, former: Parts, on_plane: bool) -> Touch:
-    """Traced once for all places where it is used."""
-    return (find_plane_touch if on_plane else find_touch)(Pair(cores, places), former)
-
-
 def meet(a: AbstractShape, b: AbstractShape, first: AnyPlacement, second: AnyPlacement) -> Meeting:
     """Where two shapes would touch."""
     if is_closed_form(a, b):
         return CLOSED_FORMS[type(a), type(b)](a, b, first, second)
     assert isinstance(first, Placement)
     assert isinstance(second, Placement)
+    if isinstance(a, HeightField):
+        return _meet_field(a.field(), b.core(), (first, second))
     return _meet_convex(pair_of(a, b, first, second), isinstance(a, HalfSpace), count_contacts(a, b))
 
 
@@ -194,17 +196,41 @@ def _meet_convex(pair: Pair, on_plane: bool, count: int) -> Meeting:
     return Meeting(*map(jnp.stack, zip(*(touch.gap(pair, i) for i in range(count)), strict=True)))
 
 
+def _meet_field(field: Field, core: Core, ends: tuple[Placement, Placement]) -> Meeting:
+    near = 0.02 * core.size
+    still = jax.lax.stop_gradient((field, core, ends, near))
+    records, like = find_slots(*still, no_slots(core, ends, field)), slot_like(core, ends, field)
+    least, up = least_gap(field, core, ends, near), ends[0].vector(field.axes[:, 2])
+    point = ends[1].point(core.origin)
+
+    def of_place(record: Array) -> Meeting:
+        slot = unpack_slot(record, like)
+        gap, x, n = gap_of(slot, field, core, ends)
+        there = slot.there
+        return Meeting(jnp.where(there, gap, least), jnp.where(there, x, point), jnp.where(there, n, up))
+
+    return jax.lax.map(of_place, records)
+
+
 def meet_each(items: Sequence[tuple[Any, Any, Any, Any]]) -> list[Meeting]:
     """Where pairs of shapes would touch, each with two placements; convex bodies one after the other, by one program."""
     groups: dict[Any, list[int]] = {}
     for i, (a, b, *_) in enumerate(items):
-        form = None if is_closed_form(a, b) else isinstance(a, HalfSpace)
+        form = (
+            None
+            if is_closed_form(a, b)
+            else "field"
+            if isinstance(a, HeightField)
+            else isinstance(a, HalfSpace)
+        )
         groups.setdefault(form, []).append(i)
     found: dict[int, Meeting] = {}
     for form, numbers in groups.items():
         own = [items[i] for i in numbers]
         if form is None:
             met = vmap_by_structure(meet, own)
+        elif form == "field":
+            met = [meet(*x) for x in own]
         else:
             stacked = jax.tree.map(lambda *x: jnp.stack(x), *_of_one_size([pair_of(*x) for x in own]))
             most = max(count_contacts(a, b) for a, b, *_ in own)

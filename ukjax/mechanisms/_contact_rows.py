@@ -1,6 +1,7 @@
 """The limits, dry friction and contacts of a mechanism as unilateral constraints on its coordinates."""
 
 import abc
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -18,10 +19,10 @@ from ._contact_kinds import ShapeKind, kinds_of_shapes
 from ._contact_pairs import Meeting, is_closed_form, meet_each
 from ._contacts import Contact, JointFriction, Limit
 from ._convex_kinds import ConvexKind
+from ._field_kinds import FieldKind
 from ._joint_rows import rotation_angle
 from ._joints import Revolute, Spherical
 from ._mechanism import Mechanism, Placements, Twists
-from ._moving_bodies import velocity_of
 from ._placement import AnyPlacement, Twist, rate_of
 from ._vmap_by_structure import vmap_by_structure
 
@@ -135,8 +136,14 @@ class FrictionRates(eqx.Module):
         return jnp.stack(_measure_joints(self.places, frictions, q, v))
 
 
-def _contacts(mechanism: Mechanism, rough: bool) -> list[Contact]:
-    return [x for x in mechanism.contacts if isinstance(x, Contact) and x.rough == rough]
+def _contacts(mechanism: Mechanism, form: tuple[int, int] | None = None) -> list[Contact]:
+    """The contacts of shapes, by how many tangential rows they have, and how many of turning; or those of one such."""
+    own = [x for x in mechanism.contacts if isinstance(x, Contact) and form in (None, _form_of(x))]
+    return sorted(own, key=_form_of)
+
+
+def _form_of(contact: Contact) -> tuple[int, int]:
+    return contact.form.tangents, contact.form.turning
 
 
 def _bodies(contacts: Sequence[Contact]) -> list[str]:
@@ -145,27 +152,27 @@ def _bodies(contacts: Sequence[Contact]) -> list[str]:
 
 @final
 class ContactGaps(eqx.Module):
-    """The gaps of contacts, of those with friction or of those without."""
+    """The gaps of contacts with so many tangential rows, and so many of these of turning."""
 
     places: AbstractBodyKinematics
-    rough: bool = eqx.field(static=True)
+    form: tuple[int, int] = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
-        contacts = _contacts(self.places.described(q.dtype), self.rough)
+        contacts = _contacts(self.places.described(q.dtype), self.form)
         placed = self.places.placements(_bodies(contacts), q)
         return jnp.concatenate([x.gap for x in _meetings(contacts, placed)])
 
     @property
     def changing(self) -> list[str]:
         """The contacts whose places are now one corner of a shape, now another."""
-        own = _contacts(self.places.mechanism, self.rough)
+        own = _contacts(self.places.mechanism, self.form)
         return [x.name for x in own if x.count > 1 and not is_closed_form(*x.shapes)]
 
-    def kinds(self, first: int) -> list[ShapeKind | ConvexKind]:
+    def kinds(self, first: int) -> list[ShapeKind | ConvexKind | FieldKind]:
         """The contacts by kinds, for steps over a list of them."""
         mechanism = self.places.mechanism
-        names = tuple(_bodies([*_contacts(mechanism, False), *_contacts(mechanism, True)]))
-        return kinds_of_shapes(self.places, _contacts(mechanism, self.rough), first, names)
+        names = tuple(_bodies(_contacts(mechanism)))
+        return kinds_of_shapes(self.places, _contacts(mechanism, self.form), first, names)
 
 
 def _meetings(contacts: Sequence[Contact], placed: Placements) -> list[Meeting]:
@@ -175,24 +182,21 @@ def _meetings(contacts: Sequence[Contact], placed: Placements) -> list[Meeting]:
 def _slip(
     contact: Contact, meeting: Meeting, ends: tuple[AnyPlacement, ...], moves: tuple[Twist, ...]
 ) -> Array:
-    """The tangential velocities of a contact (k, d - 1)."""
-    tangents = contact.tangents(ends[0], meeting)
-    found = []
-    for x, across in zip(meeting.point, tangents, strict=True):
-        first, second = (velocity_of(x, *end) for end in zip(ends, moves, strict=True))
-        found.append(across @ (second - first))
-    return jnp.stack(found)
+    """The slip of a contact (k, tangents)."""
+    places = zip(meeting.point, meeting.normal, strict=True)
+    return jnp.stack([contact.slip_axes(ends, n).velocities(x, ends, moves) for x, n in places])
 
 
 @final
 class ContactSlips(eqx.Module):
-    """The slips of contacts with friction."""
+    """The slips of contacts with so many tangential rows, and so many of these of turning."""
 
     places: AbstractBodyKinematics
+    form: tuple[int, int] = eqx.field(static=True)
     is_linear: ClassVar[bool] = True  # in the velocities
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "k d"]:
-        contacts = _contacts(self.places.described(q.dtype), True)
+        contacts = _contacts(self.places.described(q.dtype), self.form)
         placed, moved = self.places.moving(_bodies(contacts), q, v)
         of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
         met = _meetings(contacts, placed)
@@ -207,11 +211,24 @@ class ContactFrame(NamedTuple):
     - `axes`: the normal, then the directions of slip, as rows (d, d): forces on the rows of the contact times these are
       the force on the second body.
     - `bodies`: the first and the second.
+    - `about`: directions of turning (r, 3), in the plane (r, 1): moments on further rows times these are that on the
+      second body.
     """
 
     point: Array
     axes: Array
     bodies: tuple[str, str]
+    about: Array
+
+    def effort(self, forces: Array) -> tuple[Array, Array]:
+        """The force on the second body, and the moment about the point.
+
+        **Arguments:**
+
+        - `forces`: on the rows of the contact (rows,).
+        """
+        of_axes, of_about = forces[: len(self.axes)], forces[len(self.axes) :]
+        return of_axes @ self.axes[: of_axes.size], of_about @ self.about
 
 
 def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, ContactFrame]:
@@ -234,14 +251,16 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
         raise InputError(f"q has shape {q.shape}; the mechanism has {system.q0.size} coordinates.")
     places: AbstractBodyKinematics = system.places
     mechanism = places.described(q.dtype)
-    contacts = [*_contacts(mechanism, False), *_contacts(mechanism, True)]
+    contacts = _contacts(mechanism)
     if not contacts:
         return {}
     placed, found = places.placements(_bodies(contacts), q), {}
     for x, meeting in zip(contacts, _meetings(contacts, placed), strict=True):
-        axes = jnp.concatenate([meeting.normal[:, None], x.tangents(placed[x.bodies[0]], meeting)], axis=1)
-        for i, name in enumerate(x.row_names):
-            found[name] = ContactFrame(meeting.point[i], axes[i], x.bodies)
+        ends = [placed[name] for name in x.bodies]
+        for i, (name, n) in enumerate(zip(x.row_names, meeting.normal, strict=True)):
+            slip = x.slip_axes(ends, n)
+            axes = jnp.concatenate([n[None], slip.across])
+            found[name] = ContactFrame(meeting.point[i], axes, x.bodies, slip.about)
     return found
 
 
@@ -280,13 +299,15 @@ def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
     if limits:
         angle = [_turns(places, x) for x in limits for _ in x.row_names]
         found.append(Unilateral(LimitGaps(places), name="limits", angle=angle, **_impacts(limits)))
-    for rough, word in ((False, "smooth contacts"), (True, "contacts")):
-        own = _contacts(places.mechanism, rough)
-        if own:
-            rubs = (
-                {"friction": _repeat_by_rows(own, "friction"), "slip": ContactSlips(places)} if rough else {}
-            )
-            found.append(Unilateral(ContactGaps(places, rough), name=word, **_impacts(own), **rubs))
+    for form, items in itertools.groupby(_contacts(places.mechanism), _form_of):
+        own, (tangents, turning) = list(items), form
+        rubs: dict[str, Any] = {}
+        if tangents:
+            which = "friction" if all(x.form.is_round for x in own) else "frictions"
+            rubs = {"friction": _repeat_by_rows(own, which), "slip": ContactSlips(places, form)}
+        word = f"contacts with {tangents} rows" if turning else "contacts" if tangents else "smooth contacts"
+        of = ContactGaps(places, form)
+        found.append(Unilateral(of, name=word, turning=turning, **_impacts(own), **rubs))
     frictions = [x for x in contacts if isinstance(x, JointFriction)]
     if frictions:
         most, names = _repeat_by_rows(frictions, "limit"), _names(frictions)
@@ -305,7 +326,7 @@ def _names(items: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _repeat_by_rows(items: Sequence[Any], what: str) -> Array:
-    """A number of each item, as often as it has rows, by NumPy where values are known."""
+    """A number of each item, or several, as often as it has rows, by NumPy where values are known."""
     pairs = [(getattr(x, what), len(x.row_names)) for x in items]
     xp = module_for(*(x for x, _ in pairs))
-    return as_jax(xp.concatenate([xp.full(count, xp.asarray(x)) for x, count in pairs]))
+    return as_jax(xp.concatenate([xp.repeat(xp.asarray(x)[None], count, axis=0) for x, count in pairs]))

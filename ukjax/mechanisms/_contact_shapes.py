@@ -14,6 +14,7 @@ from .._misc._types import as_jax, is_traced, module_for
 from ._abstract_joint import normalize_axis
 from ._bodies import check_array, check_name, check_nonnegative, check_positive_scalar
 from ._convex import Core, core_of
+from ._height_fields import Field
 from ._joint_rows import across
 from ._placement import AnyPlacement
 
@@ -21,7 +22,8 @@ from ._placement import AnyPlacement
 class AbstractShape(eqx.Module):
     """A shape that may touch others.
 
-    Concrete ones: `Sphere`, `Capsule`, `Cuboid`, `Cylinder`, `Ellipsoid`, `ConvexHull`, `HalfSpace`, `Surface`.
+    Concrete ones: `Sphere`, `Capsule`, `Cuboid`, `Cylinder`, `Ellipsoid`, `ConvexHull`, `HalfSpace`,
+    `HeightField`, `Surface`.
 
     - `order`: of two shapes the one with the lower order counts as the first.
     - `is_convex`: whether it is a convex body in space, that `core` tells.
@@ -352,6 +354,88 @@ class HalfSpace(AbstractShape):
     def plane(self) -> Core:
         """A point of the plane, with the normal for an axis."""
         return core_of(self.point[None], self.point, axis=self.normal)
+
+
+@final
+class HeightField(AbstractShape):
+    """The ground below a grid of heights, in space. Each cell is two triangles, with an edge from its first corner on.
+
+    All convex shapes touch it, by time stepping. There are no derivatives by heights.
+
+    **Arguments:**
+
+    - `body`: name of the body, such as `"ground"`.
+    - `centre`: the middle of the grid at height zero, in the reference posture [m] (3,).
+    - `heights`: of the places of the grid [m] (rows, columns), at least 2 by 2; columns along the first axis, rows along
+      the second, heights along the third.
+    - `size`: how long the grid is along the first two axes [m] (2,).
+    - `depth`: how far the ground reaches below height zero [m].
+    - `rotation`: its axes in the reference posture, as columns; by default those of the world.
+
+    **Raises:** `InputError` for another shape, a size that is not positive, heights below the depth, and what is no
+    rotation matrix.
+    """
+
+    order: ClassVar[int] = 0
+    is_convex: ClassVar[bool] = False
+
+    body: str = eqx.field(static=True)
+    centre: Float[Array, "3"]
+    heights: Float[Array, "rows columns"]
+    size: Float[Array, "2"]
+    depth: Float[Array, ""]
+    rotation: Float[Array, "3 3"]
+
+    def __init__(
+        self, body: str, centre: Any, heights: Any, size: Any, depth: Any = 1.0, rotation: Any = None
+    ):
+        self.body = check_name("body", body)
+        what = f"the heights of '{body}'"
+        if len(jnp.shape(heights)) != 2 or min(jnp.shape(heights)) < 2:
+            raise InputError(
+                f"{what} must have the shape (rows, columns), at least 2 by 2, got {jnp.shape(heights)}."
+            )
+        self.heights = check_array(what, heights, jnp.shape(heights))
+        self.centre = check_array(f"the centre of a height field of '{body}'", centre, (3,))
+        self.size = check_array(f"the size of a height field of '{body}'", size, (2,))
+        if fails(lambda x: np.all(x > 0), size):
+            raise InputError(f"the size of a height field of '{body}' must be positive, got {size}.")
+        self.depth = check_positive_scalar(f"the depth of a height field of '{body}'", depth)
+        if fails(lambda h, d: h.min() > -d, heights, depth):
+            raise InputError(f"{what} reach below its depth of {depth} m.")
+        rotation = np.eye(3) if rotation is None else rotation
+        self.rotation = _check_rotation(f"the rotation of a height field of '{body}'", rotation, 3)
+
+    @property
+    def dimension(self) -> int:
+        return 3
+
+    @property
+    def normal(self) -> Array:
+        """Upwards, in the reference posture."""
+        return self.rotation[:, 2]
+
+    @property
+    def middle(self) -> Array:
+        return self.centre
+
+    def field(self) -> Field:
+        """The grid in the reference posture."""
+        xp = module_for(self.heights, self.size, self.rotation)
+        rows, columns = self.heights.shape
+        size = xp.asarray(self.size)
+        off = xp.asarray(self.rotation)[:, :2] @ (0.5 * size)
+        return Field(
+            xp.reshape(xp.asarray(self.heights), -1),
+            np.asarray(0),
+            np.asarray(rows),
+            np.asarray(columns),
+            size / xp.asarray([columns - 1, rows - 1], size.dtype),
+            self.depth,
+            xp.max(xp.asarray(self.heights)),
+            self.centre - off,
+            self.rotation,
+        )
 
 
 @final

@@ -12,6 +12,7 @@ from ._contact_shapes import (
     Cuboid,
     Cylinder,
     Ellipsoid,
+    HeightField,
     Sphere,
 )
 from ._contacts import Contact
@@ -19,6 +20,7 @@ from ._mechanism import Mechanism
 from ._visual import Visual, facing, lift_to_space
 
 _LEAST = 0.3  # of the width, of what would be too thin to be seen
+_MOST_PLACES = 64  # of a height field, along each side
 
 
 def contact_shapes(mechanism: Mechanism) -> list[AbstractShape]:
@@ -59,6 +61,9 @@ def _draw_shape(shape: AbstractShape, width: float, depth: float) -> Visual | No
         return Visual(body, "ellipsoid", shape.radii, shape.centre, _turn_to(shape.rotation))
     if isinstance(shape, ConvexHull):
         return Visual(body, "mesh", vertices=shape.points, faces=_hull_faces(np.asarray(shape.points)))
+    if isinstance(shape, HeightField):
+        vertices, faces = _mesh_of_field(shape)
+        return Visual(body, "mesh", vertices=vertices, faces=faces)
     return None
 
 
@@ -68,6 +73,21 @@ def _turn_to(axes: Any) -> np.ndarray:
     turn[: len(axes), : len(axes)] = axes
     turn[:, 0] *= np.linalg.det(turn)
     return turn
+
+
+def _mesh_of_field(shape: HeightField) -> tuple[np.ndarray, np.ndarray]:
+    """The surface of a height field as triangles, counterclockwise from above; of a large one every few places."""
+    heights, (length, width) = np.asarray(shape.heights), np.asarray(shape.size)
+    rows, columns = (
+        np.unique(np.append(np.arange(0, n, -(-n // _MOST_PLACES)), n - 1)) for n in heights.shape
+    )
+    x = length * (columns / (heights.shape[1] - 1) - 0.5)
+    y = width * (rows / (heights.shape[0] - 1) - 0.5)
+    local = np.stack([*np.meshgrid(x, y), heights[np.ix_(rows, columns)]], axis=-1).reshape(-1, 3)
+    number = np.arange(len(local)).reshape(len(rows), len(columns))
+    a, b, c, d = number[:-1, :-1], number[:-1, 1:], number[1:, 1:], number[1:, :-1]
+    faces = np.concatenate([np.stack(x, axis=-1).reshape(-1, 3) for x in ((a, c, d), (a, b, c))])
+    return np.asarray(shape.centre) + local @ np.asarray(shape.rotation).T, faces
 
 
 def _hull_faces(points: np.ndarray) -> np.ndarray:

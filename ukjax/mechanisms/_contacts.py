@@ -1,22 +1,24 @@
 """What acts in one direction only between bodies: limits and dry friction of joints, and contacts of shapes."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError, unknown_name
 from .._misc._types import as_jax, is_traced, module_for
 from .._system._constraint import ImpactLaw, impact_law
-from ._abstract_joint import AbstractJoint
+from ._abstract_joint import AbstractJoint, normalize_axis
 from ._abstract_length import AbstractLength
 from ._bodies import check_array, check_name, check_nonnegative
 from ._contact_pairs import CLOSED_FORMS, Meeting, count_contacts, is_offered, meet
-from ._contact_shapes import AbstractShape, HalfSpace, Surface
-from ._joint_rows import across
+from ._contact_shapes import AbstractShape, HalfSpace, HeightField, Surface
 from ._placement import AnyPlacement, ground_placement
+from ._slips import SlipAxes, SlipForm
 
 
 def _length_of(joint: Any) -> AbstractLength | None:
@@ -144,28 +146,40 @@ class Contact(eqx.Module):
     """Two shapes that may touch, with impacts by Newton's or Poisson's law and Coulomb's friction.
 
     In space any two convex shapes meet (`Sphere`, `Capsule`, `Cuboid`, `Cylinder`, `Ellipsoid`, `ConvexHull`), and each
-    of them a `HalfSpace`. Two have one contact where one is a `Sphere` or an `Ellipsoid`, and two capsules; else up to
-    five that come and go, which time stepping takes (`contact="steps"`), and events do not. On a `HalfSpace` a `Capsule`
-    has two contacts and a `Cuboid` one at each corner, for both. In the plane a `HalfSpace` meets a `Sphere`, a `Capsule`
-    and a `Cuboid`, and a `Sphere` these and another; a `Capsule` meets a `Capsule`. A `Surface` meets a point.
+    of them a `HalfSpace` and a `HeightField`. Two have one contact where one is a `Sphere` or an `Ellipsoid`, and two
+    capsules; else up to five that come and go, and with a `HeightField` nine: time stepping takes these, and events do
+    not. On a `HalfSpace` a `Capsule` has two contacts and a `Cuboid` one at each corner, for both. In the plane a
+    `HalfSpace` meets a `Sphere`, a `Capsule` and a `Cuboid`, and a `Sphere` these and another; a `Capsule` meets a
+    `Capsule`. A `Surface` meets a point.
 
     **Arguments:**
 
     - `first`, `second`: shapes of two bodies.
     - `restitution`: e of the law of impact, from 0 to 1.
     - `impact`: that law, `"newton"` or `"poisson"`, as of `ukjax.Unilateral`.
-    - `friction`: mu of Coulomb's law.
+    - `friction`: mu of Coulomb's law; or two of them, in space: along a direction and across it.
+    - `torsion`: mu against turning about the normal, in space [m]: the most moment that friction bears, over the force.
+    - `rolling`: mu against rolling [m]: likewise, of a moment across the normal.
+    - `along`: the direction of the first of two frictions, in the reference posture (3,); it turns with the body of the
+      shape that is given first.
     - `name`: by default the names of the two bodies, such as `foot-ground`.
 
-    **Raises:** `InputError` for shapes that cannot meet or are of one body, and coefficients out of range.
+    Friction in several directions has one bound: with f_i the forces along them and moments, sum (f_i / mu_i)^2 <= f_n^2
+    (the elliptic cone of MuJoCo), and does the most work against the slip.
+
+    **Raises:** `InputError` for shapes that cannot meet or are of one body, coefficients out of range, torsion or rolling
+    without friction, and two frictions without a direction across the normal.
     """
 
     shapes: tuple[AbstractShape, AbstractShape]
     restitution: Float[Array, ""]
     friction: Float[Array, ""]
+    second_friction: Float[Array, ""]
+    torsion: Float[Array, ""]
+    rolling: Float[Array, ""]
     impact: ImpactLaw = eqx.field(static=True)
     direction: Array
-    rough: bool = eqx.field(static=True)
+    form: SlipForm = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
     def __init__(
@@ -176,6 +190,9 @@ class Contact(eqx.Module):
         restitution: Any = 0.0,
         impact: ImpactLaw = "newton",
         friction: Any = 0.0,
+        torsion: Any = 0.0,
+        rolling: Any = 0.0,
+        along: Any = None,
         name: str | None = None,
     ):
         for x in (first, second):
@@ -184,9 +201,40 @@ class Contact(eqx.Module):
         self.shapes = _order_shapes(self.name, first, second)
         self.restitution = _share(f"the restitution of contact '{self.name}'", restitution)
         self.impact = impact_law(self.name, impact)
-        self.friction = check_nonnegative(f"the friction of contact '{self.name}'", friction)
-        self.rough = is_traced(friction) or fails(lambda x: x == 0, friction)
+        of, there = f"of contact '{self.name}'", lambda x: is_traced(x) or fails(lambda x: x == 0, x)
+        two = len(np.shape(friction)) > 0
+        if two:
+            given = check_nonnegative(f"the friction {of}", friction, (2,))
+            self.friction, self.second_friction = given[0], given[1]
+        else:
+            self.friction = self.second_friction = check_nonnegative(f"the friction {of}", friction)
+        self.torsion = check_nonnegative(f"the torsion {of}", torsion)
+        self.rolling = check_nonnegative(f"the rolling friction {of}", rolling)
+        turned = None if along is None else int(self.shapes[0] is not first)
+        self.form = SlipForm(self.dimension, there(friction), there(torsion), there(rolling), turned)
+        if self.form.twists and self.dimension == 2:
+            raise InputError(
+                f"contact '{self.name}' is in the plane, where nothing turns about a normal: give rolling."
+            )
+        if (self.form.turning or two) and not is_traced(friction) and fails(lambda x: x > 0, self.friction):
+            raise InputError(
+                f"contact '{self.name}' needs friction > 0 along with torsion or rolling, and the first of two positive."
+            )
         self.direction = self._reference_normal()
+        if two or along is not None:
+            self.direction = self._align(along, two)
+
+    def _align(self, along: Any, two: bool) -> Array:
+        """The direction of the first of two frictions."""
+        if self.dimension == 2 or not two or along is None:
+            raise InputError(
+                f"contact '{self.name}': two frictions, in space, and `along` go together: friction=(0.8, 0.3), "
+                "along=(1, 0, 0)."
+            )
+        direction = normalize_axis(f"the direction `along` of contact '{self.name}'", along, 3)
+        if fails(lambda a, n: abs(np.dot(a, n)) < 1 - 1e-6, direction, self.direction):
+            raise InputError(f"contact '{self.name}': `along` must not be the normal.")
+        return direction
 
     @property
     def dimension(self) -> int:
@@ -204,7 +252,7 @@ class Contact(eqx.Module):
         if isinstance(first, Surface):
             still = ground_placement(self.dimension, self.restitution.dtype)
             return self.meeting(still, still).normal[0]
-        if isinstance(first, HalfSpace):
+        if isinstance(first, HalfSpace | HeightField):
             return first.normal
         xp = module_for(first.middle, second.middle)
         off = xp.asarray(second.middle) - xp.asarray(first.middle)
@@ -230,27 +278,54 @@ class Contact(eqx.Module):
         """
         return meet(*self.shapes, first, second)
 
-    def tangents(self, first: AnyPlacement, meeting: Meeting) -> Float[Array, "k tangents d"]:
-        """Directions of slip in the world, across the normals.
-
-        In space they are those across the normal of the reference posture, turned with it the shortest way in the first
-        body's axes: so they turn smoothly, until the normal is the opposite one.
+    def with_friction(self, friction: Any) -> "Contact":
+        """The same contact with another friction; of two the first, and the second in proportion.
 
         **Arguments:**
 
-        - `first`: placement of the first body.
-        - `meeting`: from `meeting`.
+        - `friction`: mu.
         """
-        if self.dimension == 2:
-            return jnp.stack([meeting.normal[:, 1], -meeting.normal[:, 0]], axis=1)[:, None]
-        return jnp.stack([turn_tangents(self.direction, first, n) for n in meeting.normal])
+        aligned = self.form.aligned
+        first, second = self.shapes if aligned in (None, 0) else self.shapes[::-1]
+        two = {}
+        if aligned is not None:
+            ratio = self.second_friction / self.friction
+            friction, two = jnp.stack([friction, ratio * friction]), {"along": self.direction}
+        return Contact(
+            first,
+            second,
+            restitution=self.restitution,
+            impact=self.impact,
+            friction=friction,
+            torsion=self.torsion,
+            rolling=self.rolling,
+            name=self.name,
+            **two,
+        )
 
+    @property
+    def frictions(self) -> Float[Array, " tangents"]:
+        """The coefficients of all that friction resists."""
+        sliding = [self.friction, self.second_friction][: self.dimension - 1]
+        rolling = [self.rolling] * (self.dimension - 1) * self.form.rolls
+        parts = [*sliding, *[self.torsion] * self.form.twists, *rolling]
+        return as_jax(module_for(*parts).stack(parts))
 
-def turn_tangents(start: Array, first: AnyPlacement, normal: Array) -> Float[Array, "2 3"]:
-    """Directions of slip in space: those across a normal of the reference posture, turned with it the shortest way."""
-    n = first.back(normal)
-    share = (n + start) / jnp.maximum(1 + jnp.dot(n, start), jnp.finfo(n.dtype).eps)
-    return jnp.stack([first.vector(a - jnp.dot(n, a) * share) for a in across(start)])
+    @property
+    def slip_scale(self) -> Float[Array, " tangents"] | None:
+        """These beside the first one; None where all are alike."""
+        first = self.friction
+        return None if self.form.is_round else self.frictions / jnp.where(first > 0, first, 1)
+
+    def slip_axes(self, ends: Sequence[AnyPlacement], normal: Array) -> SlipAxes:
+        """Directions of slip in the world.
+
+        **Arguments:**
+
+        - `ends`: placements of `bodies`.
+        - `normal`: of one of the contacts (d,).
+        """
+        return self.form.axes(self.direction, ends, normal)
 
 
 AnyContact = Limit | JointFriction | Contact
@@ -266,7 +341,7 @@ def _order_shapes(
         offered = ", ".join(f"{x.__name__} and {y.__name__}" for x, y in CLOSED_FORMS)
         raise InputError(
             f"contact '{name}': a {kinds[0].__name__} and a {kinds[1].__name__} are not offered; there are {offered}, "
-            "and in space any two convex shapes, and these and a HalfSpace."
+            "and in space any two convex shapes, and these and a HalfSpace or a HeightField."
         )
     if a.body == b.body:
         raise InputError(f"contact '{name}' is of '{a.body}' with itself; its two bodies must differ.")

@@ -17,14 +17,14 @@ from jaxtyping import Array
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._types import as_jax, is_traced, module_for
-from ._contact_pairs import touch_of
 from ._contact_shapes import HalfSpace
-from ._contacts import Contact, turn_tangents
+from ._contacts import Contact
 from ._convex import Core, Pair
 from ._convex_features import no_parts
-from ._convex_touch import Touch
+from ._convex_touch import Touch, touch_of
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
 from ._placement import AnyPlacement, norm, rate_of
+from ._slips import SlipForm
 
 
 class _Touches(NamedTuple):
@@ -42,11 +42,12 @@ class ConvexKind(eqx.Module):
     - `places`: where bodies are.
     - `points`: of all shapes, one after the other (n, 3).
     - `cores`: of the two shapes of each pair, all but the points, stacked.
-    - `directions`: of each pair the normal from which directions of slip are turned (pairs, 3).
+    - `directions`: of each pair that of which directions of slip are made (pairs, 3).
+    - `scales`: of each pair what its slip is scaled by (pairs, tangents); None where it is not.
     - `bodies`: the names of all bodies.
     - `pairs`: of each pair the places of its bodies among these.
     - `firsts`, `counts`: of each pair which of all contacts its first is, and how many there are.
-    - `tangents`: how many tangential rows each has.
+    - `form`: which kinds of slip friction resists.
     - `on_plane`: whether the first shape is a half-space.
     - `margin`: of the sizes of a pair, beyond which the distance of the balls about them stands for the gap.
     """
@@ -55,11 +56,12 @@ class ConvexKind(eqx.Module):
     points: Array
     cores: tuple[Core, Core]
     directions: Array
+    scales: Array | None
     bodies: tuple[str, ...] = eqx.field(static=True)
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
     firsts: tuple[int, ...] = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True)
-    tangents: int = eqx.field(static=True)
+    form: SlipForm = eqx.field(static=True)
     on_plane: bool = eqx.field(static=True)
     margin: float = eqx.field(static=True, default=0.02)
 
@@ -71,6 +73,11 @@ class ConvexKind(eqx.Module):
     def has_gap(self) -> bool:
         """They all have one."""
         return True
+
+    @property
+    def tangents(self) -> int:
+        """How many tangential rows each has."""
+        return self.form.tangents
 
     @property
     def contacts(self) -> tuple[int, ...]:
@@ -202,10 +209,13 @@ class ConvexKind(eqx.Module):
         pair = self._pair(moving.placements, number, kept.records.dtype)
         touch = self._read(kept, number).hold_rims(sought)
         _, point, normal = touch.gap(pair, r)
-        start = item(jnp.asarray(self.directions).astype(point.dtype), number)
+        own = lambda x: item(jnp.asarray(x).astype(point.dtype), number)
         gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
-        across = turn_tangents(start, pair.places[0], normal) if self.tangents else None
-        row = contact_row(gap, point, across, pair.places, self._numbers(number), moving)
+        slip = None
+        if self.tangents:
+            scale = None if self.scales is None else own(self.scales)
+            slip = self.form.axes(own(self.directions), pair.places, normal), scale
+        row = contact_row(gap, point, slip, pair.places, self._numbers(number), moving)
         # Of pairs that are not near nothing is kept.
         return row._replace(by_twist=jnp.where(self._is_near(sought), row.by_twist, 0))
 
@@ -222,7 +232,6 @@ def convex_kind(
     names: tuple[str, ...],
     pairs: tuple[tuple[int, int], ...],
     numbers: Sequence[int],
-    tangents: int,
 ) -> ConvexKind:
     """Contacts of convex bodies as one kind."""
     on_plane, counts = isinstance(items[0].shapes[0], HalfSpace), tuple(x.count for x in items)
@@ -244,7 +253,7 @@ def convex_kind(
         own = [c[k]._replace(points=None, first=np.asarray(f[k])) for c, f in zip(cores, firsts, strict=True)]  # pyright: ignore
         stacked.append(jax.tree.map(lambda *x: stack(x), *own))
     flat = as_jax(module_for(*points).concatenate(points))
-    directions = stack([x.direction for x in items])
-    return ConvexKind(
-        places, flat, tuple(stacked), directions, names, pairs, tuple(numbers), counts, tangents, on_plane
-    )
+    directions, form = stack([x.direction for x in items]), items[0].form
+    scales = None if form.is_round else stack([x.slip_scale for x in items])
+    own = flat, tuple(stacked), directions, scales
+    return ConvexKind(places, *own, names, pairs, tuple(numbers), counts, form, on_plane)

@@ -3,8 +3,10 @@
 What is found is kept for a time (`Touch`), and gaps are smooth functions of it.
 """
 
+import functools
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -95,7 +97,8 @@ class _Outline(NamedTuple):
         return self.height + dot(self.slope, x - self.mean)
 
 
-def _direction(k: Array, count: int, dtype: jnp.dtype) -> Array:
+def find_direction(k: Array, count: int, dtype: jnp.dtype) -> Array:
+    """One of some directions to all sides."""
     angle = _TURN + k.astype(dtype) * (2 * np.pi / count)
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
@@ -107,7 +110,7 @@ def _outline(pair: Pair, k: int, axes: Array, middle: Array, near: Array) -> _Ou
 
     def look(i: Array, so_far: tuple) -> tuple:
         x, z = so_far
-        c, s = _direction(i, _DIRECTIONS, dtype)
+        c, s = find_direction(i, _DIRECTIONS, dtype)
         d = place.back(sign * n + _TILT * (c * one + s * two))
         # A disc is curved about its rim: only where it lies flat does it reach to all sides.
         p = (
@@ -174,7 +177,7 @@ def find_touch(pair: Pair, former: Parts) -> Touch:
 
         def corner(k: Array, so_far: tuple) -> tuple:
             ends, xs, there = so_far
-            d = _direction(k, POINTS - 1, dtype)
+            d = find_direction(k, POINTS - 1, dtype)
 
             def farther(i: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
                 x = item(shared, i)
@@ -224,7 +227,7 @@ def find_plane_touch(pair: Pair, former: Parts) -> Touch:
     for k in range(POINTS):
         d = down
         if k:
-            c, s = _direction(jnp.asarray(k), POINTS - 1, dtype)
+            c, s = find_direction(jnp.asarray(k), POINTS - 1, dtype)
             d = place.back(-n + _TILT * (c * one + s * two))
         number = core.farthest(d)
         curved = core.curved(jnp.where(level, d, down)) if k else core.curved(down)
@@ -240,3 +243,14 @@ def find_plane_touch(pair: Pair, former: Parts) -> Touch:
     flat = jnp.asarray(np.array([True, False]))
     f = Feature(n, below[0], found[0], edges, jnp.zeros(2, bool), whole, flat)
     return Touch(f, newton_matrix(pair, f), jnp.stack(below[1:]), jnp.stack(found[1:]), there, former)
+
+
+def touch_of(pair: Pair, on_plane: bool, former: Parts) -> Touch:
+    """Where a pair touches, or a half-space and a body, as what does not change."""
+    return _find(*lax.stop_gradient((pair.cores, pair.places)), former, on_plane)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _find(cores: Any, places: Any, former: Parts, on_plane: bool) -> Touch:
+    """Traced once for all places where it is used."""
+    return (find_plane_touch if on_plane else find_touch)(Pair(cores, places), former)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from .._contact._kinds import Instant, Motion
 from .._formula._contact_list import entry, loop, put
 from ._placement import AnyPlacement, Twist, rate_of
+from ._slips import SlipAxes
 
 
 def flat_twist(twist: Twist) -> Float[Array, " s"]:
@@ -24,13 +25,6 @@ def flat_twist(twist: Twist) -> Float[Array, " s"]:
 def twist_of(x: Float[Array, " s"]) -> Twist:
     """The twist that is one vector."""
     return Twist(x[:3], x[3:]) if x.size == 6 else Twist(x[0], x[1:])
-
-
-def velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:
-    """Of the place of a body that is at a point of the world."""
-    arm = point - placement.p
-    turning = twist.omega * jnp.stack([-arm[1], arm[0]]) if arm.shape == (2,) else jnp.cross(twist.omega, arm)
-    return twist.velocity + turning
 
 
 class MovingBodies(NamedTuple):
@@ -80,20 +74,22 @@ class BodyRow(NamedTuple):
 def contact_row(
     gap: Callable[..., Array],
     point: Array,
-    across: Array | None,
+    slip: tuple[SlipAxes, Array | None] | None,
     places: Sequence[AnyPlacement],
     numbers: tuple[Array, Array],
     of: MovingBodies,
 ) -> BodyRow:
-    """The rows of a contact from its gap, a function of two placements, its place, and directions of slip, if any."""
+    """The rows of a contact from its gap, a function of two placements, its place, and the axes of slip and what they are
+    scaled by, if any."""
 
     def velocities(twists: Float[Array, "2 s"]) -> Array:
         moves = [twist_of(x) for x in twists]
         rate = rate_of(gap, places, moves)
-        if across is None:
+        if slip is None:
             return rate[None]
-        first, second = (velocity_of(point, *end) for end in zip(places, moves, strict=True))
-        return jnp.concatenate([rate[None], across @ (second - first)])
+        axes, scale = slip
+        rates = axes.velocities(point, places, moves)
+        return jnp.concatenate([rate[None], rates if scale is None else scale * rates])
 
     return BodyRow(jax.jacfwd(velocities)(jnp.zeros((2, of.twists.shape[1]), point.dtype)), numbers, of)
 

@@ -18,6 +18,7 @@ from ..mechanisms import (
     Cylinder,
     Ellipsoid,
     HalfSpace,
+    HeightField,
     Sphere,
     _contact_pairs,
 )
@@ -41,8 +42,8 @@ class Touch(NamedTuple):
     """Two geoms that may touch.
 
     - `geoms`: MuJoCo's numbers.
-    - `friction`: sliding, along two directions.
-    - `condim`: 1 without friction, 3 with sliding friction, 4 and 6 with friction against turning and rolling.
+    - `friction`: sliding along two directions, against turning about the normal [m], and against rolling about two [m].
+    - `condim`: how many of these count: 1 for none, 3 with sliding, 4 with turning, 6 with rolling.
     - `margin`: the distance at which MuJoCo's contact starts to push.
     - `solref`: how MuJoCo's contact pushes back (2,).
     """
@@ -83,7 +84,7 @@ def _mix_coefficients(model: Any, i: int, j: int) -> Touch:
         friction = np.maximum(model.geom_friction[i], model.geom_friction[j])
         condim = max(model.geom_condim[i], model.geom_condim[j])
     margin = model.geom_margin[i] + model.geom_margin[j] - model.geom_gap[i] - model.geom_gap[j]
-    return Touch((i, j), friction[[0, 0]], int(condim), float(margin), np.array(solref))
+    return Touch((i, j), friction[[0, 0, 1, 2, 2]], int(condim), float(margin), np.array(solref))
 
 
 def _mix_solref(model: Any, i: int, j: int) -> np.ndarray:
@@ -106,7 +107,7 @@ def touching(at: Reference) -> Iterator[Touch]:
         margin = float(model.pair_margin[k] - model.pair_gap[k])
         yield Touch(
             (i, j),
-            np.array(model.pair_friction[k][:2]),
+            np.array(model.pair_friction[k]),
             int(model.pair_dim[k]),
             margin,
             np.array(model.pair_solref[k]),
@@ -142,9 +143,20 @@ def shape_of(at: Reference, geom: int) -> AbstractShape | None:
         return Cylinder(body, centre - along, centre + along, size[0])
     if kind == "ellipsoid":
         return Ellipsoid(body, centre, size, axes)
+    if kind == "hfield":
+        return _field_of(at, geom, body, centre, axes)
     if kind == "mesh":
         return _hull_of(at, geom, body, centre, axes)
     return Cuboid(body, centre, 2 * size, axes) if kind == "box" else None
+
+
+def _field_of(at: Reference, geom: int, body: str, centre: np.ndarray, axes: np.ndarray) -> HeightField:
+    model, field = at.model, int(at.model.geom_dataid[geom])
+    rows, columns = int(model.hfield_nrow[field]), int(model.hfield_ncol[field])
+    first = int(model.hfield_adr[field])
+    heights = np.array(model.hfield_data[first : first + rows * columns], float).reshape(rows, columns)
+    *half, top, depth = map(float, model.hfield_size[field])
+    return HeightField(body, centre, top * heights, 2 * np.array(half), depth, axes)
 
 
 def _hull_of(at: Reference, geom: int, body: str, centre: np.ndarray, axes: np.ndarray) -> ConvexHull | None:
@@ -205,26 +217,53 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
             e = restitution_of(touch.solref)
             if not (e or is_usual(touch.solref)):
                 rows.append(("solref of a contact", name, "off", UNUSED_SOLREF))
-        if mu is None:
-            mu = float(touch.friction[0]) if touch.condim > 1 else 0.0
-        found.append(Contact(first, second, friction=mu, restitution=e, name=name))  # pyright: ignore[reportArgumentType]
+        assert first is not None
+        assert second is not None
+        frictions = _frictions(touch, mu, first, second)
+        ends = (second, first) if "along" in frictions else (first, second)
+        found.append(Contact(*ends, restitution=e, name=name, **frictions))
         geoms |= dict.fromkeys(found[-1].row_names, (i, j) if found[-1].shapes[0] is first else (j, i))
         rows += [("contact", name, "used", rigid_words("rigid", e)), *_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
     return FeatureParts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)), geoms=geoms)
 
 
+def _frictions(touch: Touch, mu: float | None, first: AbstractShape, second: AbstractShape) -> dict[str, Any]:
+    """The coefficients of a contact, with mu in place of the file's sliding ones if it is given."""
+    slide, across, torsion, rolling, _ = map(float, touch.friction)
+    if mu is not None:
+        slide = across = mu
+    elif touch.condim == 1:
+        slide = across = 0.0
+    elif touch.condim > 3 or slide != across:
+        slide, across = max(slide, mujoco().mjMINMU), max(across, mujoco().mjMINMU)
+    if slide == 0:
+        return {"friction": 0.0}
+    found = {"torsion": torsion * (touch.condim > 3), "rolling": rolling * (touch.condim > 4)}
+    if slide == across:
+        return {"friction": slide, **found}
+    # The first axis of MuJoCo's contact frames is y as far as it lies across the normal, or z.
+    steep = abs(float(Contact(first, second).direction[1])) >= 0.5
+    return {"friction": (slide, across), "along": np.eye(3)[1 + steep], **found}
+
+
 def _lost(touch: Touch, name: str) -> list[Row]:
     """What a contact has of MuJoCo's that is not used."""
+    slide, across, _, *rolling = touch.friction
     lost = {
-        "friction against turning and rolling": touch.condim > 3,
-        "friction of two directions": touch.condim > 1 and touch.friction[0] != touch.friction[1],
-        "margin of a contact": touch.margin != 0,
+        "friction of two directions": (
+            touch.condim > 1 and slide != across,
+            "they turn with the second body",
+        ),
+        "rolling friction of two directions": (
+            touch.condim > 4 and rolling[0] != rolling[1],
+            "that of the first counts for both",
+        ),
+        "margin of a contact": (touch.margin != 0, ""),
     }
-    why = {"friction of two directions": "that of the first counts for both"}
     return [
-        (what, name, "approximated" if what in why else "ignored", why.get(what, "contacts have none"))
-        for what, there in lost.items()
+        (what, name, "approximated" if why else "ignored", why or "contacts have none")
+        for what, (there, why) in lost.items()
         if there
     ]
 

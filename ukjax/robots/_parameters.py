@@ -240,15 +240,7 @@ def _make_contact_kind(kinds: tuple[type, ...], field: str) -> _Kind:
             if not (isinstance(x, kinds) and x.name in values):
                 return x
             if isinstance(x, Contact) and field == "friction":  # whether it has any is known when it is made
-                first, second = x.shapes
-                return Contact(
-                    first,
-                    second,
-                    restitution=x.restitution,
-                    impact=x.impact,
-                    friction=values[x.name],
-                    name=x.name,
-                )
+                return x.with_friction(values[x.name])
             return eqx.tree_at(lambda x: getattr(x, field), x, values[x.name])
 
         return with_contacts(tree, tuple(map(changed, tree.mechanism.contacts)))

@@ -340,8 +340,8 @@ class At:
         """What each contact and each loop does to the second of two bodies: force, and moment about the origin."""
         found, ends = [], dict(self.table.ends)
         for name, x in self.contact_places.items():
-            force = x.axes[: self.forces[name].size].T @ self.forces[name]
-            found.append((ends[name], force, cross(x.point, force)))
+            force, moment = x.effort(self.forces[name])
+            found.append((ends[name], force, moment + cross(x.point, force)))
         if self.multipliers is not None:
             own, places = self.placed, self.placed.placements
             twists = own.chains.twists(own.posture, own.chains.rates(own.posture, self.v))

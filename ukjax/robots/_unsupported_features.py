@@ -35,8 +35,8 @@ def _list_surroundings(at: Reference) -> list[Feature]:
 
 def _besides(at: Reference) -> list[Feature]:
     """What does not change the motion."""
-    pictures = {"camera": "ncam", "light": "nlight", "skin": "nskin", "hfield": "nhfield", "texture": "ntex"}
-    shown = {"mesh": "nmesh", "material": "nmat"}
+    pictures = {"camera": "ncam", "light": "nlight", "skin": "nskin", "texture": "ntex"}
+    shown = {"mesh": "nmesh", "hfield": "nhfield", "material": "nmat"}
     given = {"numeric": "nnumeric", "text": "ntext", "tuple": "ntuple"}
     return [
         *(

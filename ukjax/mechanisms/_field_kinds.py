@@ -1,0 +1,220 @@
+"""Contacts of height fields and convex bodies as one kind: one program that takes any pair by its number.
+
+Where they touch is sought once an instant: of each pair some places (`_height_fields`), each with the triangle it is on.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._contact._kinds import ContactMotion, Instant, Motion
+from .._formula._contact_list import entry, item, loop, put, put_item
+from .._misc._types import as_jax, module_for
+from ._contacts import Contact
+from ._convex import Core
+from ._height_fields import (
+    PLACES,
+    Field,
+    Slot,
+    find_slots,
+    gap_of,
+    least_gap,
+    no_slots,
+    slot_like,
+    unpack_slot,
+)
+from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
+from ._placement import AnyPlacement, rate_of
+from ._slips import SlipForm
+
+
+class _Places(NamedTuple):
+    """Where bodies are at an instant, and the places of each pair, one after the other (pairs * places, size)."""
+
+    placements: AnyPlacement
+    records: Array
+
+
+@final
+class FieldKind(eqx.Module):
+    """Contacts of pairs of height fields and convex bodies.
+
+    - `places`: where bodies are.
+    - `heights`, `points`: of all fields, and of all bodies (n, 3), one after the other.
+    - `fields`, `cores`: of each pair all but these, stacked.
+    - `directions`, `scales`, `form`: of slip, as in `ConvexKind`.
+    - `bodies`: the names of all bodies.
+    - `pairs`: of each pair the places of its bodies among these.
+    - `firsts`: of each pair which of all contacts its first is.
+    - `margin`: of the size of a body, beyond which places are not sought.
+    """
+
+    places: Any
+    heights: Array
+    points: Array
+    fields: Field
+    cores: Core
+    directions: Array
+    scales: Array | None
+    form: SlipForm = eqx.field(static=True)
+    bodies: tuple[str, ...] = eqx.field(static=True)
+    pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    firsts: tuple[int, ...] = eqx.field(static=True)
+    margin: float = eqx.field(static=True, default=0.02)
+
+    def everywhere(self) -> "FieldKind":
+        """The same with the gaps of bodies that are nearer to a field than they are large."""
+        return dataclasses.replace(self, margin=1.0)
+
+    @property
+    def has_gap(self) -> bool:
+        """They all have one."""
+        return True
+
+    @property
+    def seeks(self) -> bool:
+        """Where they touch is sought."""
+        return True
+
+    @property
+    def tangents(self) -> int:
+        """How many tangential rows each has."""
+        return self.form.tangents
+
+    @property
+    def contacts(self) -> tuple[int, ...]:
+        """Which of all contacts each is."""
+        return tuple(n + r for n in self.firsts for r in range(PLACES))
+
+    def _pair_of(self, i: Array) -> Array:
+        """The pair of contact i."""
+        return entry(jnp.asarray(np.repeat(np.arange(len(self.pairs)), PLACES)), i)
+
+    def _numbers(self, pair: Array) -> tuple[Array, Array]:
+        first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
+        return entry(first, pair), entry(second, pair)
+
+    def _shapes(self, pair: Array, dtype: jnp.dtype) -> tuple[Field, Core]:
+        real = lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+        own = lambda x: jax.tree.map(lambda x: real(item(jnp.asarray(x), pair)), x)
+        field, core = own(self.fields._replace(heights=None)), own(self.cores._replace(points=None))  # pyright: ignore
+        heights, points = (jnp.asarray(x).astype(dtype) for x in (self.heights, self.points))
+        return field._replace(heights=heights), core._replace(points=points)
+
+    def _ends(self, placements: Any, pair: Array) -> tuple[AnyPlacement, AnyPlacement]:
+        first, second = (jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(pair))
+        return first, second
+
+    def _like(self, placements: Any, dtype: jnp.dtype) -> Slot:
+        field, core = self._shapes(zero := jnp.asarray(0), dtype)
+        return slot_like(core, self._ends(placements, zero), field)  # pyright: ignore[reportArgumentType]
+
+    def _read(self, kept: _Places, i: Array) -> Slot:
+        """What is kept of contact i."""
+        return unpack_slot(item(kept.records, i), self._like(kept.placements, kept.records.dtype))
+
+    def moving(self, motion: Motion) -> MovingBodies:
+        return move_all(self.places, self.bodies, motion)
+
+    def nothing(self, at: Instant) -> _Places:
+        placements = locate_all(self.places, self.bodies, at)
+        field, core = self._shapes(zero := jnp.asarray(0), at.q.dtype)
+        one = no_slots(core, self._ends(placements, zero), field)  # pyright: ignore[reportArgumentType]
+        return _Places(placements, jnp.zeros((len(self.pairs) * PLACES, one.shape[1]), at.q.dtype))
+
+    def unsought(self, at: Instant, before: _Places) -> _Places:
+        return before._replace(placements=locate_all(self.places, self.bodies, at))
+
+    def seek(self, at: Instant, unsought: _Places) -> _Places:
+        placements, dtype = unsought.placements, at.q.dtype
+
+        def one(pair: Array, records: Array) -> Array:
+            (field, core), ends = self._shapes(pair, dtype), self._ends(placements, pair)
+            before = jnp.stack([item(records, pair * PLACES + k) for k in range(PLACES)])
+            found = find_slots(field, core, ends, self.margin * core.size, before)  # pyright: ignore[reportArgumentType]
+            return loop(PLACES, lambda k, x: put_item(x, pair * PLACES + k, item(found, k)), records)
+
+        return unsought._replace(records=loop(len(self.pairs), one, unsought.records))
+
+    def gaps(self, at: Instant, kept: _Places, so_far: Array) -> Array:
+        firsts, now = jnp.asarray(np.array(self.firsts)), locate_all(self.places, self.bodies, at)
+
+        def one(pair: Array, so_far: Array) -> Array:
+            (field, core), ends = self._shapes(pair, at.q.dtype), self._ends(now, pair)
+            none = least_gap(field, core, ends, self.margin * core.size)
+
+            def of_place(k: Array, so_far: Array) -> Array:
+                slot = self._read(kept, pair * PLACES + k)
+                look = lambda _, x: gap_of(slot, field, core, ends)[0]
+                gap = loop(slot.there.astype(k.dtype), look, none)
+                return put(so_far, entry(firsts, pair) + k, gap)
+
+            return loop(jnp.asarray(PLACES), of_place, so_far)
+
+        return loop(len(self.pairs), one, so_far)
+
+    def motion(self, moving: MovingBodies, kept: _Places, i: Array) -> ContactMotion:
+        pair, slot = self._pair_of(i), self._read(kept, i)
+        (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(kept.placements, pair)
+        twists, rates = ([item(x, b) for b in self._numbers(pair)] for x in (moving.twists, moving.rates))
+
+        def look(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            gap = lambda *places: gap_of(slot, field, core, places)[0]
+            speed = lambda places, twists: rate_of(gap, places, list(map(twist_of, twists)))
+            flows = [place.flow(twist_of(x)) for place, x in zip(ends, twists, strict=True)]
+            return gap(*ends), jax.jvp(speed, (list(ends), twists), (flows, rates))[1]
+
+        return ContactMotion(*loop(slot.there.astype(i.dtype), look, (core.size, jnp.zeros_like(core.size))))
+
+    def rows(self, moving: MovingBodies, kept: _Places, i: Array) -> BodyRow:
+        pair, slot = self._pair_of(i), self._read(kept, i)
+        (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(moving.placements, pair)
+        gap = lambda *places: gap_of(slot, field, core, places)[0]
+        _, point, normal = gap_of(slot, field, core, ends)
+        own = lambda x: item(jnp.asarray(x).astype(point.dtype), pair)
+        slip = None
+        if self.tangents:
+            scale = None if self.scales is None else own(self.scales)
+            slip = self.form.axes(own(self.directions), ends, normal), scale
+        row = contact_row(gap, point, slip, ends, self._numbers(pair), moving)
+        return row._replace(by_twist=jnp.where(slot.there, row.by_twist, 0))
+
+    def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
+        return write_row(self.places, self.bodies, rows, J, row, stride)
+
+    def drift(self, rows: BodyRow) -> Array:
+        return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
+
+
+def field_kind(
+    places: Any,
+    items: Sequence[Contact],
+    names: tuple[str, ...],
+    pairs: tuple[tuple[int, int], ...],
+    numbers: Sequence[int],
+) -> FieldKind:
+    """Contacts of height fields as one kind."""
+    fields, cores = [x.shapes[0].field() for x in items], [x.shapes[1].core() for x in items]  # pyright: ignore
+    join = lambda arrays: as_jax(module_for(*arrays).concatenate(arrays))
+    stack = lambda items: jax.tree.map(lambda *x: as_jax(module_for(*x).stack(x)), *items)
+    begin = lambda sizes: np.cumsum([0, *sizes])[:-1]
+    heights, points = [x.heights for x in fields], [x.points for x in cores]
+    own_fields = [
+        x._replace(heights=None, first=n)
+        for x, n in zip(fields, begin([x.size for x in heights]), strict=True)
+    ]
+    own_cores = [
+        x._replace(points=None, first=n) for x, n in zip(cores, begin([len(x) for x in points]), strict=True)
+    ]
+    form = items[0].form
+    scales = None if form.is_round else stack([x.slip_scale for x in items])
+    shapes = join(heights), join(points), stack(own_fields), stack(own_cores)
+    return FieldKind(
+        places, *shapes, stack([x.direction for x in items]), scales, form, names, pairs, tuple(numbers)
+    )
