@@ -20,20 +20,22 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from paper_tables import Table
-from policies import SHAC, Actor, begin
+from policies import SHAC, Actor, begin, bounded, returns
 from policy_tasks import Task, hopper
 
-DIRECTIONS, CHANGE = 6, 0.03  # of weights, and how far each moves
+DIRECTIONS, CHANGE = 6, 0.2  # of unit length in all weights, and how far each moves
 
 
-def horizon_return(task: Task, act: Callable, state, noise: Array, held: bool = False) -> tuple:
+def horizon_return(task: Task, act: Callable, state, noise: Array, held=False, cut=False) -> tuple:
     """Of one start: the sum of rewards until the hopper falls, all rewards, and log densities of the actions.
 
-    Actions that are held do not change with the policy, only their density does.
+    Actions that are held do not change with the policy, only their density does. Gradients are cut as `policies` does.
     """
 
     def one(carry: tuple, noise: Array) -> tuple:
         state, over = carry
+        if cut:
+            state = eqx.tree_at(lambda s: (s.q, s.v), state, (bounded(state.q), bounded(state.v)))
         mean, deviation = act(task.environment.observation(state))
         raw = mean + deviation * noise
         raw = jax.lax.stop_gradient(raw) if held else raw
@@ -56,12 +58,15 @@ def main(arguments: list[str] | None = None) -> dict[tuple[int, str], tuple[floa
     parser.add_argument("--quick", action="store_true", help="one short horizon, few samples")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
-    hard, soft, method = hopper(), hopper("soft"), SHAC()
+    hard, soft, fine, method = hopper(), hopper("soft"), hopper("soft", 24), SHAC()
     learner = begin(soft, method, jax.random.key(0))
     update = eqx.filter_jit(lambda learner: method.update(soft, learner, jnp.asarray(1.0)))
     for _ in range(20 if options.quick else 150):
         learner = update(learner)
     actor, scale = learner.actor, learner.scale
+    for name, task in (("soft", soft), ("hard", hard)):
+        whole = returns(task, actor, scale, jax.random.split(jax.random.key(4), 64))
+        print(f"return of the policy, learnt on the soft floor, on the {name} one: {jnp.mean(whole):.0f}")
     weights, rebuild = ravel_pytree(eqx.filter(actor, eqx.is_array))
     static = eqx.filter(actor, eqx.is_array, inverse=True)
     directions = jax.random.normal(jax.random.key(1), (DIRECTIONS, weights.size))
@@ -89,8 +94,9 @@ def main(arguments: list[str] | None = None) -> dict[tuple[int, str], tuple[floa
         off = CHANGE * jnp.eye(DIRECTIONS)
         return jnp.stack([(gain(x) - gain(-x)) / (2 * CHANGE) for x in off])
 
-    def by_steps(task: Task, state, noise: Array) -> Array:
-        return jax.grad(lambda x: horizon_return(task, moved(x), state, noise)[0])(jnp.zeros(DIRECTIONS))
+    def by_steps(task: Task, state, noise: Array, cut: bool = False) -> Array:
+        gain = lambda x: horizon_return(task, moved(x), state, noise, cut=cut)[0]
+        return jax.grad(gain)(jnp.zeros(DIRECTIONS))
 
     def by_likelihood(task: Task, states, noise: Array) -> Array:
         """REINFORCE; the baseline is the mean of what others gain from each step on."""
@@ -107,15 +113,17 @@ def main(arguments: list[str] | None = None) -> dict[tuple[int, str], tuple[floa
     found = {}
     few, many = (64, 256) if options.quick else (1024, 4096)
     for steps in (8,) if options.quick else (8, 32):
-        states = starts(jax.random.split(jax.random.key(2), many))
-        noise = jax.random.normal(jax.random.key(3), (many, steps, 3))
+        states = starts(jax.random.split(jax.random.key(2), 2 * many))
+        noise = jax.random.normal(jax.random.key(3), (2 * many, steps, 3))
         reference = None
         for name, fn, count in (
-            ("hard floor, differences", each(by_difference, hard), many),
+            ("hard floor, differences", each(by_difference, hard), 2 * many),
             ("hard floor, through steps", each(by_steps, hard), few),
             ("hard floor, likelihood ratio", eqx.filter_jit(partial(by_likelihood, hard)), few),
             ("soft floor, differences", each(by_difference, soft), many),
             ("soft floor, through steps", each(by_steps, soft), many),
+            ("soft floor, through steps, cut", each(partial(by_steps, cut=True), soft), many),
+            ("soft floor in 24 substeps, through steps", each(by_steps, fine), many),
             ("soft floor, likelihood ratio", eqx.filter_jit(partial(by_likelihood, soft)), many),
         ):
             some = jax.tree.map(lambda x, k=count: x[:k], (states, noise))

@@ -87,8 +87,8 @@ def _soft_floor(robot: uk.robots.Robot, low: jax.Array, high: jax.Array) -> Call
     return apply
 
 
-def hopper(floor: str = "hard") -> Task:
-    """Gymnasium's hopper, 8 s; contacts and stops by impulses ("hard") or by springs ("soft").
+def hopper(floor: str = "hard", substeps: int = 8) -> Task:
+    """Gymnasium's hopper, 8 s; contacts and stops by impulses ("hard") or by springs ("soft", in so many substeps).
 
     The reward is smooth, after Xu et al. 2022: speed, height and an upright trunk.
     """
@@ -99,7 +99,7 @@ def hopper(floor: str = "hard") -> Task:
     else:
         robot = uk.load(spec)
         ranges = [spec.joint(name).range for name in ("thigh_joint", "leg_joint", "foot_joint")]
-        apply, substeps = _soft_floor(robot, *np.radians(np.transpose(ranges))), 8
+        apply = _soft_floor(robot, *np.radians(np.transpose(ranges)))
 
     def reward(t, q, v, action):
         low = jnp.maximum(1.05 - (1.25 + q[1]), 0)

@@ -47,7 +47,8 @@ TRUTH = jnp.array([0.6, 0.12])
 measured = places(TRUTH) + NOISE * jax.random.normal(jax.random.key(0), (40, 2))
 
 # %% [markdown]
-# Least squares first: the best fit and its covariance.
+# Least squares first: the best fit and its covariance. Thrown at 3 m/s, the ball would roll after the first impact with
+# any friction above 0.15, and from a first guess there `identify` says that no output tells friction.
 
 # %%
 fit = uk.identify(
@@ -79,7 +80,8 @@ def density(z):
 
 
 def value_and_slope(z):
-    return log_density(z), jax.jacfwd(log_density)(z)
+    slope, value = jax.jacfwd(lambda z: (log_density(z),) * 2, has_aux=True)(z)
+    return value, slope
 
 
 density.defvjp(value_and_slope, lambda slope, change: (change * slope,))
