@@ -356,12 +356,12 @@ def learn(task: Task, method: SHAC | PPO, seeds: int, seconds: float, points: in
 
 # Task, method, processor seconds for each seed.
 STUDIES = (
-    ("soft hopper", SHAC(), 20.0),
-    ("soft hopper", PPO(), 20.0),
-    ("cart-pole", SHAC(), 10.0),
-    ("cart-pole", PPO(), 10.0),
-    ("hopper", PPO(), 20.0),
-    ("hopper", SHAC(), 40.0),
+    ("soft hopper", SHAC(), 15.0),
+    ("soft hopper", PPO(), 15.0),
+    ("cart-pole", SHAC(), 7.5),
+    ("cart-pole", PPO(), 7.5),
+    ("hopper", PPO(), 15.0),
+    ("hopper", SHAC(), 30.0),
 )
 COLOURS = {"SHAC": "#0b5fa5", "PPO": "#c8452b"}
 
