@@ -4,6 +4,7 @@ import importlib
 import sys
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -177,3 +178,107 @@ def test_posterior(script, tmp_path):
     assert np.all(np.abs(found.grid_mean - truth) < 4.0 * found.grid_deviation)
     assert abs(found.rigid_mean - posterior.LENGTH) > 5.0 * found.rigid_deviation
     assert (tmp_path / "clearance_posterior.png").stat().st_size > 10_000
+
+
+# --- Policies
+
+
+def test_targets_of_a_critic_are_sums_over_horizons(script):
+    """TD(lambda) written out: a mean of n-step returns, the longest with what is left (Sutton, Barto 12.3)."""
+    policies = script("policies")
+    random = np.random.default_rng(0)
+    reward, values = random.normal(size=(2, 7, 1))
+    fallen, over = np.zeros((2, 7, 1), bool)
+    over[2], fallen[4], over[4] = True, True, True  # an episode ends by time, another by a fall
+    nothing = np.zeros((7, 1))
+    steps = policies.Step(nothing, nothing, reward, nothing, jnp.asarray(fallen), jnp.asarray(over))
+    targets = np.asarray(policies.lambda_returns(steps, jnp.asarray(values)))
+    discount, decay = policies.DISCOUNT, policies.LAMBDA
+    for start in range(7):
+        end = next((k for k in range(start, 7) if over[k, 0]), 6)
+        returns = []
+        for last in range(start, end + 1):
+            ages = np.arange(last - start + 1)
+            tail = 0.0 if fallen[last, 0] else discount ** (last - start + 1) * values[last, 0]
+            returns.append(np.sum(discount**ages * reward[start : last + 1, 0]) + tail)
+        shares = [(1 - decay) * decay**i for i in range(len(returns) - 1)] + [decay ** (len(returns) - 1)]
+        np.testing.assert_allclose(targets[start, 0], np.dot(shares, returns), rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_floors_of_the_hopper_differ_only_where_it_touches(script):
+    """In the air both are the same mechanism; at rest the soft floor carries its weight, as MuJoCo has it."""
+    mujoco = pytest.importorskip("mujoco")
+    tasks = script("policy_tasks")
+    hard, soft = tasks.hopper(), tasks.hopper("soft")
+    action = jnp.array([0.3, -0.5, 0.8])
+    ends = []
+    for environment in (hard.environment, soft.environment):
+        state = environment.reset(jax.random.key(0))
+        state = eqx.tree_at(lambda s: s.q, state, state.q.at[1].add(0.5).at[3:].add(-0.3))
+        ends.append(environment.advance(state, action)[0])
+    np.testing.assert_allclose(ends[0].q, ends[1].q, atol=2e-5)  # of a first-order step of 4 ms
+    np.testing.assert_allclose(ends[0].v, ends[1].v, atol=2e-2)
+    model = tasks._specification().compile()
+    weight = mujoco.mj_getTotalmass(model) * 9.81
+    depth = 1e-3
+    q = jnp.zeros(6).at[1].set(-depth - float(_lowest(model, mujoco)))
+    force = soft.environment.apply(0.0, q, jnp.zeros(6), jnp.zeros(3))
+    np.testing.assert_allclose(force[1], 2 * tasks.STIFFNESS * depth, rtol=1e-6)
+    assert force[1] < weight
+
+
+def _lowest(model, mujoco) -> float:
+    """The height of the foot's lowest points in the reference posture."""
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    return data.site("toe").xpos[2] - model.geom_size[model.geom("foot_geom").id][0]
+
+
+@pytest.mark.usefixtures("optimized")
+@pytest.mark.slow
+def test_gradients_of_a_short_horizon_are_those_of_differences(script):
+    """On the cart-pole and on the soft floor, for each weight along a random direction."""
+    policies, tasks = script("policies"), script("policy_tasks")
+    for task in (tasks.cart_pole(), tasks.hopper("soft")):
+        learner = policies.begin(task, policies.SHAC(environments=4), jax.random.key(0))
+        noise = jax.random.normal(jax.random.key(1), (6, 4, task.actions))
+        arrays, static = eqx.partition(learner.actor, eqx.is_array)
+        along = jax.tree.map(
+            lambda x: jnp.asarray(np.random.default_rng(x.size).normal(size=x.shape)), arrays
+        )
+
+        @jax.jit
+        def gain(h, task=task, arrays=arrays, static=static, along=along, learner=learner, noise=noise):
+            actor = eqx.combine(jax.tree.map(lambda x, d: x + h * d, arrays, along), static)
+            return jnp.sum(policies.roll(task, actor, learner.scale, learner.states, noise)[1].reward)
+
+        difference = (gain(1e-5) - gain(-1e-5)) / 2e-5
+        np.testing.assert_allclose(jax.jit(jax.grad(gain))(0.0), difference, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("optimized")
+@pytest.mark.slow
+def test_policies_learn_to_swing_up(script):
+    """Both methods: from hanging, of a return of 200 at most."""
+    policies, tasks = script("policies"), script("policy_tasks")
+    task, keys = tasks.cart_pole(), jax.random.split(jax.random.key(5), 16)
+    for method, updates in ((policies.SHAC(), 150), (policies.PPO(), 80)):
+        learner = policies.begin(task, method, jax.random.key(0))
+        update = eqx.filter_jit(lambda learner, method=method: method.update(task, learner, jnp.asarray(1.0)))
+        first = float(jnp.mean(policies.returns(task, learner.actor, learner.scale, keys)))
+        for _ in range(updates):
+            learner = update(learner)
+        last = float(jnp.mean(policies.returns(task, learner.actor, learner.scale, keys)))
+        assert first < 20 < 60 < last < 200
+
+
+@pytest.mark.usefixtures("optimized")
+@pytest.mark.slow
+def test_estimators_of_gradients(script):
+    """Without contact's jumps all agree; those that should have no bias have none beyond their error."""
+    found = script("policy_gradients").main(["--quick"])
+    bias, error, _ = found[8, "hard floor, likelihood ratio"]
+    assert bias < 4 * error
+    bias, error, deviation = found[8, "soft floor, through steps"]
+    assert deviation < found[8, "soft floor, likelihood ratio"][2]

@@ -34,6 +34,8 @@ SHORT: dict[str, list[str] | None] = {
     "experiments/orsino_3rrr.py": None,
     "experiments/orsino_modules.py": None,
     "experiments/pictures.py": ["tutorial", "gradients", "--out", "."],
+    "experiments/policies.py": ["--quick", "--tasks", "cart-pole"],
+    "experiments/policy_gradients.py": None,
     "experiments/pseudoinverse_dpv.py": ["--quick", "--study", "rcond"],
     "experiments/rank_rule.py": None,
     "experiments/receding_horizon.py": ["--quick"],

@@ -22,7 +22,10 @@ from nbformat import NotebookNode
 HERE = Path(__file__).parent
 KEPT = HERE / "kept"
 PICTURES = ("motion.gif", "figure.png")
-BY_FIGURE = ("certificate", "identification", "neural_force", "optimal_control", "sweep", "tuning", "workers")
+BY_FIGURE = (
+    *("certificate", "identification", "neural_force", "optimal_control", "posterior", "sweep", "tuning"),
+    *("unknown_friction", "workers"),
+)
 """Examples whose figure says more than the film of their pendulum."""
 EXAMPLES = sorted(path for path in HERE.glob("*.py") if path != Path(__file__))
 
