@@ -1,8 +1,9 @@
 """Compiled simulations in files, which run where neither the model's Python nor ukjax is."""
 
+import contextlib
 import importlib.metadata
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,17 @@ def _versions_in(content: bytes) -> str:
     )
 
 
+@contextlib.contextmanager
+def _without_places() -> Iterator[None]:
+    """Has JAX leave out in which source files of this machine operations are: nobody who gets the file has them."""
+    limit = jax.config.jax_traceback_in_locations_limit
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_traceback_in_locations_limit", limit)
+
+
 def _require_flatbuffers(feature: str) -> None:
     try:
         import flatbuffers  # noqa: F401
@@ -76,7 +88,7 @@ def export(
 
     What the function closes over (models, parameters, times) is in the file. It can be read with `load_exported`, or
     by JAX alone, with `jax.export.deserialize(bytearray(path.read_bytes())).call`, by the versions of JAX of the next
-    six months at least; the file says which have written it. Checks by which Equinox or Diffrax would raise an error
+    six months at least; the file says which have written it, and holds no paths of this machine. Checks by which Equinox or Diffrax would raise an error
     become NaN. The file ends in a checksum, which `load_exported` compares.
 
     **Arguments:**
@@ -108,7 +120,7 @@ def export(
         outputs = call_user_function("function", function, *arrays)
         return jax.tree.map(_result, outputs, is_leaf=lambda x: isinstance(x, Trajectory))
 
-    with to_leave_process():
+    with to_leave_process(), _without_places():
         program, made = jax.make_jaxpr(run, return_shape=True)(*shapes)
         compute = jaxpr_as_fun(nan_for_errors(program))
 
