@@ -22,6 +22,7 @@ from .._run._results import RESULTS
 from .._run._trajectory import Trajectory
 
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+_PLACES = "jax_traceback_in_locations_limit"
 _WRITTEN_BY = b"\nukjax_written_by "  # before the versions, behind all that JAX reads
 
 
@@ -62,12 +63,12 @@ def _versions_in(content: bytes) -> str:
 @contextlib.contextmanager
 def _without_places() -> Iterator[None]:
     """Has JAX leave out in which source files of this machine operations are: nobody who gets the file has them."""
-    limit = jax.config.jax_traceback_in_locations_limit
-    jax.config.update("jax_traceback_in_locations_limit", 0)
+    limit: int = getattr(jax.config, _PLACES)
+    jax.config.update(_PLACES, 0)
     try:
         yield
     finally:
-        jax.config.update("jax_traceback_in_locations_limit", limit)
+        jax.config.update(_PLACES, limit)
 
 
 def _require_flatbuffers(feature: str) -> None:
@@ -86,10 +87,10 @@ def export(
 ) -> Path:
     """Writes a function of arrays, such as a whole simulation, to a file: compiled by `jax.export` to StableHLO.
 
-    What the function closes over (models, parameters, times) is in the file. It can be read with `load_exported`, or
-    by JAX alone, with `jax.export.deserialize(bytearray(path.read_bytes())).call`, by the versions of JAX of the next
-    six months at least; the file says which have written it, and holds no paths of this machine. Checks by which Equinox or Diffrax would raise an error
-    become NaN. The file ends in a checksum, which `load_exported` compares.
+    What the function closes over (models, parameters, times) is in the file, and no path of this machine. It can be read
+    with `load_exported`, or by JAX alone, with `jax.export.deserialize(bytearray(path.read_bytes())).call`, by the
+    versions of JAX of the next six months at least; the file says which have written it. Checks by which Equinox or
+    Diffrax would raise an error become NaN. The file ends in a checksum, which `load_exported` compares.
 
     **Arguments:**
 
