@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from .._compiler import to_leave_process
+from .._compiler._structured._jaxprs import core_jaxpr, jaxprs_in, line_of
 from .._misc._arguments import all_of, call_user_function, number_array, one_of, whole_number
 from .._misc._errors import InputError, format_value, missing_extra
 from .._misc._files import AT_END, add_checksum, as_path, intact, replacing, require_there
@@ -78,6 +79,16 @@ def _require_flatbuffers(feature: str) -> None:
         raise missing_extra(feature, "export") from error
 
 
+def _find_callback(program: Any) -> str:
+    """The user's line that calls back into Python, where it is known."""
+    for equation in core_jaxpr(program).eqns:
+        if equation.primitive.name.endswith("_callback"):
+            return line_of(equation)
+        if at := next(filter(None, map(_find_callback, jaxprs_in(equation.params))), ""):
+            return at
+    return ""
+
+
 def export(
     function: Callable[..., Any],
     path: str | Path,
@@ -133,7 +144,8 @@ def export(
             exported = jax.export.export(jax.jit(unwrapped), platforms=platforms)(*shapes)
             data = exported.serialize(vjp_order=vjp_order)
         except NotImplementedError as error:
-            raise InputError(f"function cannot be exported: {error}.") from error
+            at = _find_callback(program)
+            raise InputError(f"function cannot be exported: {error}{at and f' ({at})'}.") from error
     with replacing(path) as partial:
         partial.write_bytes(add_checksum(bytes(data) + _WRITTEN_BY + json.dumps(_versions()).encode()))
     return path
