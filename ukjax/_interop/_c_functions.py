@@ -16,7 +16,6 @@ from jaxtyping import Array
 from .._compiler import AccelerationProgram, compile_acceleration, evaluate_by_code
 from .._compiler._traced_system import leaf
 from .._contact._rows import PushedSystem
-from .._formula._equations import with_dense_mass
 from .._formula._servo import Servoed
 from .._misc._arguments import call_user_function, require_function
 from .._misc._errors import InputError, Untranslatable, unknown_name
@@ -200,7 +199,11 @@ def _forces(given: ModelState, u: Array | None = None) -> Values:
 
 def _mass_matrix(given: ModelState) -> Values:
     """The mass matrix M, without constraints."""
-    return {"M": with_dense_mass(given.by_code(lambda code: code.equations)).M}
+    return {"M": evaluate_by_code(_mass_matrix_of, given.system, given.t, given.q)}
+
+
+def _mass_matrix_of(system: AbstractSystem, t: Array, q: Array) -> Array:
+    return system.mass_matrix(t, q)
 
 
 def _energy(given: ModelState) -> Values:

@@ -126,7 +126,7 @@ class TreeSystem(AbstractSystem):
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), the armature on its diagonal, and what loads move."""
-        M, moved = self._links(q).dense(), self._moved(q.dtype)
+        M, moved = self._links(q, own=False).dense(), self._moved(q.dtype)
         if moved is None:
             return M
         still = jnp.zeros(M.shape[0], q.dtype)
@@ -134,13 +134,13 @@ class TreeSystem(AbstractSystem):
         return M + J.T @ (moved[:, None] * J)
 
     def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
-        return None if self._moved(q.dtype) is not None else self._links(q)
-
-    def _links(self, q: Coordinates) -> TreeInertia:
-        at = self._at(q)
         # Each row of a constraint would be turned from frame to frame, too: more than is saved.
-        rows = bool(self.loops or self.further or self.mechanism.contacts)
+        rows = self.loops or self.further or self.mechanism.contacts
         own = self.order.layout.aligned and not rows
+        return None if self._moved(q.dtype) is not None else self._links(q, own)
+
+    def _links(self, q: Coordinates, own: bool) -> TreeInertia:
+        at = self._at(q)
         return tree_inertia(at.chains, at.posture, cast_arrays(self.armature, q.dtype), own)
 
     def _moved(self, dtype: jnp.dtype) -> Float[Array, " k"] | None:
