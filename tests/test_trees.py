@@ -220,6 +220,24 @@ def test_random_trees_equal_mujoco(seed, aligned):
     _close(gravity, -data.qfrc_bias[own], 1e-12)
 
 
+def test_loads_work_by_their_power_in_axes_of_frames():
+    """Of a spring between bodies that slide and turn: what it adds to Q, along v, is its effort times its rate."""
+    points = np.random.default_rng(1).normal(size=(4, 3))
+    bodies = [Body(f"b{i}", 1.0 + i, point + 0.2, 0.1 * np.eye(3)) for i, point in enumerate(points)]
+    joints = [
+        Prismatic("j0", GROUND, "b0", points[0], (0.0, 1.0, 0.0)),
+        Revolute("j1", "b0", "b1", points[1], (1.0, 0.0, 0.0)),
+        Cylindrical("j2", "b1", "b2", points[2], (0.0, 0.0, 1.0)),
+        Revolute("j3", GROUND, "b3", points[3], (0.0, 0.0, 1.0)),
+    ]
+    spring = SpringDamper("spring", "b2", "b3", points[2] + 0.5, points[3] - 0.4, 30.0, 2.0)
+    systems = [tree(bodies, joints, loads) for loads in ([], [spring])]
+    assert systems[1].order.layout.aligned
+    t, q, v = _random_state(systems[1], 4)
+    without, under = (system.force(t, q, v) for system in systems)
+    _close(jnp.dot(under - without, v), mechanisms.efforts(systems[1], t, q, v)["spring"].power, 1e-13)
+
+
 # Lagrange's equations and models written by hand
 
 

@@ -60,6 +60,7 @@ class Links(NamedTuple):
 
     - `angular`, `linear`: what each velocity does.
     - `arm`: from the origin of the frame before each element, in its axes, to that of the frame behind.
+    - `lever`: from the origin of the frame of each body to its centre.
     - `turn`: the axes of the frame behind each element in those before it.
     - `composite`: of each.
     - `rotation`: the axes of the frames behind in those of the world; None where they are the same.
@@ -68,6 +69,7 @@ class Links(NamedTuple):
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
     arm: Float[Array, "elements 3"]
+    lever: Float[Array, "bodies 3"]
     turn: Float[Array, "elements 3 3"]
     composite: Composite
     rotation: Float[Array, "elements 3 3"] | None
@@ -85,14 +87,15 @@ def _compose(chains: Chains, d: Float[Array, "bodies 3"], inertia: Float[Array, 
 
 def _links(chains: Chains, posture: Posture, own: bool) -> Links:
     if own:
-        composite = _compose(chains, chains.own_levers(), chains.inertia)
-        arms, axes = chains.own_arms(posture), (chains.angular, chains.linear)
-        return Links(*axes, arms, posture.turn, composite, posture.rotation[1:])
+        arms, levers = chains.own_arms(posture), chains.own_levers()
+        composite = _compose(chains, levers, chains.inertia)
+        axes = chains.angular, chains.linear
+        return Links(*axes, arms, levers, posture.turn, composite, posture.rotation[1:])
     R = posture.rotation[np.array(chains.layout.frames, int)]
-    inertia = jnp.einsum("iab,ibc,idc->iad", R, chains.inertia, R)
-    composite = _compose(chains, chains.levers(posture), inertia)
+    inertia, levers = jnp.einsum("iab,ibc,idc->iad", R, chains.inertia, R), chains.levers(posture)
+    composite = _compose(chains, levers, inertia)
     still = jnp.broadcast_to(jnp.eye(3, dtype=R.dtype), posture.turn.shape)
-    return Links(posture.angular, posture.linear, posture.arm, still, composite, None)
+    return Links(posture.angular, posture.linear, posture.arm, levers, still, composite, None)
 
 
 def tree_inertia(
@@ -194,10 +197,11 @@ def force(
     ground = _Motion(o, o, o if falls is None else -falls)
     motions = outwards(layout.before, _behind, ground, (links.turn, links.arm, *of_each))
     asked = jax.vmap(_wrench_of)(jax.tree.map(lambda x: x[1:], motions), *links.composite)
-    about = Twist(loads.omega + cross(chains.levers(posture), loads.velocity), loads.velocity)
-    pulled = jax.tree.map(lambda x: _sum_by_element(layout, x), about)
     if links.rotation is not None:
-        pulled = jax.tree.map(lambda x: jnp.einsum("eba,eb->ea", links.rotation, x), pulled)
+        R = posture.rotation[np.array(layout.frames, int)]
+        loads = jax.tree.map(lambda x: jnp.einsum("iba,ib->ia", R, x), loads)
+    about = Twist(loads.omega + cross(links.lever, loads.velocity), loads.velocity)
+    pulled = jax.tree.map(lambda x: _sum_by_element(layout, x), about)
     own = jax.tree.map(jnp.subtract, pulled, asked)
     total = inwards(layout.before, _passed, own, (links.turn, links.arm))
     return jnp.sum(links.angular * total.omega[owner] + links.linear * total.velocity[owner], axis=1)
