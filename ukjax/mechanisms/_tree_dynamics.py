@@ -7,6 +7,9 @@ With the inertia I_e of all bodies on a frame about the point o of the element b
 which `TreeInertia` holds without its n^2 entries. The terms in v, eqs. (28)-(30), are the forces of inertia left over
 where v' = 0: the frames' rates say what those are, and a sum from the leaves to the ground (Featherstone 2008, section
 5.3: recursive Newton-Euler) what they come to along each axis. So neither M nor J is differentiated.
+
+Trees that turn about axes of coordinates, as most robots do in their reference posture, are computed in axes of their
+frames (`Links`): scalar code then takes half the operations.
 """
 
 from typing import NamedTuple
@@ -78,9 +81,8 @@ class Links(NamedTuple):
 def _compose(chains: Chains, d: Float[Array, "bodies 3"], inertia: Float[Array, "bodies 3 3"]) -> Composite:
     hats = jax.vmap(hat)(d)
     whole = inertia - chains.mass[:, None, None] * (hats @ hats)
-    upper = np.broadcast_to(
-        np.triu(np.ones((3, 3), bool)), whole.shape
-    )  # equal entries are to be the same ones
+    # Equal entries are to be one, which scalar code computes once.
+    upper = np.broadcast_to(np.triu(np.ones((3, 3), bool)), whole.shape)
     each = (chains.mass, chains.mass[:, None] * d, jnp.where(upper, whole, jnp.swapaxes(whole, 1, 2)))
     return Composite(*(_sum_by_element(chains.layout, x) for x in each))
 
