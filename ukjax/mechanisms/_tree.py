@@ -134,10 +134,7 @@ class TreeSystem(AbstractSystem):
         return M + J.T @ (moved[:, None] * J)
 
     def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
-        # Each row of a constraint would be turned from frame to frame, too: more than is saved.
-        rows = self.loops or self.further or self.mechanism.contacts
-        own = self.order.layout.aligned and not rows
-        return None if self._moved(q.dtype) is not None else self._links(q, own)
+        return None if self._moved(q.dtype) is not None else self._links(q, self.order.layout.aligned)
 
     def _links(self, q: Coordinates, own: bool) -> TreeInertia:
         at = self._at(q)
