@@ -43,8 +43,8 @@ RELOADS = 4
 LONG = 10_000  # operations of a function from which on Clang takes minutes
 
 
-def four_bar() -> uk.Problem:
-    """The linkage of docs/mechanisms.md, in absolute coordinates."""
+def four_bar(tree: bool = False) -> uk.Problem:
+    """The linkage of docs/mechanisms.md, in absolute coordinates or as a tree with a loop."""
     A, B, C, D = (0.0, 0.0), (0.0, 1.0), (1.5, 1.5), (1.5, 0.0)
     rods = [um.rod("crank", A, B, 1.0), um.rod("coupler", B, C, 2.0), um.rod("rocker", D, C, 1.0)]
     ends = (
@@ -54,12 +54,16 @@ def four_bar() -> uk.Problem:
         ("ground", "rocker", D),
     )
     pins = [um.Revolute(f"pin {i}", *x) for i, x in enumerate(ends)]
+    if tree:
+        linkage = um.tree(rods, [pins[0], pins[1], pins[3]], [um.Gravity()], loops=[pins[2]], name="four-bar")
+        return um.problem(linkage, rates={"pin 0": 3.0})
     return um.problem(um.assemble(rods, pins, [um.Gravity()], name="four-bar"), rates={"crank": 3.0})
 
 
 MODELS: dict[str, Callable[[], uk.Problem]] = {
     "pendulum": uk.models.pendulum,
     "four_bar": four_bar,
+    "four_bar_tree": lambda: four_bar(tree=True),
     "parallelogram": uk.models.parallelogram,
     "scara": uk.models.scara,
     "five_bar": uk.models.five_bar,

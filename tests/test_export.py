@@ -67,6 +67,13 @@ def test_a_simulation_runs_without_its_python(tmp_path):
     assert run["rank"].tolist() == [1] * 5
 
 
+def test_a_file_holds_no_paths_of_the_machine_that_wrote_it(tmp_path):
+    limit = jax.config.jax_traceback_in_locations_limit
+    content = uk.export(_steps, tmp_path / "steps", *STATE).read_bytes()
+    assert b".py" not in content
+    assert jax.config.jax_traceback_in_locations_limit == limit
+
+
 def test_a_loaded_function_is_the_function_and_has_its_derivative(tmp_path):
     """From a file for two platforms."""
     path = uk.export(_steps, tmp_path / "steps", *STATE, platforms=("cpu", "cuda"), vjp_order=1)
@@ -113,7 +120,7 @@ def test_what_cannot_be_exported_says_so(tmp_path):
     def calls_back(x):
         return jax.pure_callback(np.sin, x, x)
 
-    with pytest.raises(uk.InputError, match=r"cannot be exported: .*callback"):
+    with pytest.raises(uk.InputError, match=r"cannot be exported: .*callback.*\(test_export.py, line \d+\)"):
         uk.export(calls_back, tmp_path / "no", jnp.ones(2))
     with pytest.raises(uk.InputError, match="function must be a function of arrays"):
         uk.export(uk.models.pendulum(), tmp_path / "no")

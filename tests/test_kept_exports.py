@@ -29,7 +29,6 @@ def swing(q0, v0):
 def write_kept() -> None:
     """A run by XLA, and one by scalar code."""
     jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_traceback_in_locations_limit", 0)  # without the places of source files
     of = f"ukjax-{importlib.metadata.version('ukjax')}_jax-{jax.__version__}"
     for name, function in (("run", swing), ("scalar", uk.scalarize(swing))):
         uk.export(function, KEPT / f"{name}_{of}", *STATE)

@@ -24,6 +24,7 @@ SHORT: dict[str, list[str] | None] = {
     "experiments/fixed_steps.py": None,
     "experiments/flat_passages.py": ["--quick"],
     "experiments/flop_counts.py": None,
+    "experiments/fmu_in_ecos.py": [],
     "experiments/identify.py": None,
     "experiments/liu_servo.py": ["--quick"],
     "experiments/live_pages.py": ["four_bar", "--out", "."],

@@ -193,6 +193,7 @@ def test_the_header_names_what_numbers_belong_to(tmp_path: Path) -> None:
     assert "row 7  D[1]" in header
     assert "Bodies: crank, coupler, rocker." in header
     assert "Joints: A, B, C, D." in header
+    assert "double coupler_inertia; /* inertia: about the centre of mass [kg m^2] */" in header
 
 
 @needs_cc
@@ -451,6 +452,43 @@ def test_functions_of_your_own_take_further_arrays(tmp_path: Path) -> None:
     assert "A spring to a target." in (tmp_path / "pendulum.h").read_text()
     found = library("follow", 0.0, [0.6, -0.8], [0.0, 0.0], [1.0, 2.0], 3.0, gives=(2,))
     np.testing.assert_allclose(found, [1.2, 8.4], atol=1e-15)
+
+
+def _many_terms(x: Any, factor: Any) -> Any:
+    for k in range(150):
+        x = x + factor * jnp.sin(x) / (k + 1)
+    return x
+
+
+@jax.jit
+def _long(x: Any, factor: Any) -> Any:
+    """Long enough to be a sub-program."""
+    return _many_terms(x, factor)
+
+
+def called_once(system: Any, t: Any, q: Any, v: Any) -> Any:
+    return _long(q[0], 0.0 * t + 0.25) + q[1]
+
+
+def called_twice(system: Any, t: Any, q: Any, v: Any) -> Any:
+    return _long(q[0], v[0]) + _long(q[1], v[1])
+
+
+@needs_cc
+def test_what_is_called_once_is_written_out(tmp_path: Path) -> None:
+    once = Library(uk.to_c(uk.models.pendulum(), tmp_path / "1", called_once))
+    twice = Library(uk.to_c(uk.models.pendulum(), tmp_path / "2", called_twice))
+    texts = [(tmp_path / x / "pendulum.c").read_text() for x in "12"]
+    assert [x.count("static void") for x in texts] == [0, 1]
+    np.testing.assert_allclose(
+        once("called_once", 0.0, [0.6, -0.8], [1.0, 2.0], gives=(1,)),
+        _many_terms(0.6, 0.25) - 0.8,
+        rtol=1e-13,
+    )
+    np.testing.assert_allclose(
+        twice("called_twice", 0.0, [0.6, -0.8], [1.0, 2.0], gives=(1,)),
+        _many_terms(0.6, 1.0) + _many_terms(-0.8, 2.0), rtol=1e-13,
+    )  # fmt: skip
 
 
 def whole_run(system: Any, t: Any, q: Any, v: Any, t1=1.0) -> Any:

@@ -11,16 +11,19 @@ from typing import Any
 from xml.etree import ElementTree
 
 import diffrax as dfx
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from jaxtyping import Array
 from test_to_c import CC, STRICT, four_bar, needs_cc, needs_zig
 from typer.testing import CliRunner
 
 import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._cli import _commands as cli
+from ukjax._interop._units import base_units
 
 fmpy = pytest.importorskip("fmpy", reason="pip install fmpy")
 find_problems = pytest.importorskip("fmpy.validation").validate_fmu
@@ -42,6 +45,27 @@ def driven() -> uk.Problem:
     force = lambda t, q, v: jnp.array([0.0, -jnp.sin(2 * t) - q[1] * (1 + q[0])])
     guide = uk.Holonomic(lambda t, q: q[0] - 0.1 * jnp.sin(3 * t) * (1 + q[1]), name="guide")
     return uk.Problem(uk.System(jnp.eye(2), force, [guide]), jnp.zeros(2), jnp.array([0.3, 0.0]), 0.0, 1.0)
+
+
+class Damped(uk.AbstractSystem):
+    """A mass at a damper.
+
+    - `mass`: it moves along x [kg].
+    - `rate`: of the damper [N s/m]; where it stands
+      does not matter.
+    """
+
+    mass: Array
+    rate: Array
+    constraints: tuple = ()
+    labels: tuple[str, ...] = eqx.field(static=True, default=("x",))
+    units: tuple[str, ...] = eqx.field(static=True, default=("m",))
+
+    def mass_matrix(self, t: Any, q: Any) -> Array:
+        return self.mass * jnp.eye(1)
+
+    def force(self, t: Any, q: Any, v: Any) -> Array:
+        return -self.rate * v
 
 
 MODELS: dict[str, tuple[Callable[[], uk.Problem], Any]] = {
@@ -269,12 +293,31 @@ def test_inputs_and_parameters_are_those_of_the_model(units: Callable[[str], Uni
     assert (variable.variability, variable.start) == ("tunable", "2.0")
 
 
-def test_units_are_those_of_the_coordinates(units: Callable[[str], Unit]) -> None:
-    found = {x.name: x.unit for x in units("four-bar").described.modelVariables}
-    assert found["position.coupler_x"] == "m"
-    assert found["velocity.coupler_theta"] == "rad/s"
-    assert found["der(velocity.coupler_x)"] == "m/s2"
-    assert found["energy"] == "J"
+def test_units_are_those_of_coordinates_and_docstrings(units: Callable[[str], Unit]) -> None:
+    """As FMPy reads them, whose own rules of units find nothing wrong (`fmpy validate`, above)."""
+    described = units("four-bar").described
+    found = {x.name: x.unit for x in described.modelVariables}
+    expected = {
+        "position.coupler_x": "m", "velocity.coupler_theta": "rad/s", "der(velocity.coupler_x)": "m/s2", "energy": "J",
+        "parameter.coupler_mass": "kg", "parameter.coupler_inertia": "kg.m2", "parameter.coupler_centre_0": "m",
+        "constraint_force.coupler_x": "N", "constraint_force.coupler_theta": "N.m", "step_size": "s",
+    }  # fmt: skip
+    assert {x: found[x] for x in expected} == expected
+    base = {x.name: x.baseUnit for x in described.unitDefinitions}
+    assert (base["kg.m2"].kg, base["kg.m2"].m, base["N.m"].m, base["N.m"].s) == (1, 2, 2, -2)
+    said = {x.name: x.description for x in described.modelVariables}
+    assert found["input.A"] == "N.m"
+    assert said["parameter.coupler_inertia"] == "inertia: about the centre of mass"
+
+
+def test_fields_of_own_classes_are_described_by_their_docstrings(tmp_path: Path) -> None:
+    own = uk.Problem(Damped(jnp.array(2.0), jnp.array(3.0)), jnp.ones(1), jnp.ones(1), 0.0, 1.0, name="own")
+    found = {x.name: x for x in uk.to_fmu(own, tmp_path / "own.fmu", platforms=[]).variables}
+    rate = found["parameter.rate"]
+    assert (rate.unit, rate.description) == ("N s/m", "rate: of the damper")
+    assert base_units("N s/m") == {"kg": 1, "s": -1}
+    assert base_units("1/s") == {"s": -1}
+    assert base_units("furlongs") is None
 
 
 # --- Instances and their states

@@ -77,8 +77,11 @@ def _inertia(rng):
     return np.trace(A @ A.T) * np.eye(3) - A @ A.T
 
 
-def _random_tree(seed):
-    """6 to 12 bodies, every kind of joint MuJoCo has, in branches; joints listed in another order than bodies."""
+def _random_tree(seed, aligned):
+    """6 to 12 bodies, every kind of joint MuJoCo has, in branches; joints listed in another order than bodies.
+
+    - `aligned`: whether axes are those of coordinates.
+    """
     rng = np.random.default_rng(seed)
     n = int(rng.integers(6, 13))
     bodies, joints = [], []
@@ -87,6 +90,8 @@ def _random_tree(seed):
         parent = GROUND if i == 0 else f"b{rng.integers(max(0, i - 3), i)}"
         bodies.append(Body(name, rng.uniform(0.5, 2.0), point + 0.3 * rng.normal(size=3), _inertia(rng)))
         ends, axes = (f"j{i}", parent, name, point), rng.normal(size=(2, 3))
+        if aligned:
+            axes = np.eye(3)[rng.permutation(3)[:2]] * rng.choice([-1.0, 1.0], size=(2, 1))
         joints.append(
             Free(f"j{i}", GROUND, name, point)
             if i == 4 and seed % 2
@@ -181,11 +186,13 @@ def _all_terms(system, t, q, v):
 SEEDS = [11, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2, 3, 7, 8, 10, 13))]
 
 
+@pytest.mark.parametrize("aligned", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_trees_equal_mujoco(seed):
-    """Mass matrix, gravity, Coriolis terms, placements and the reactions at all joints."""
+def test_random_trees_equal_mujoco(seed, aligned):
+    """Mass matrix, gravity, Coriolis terms, inverse dynamics, placements and the reactions at all joints."""
     mujoco = pytest.importorskip("mujoco")
-    system = _random_tree(seed)
+    system = _random_tree(seed, aligned)
+    assert system.order.layout.aligned == aligned  # then all is computed in axes of the frames
     t, q, v = _random_state(system, seed)
     model, data, own = _engine(mujoco, system, q, v)
     M, Q, gravity, a, placements, wrenches = _all_terms(system, t, q, v)
@@ -197,6 +204,8 @@ def test_random_trees_equal_mujoco(seed):
     _close(Q, -data.qfrc_bias[own], 1e-12)
     _close(a, data.qacc[own], 1e-10)
     _close(uk.lanes(system).one(t, q, v), data.qacc[own], 1e-10)
+    _close(system.tree_inertia(t, q).dense(), M, 1e-12)
+    _close(system.required_force(t, q, v, v), M @ v - Q, 1e-12)
     for joint in system.joints:
         number, place = model.body(joint.child).id, placements[joint.child]
         _close(place.p, data.xipos[number], 1e-13)
@@ -211,7 +220,42 @@ def test_random_trees_equal_mujoco(seed):
     _close(gravity, -data.qfrc_bias[own], 1e-12)
 
 
+def test_loads_work_by_their_power_in_axes_of_frames():
+    """Of a spring between bodies that slide and turn: what it adds to Q, along v, is its effort times its rate."""
+    points = np.random.default_rng(1).normal(size=(4, 3))
+    bodies = [Body(f"b{i}", 1.0 + i, point + 0.2, 0.1 * np.eye(3)) for i, point in enumerate(points)]
+    joints = [
+        Prismatic("j0", GROUND, "b0", points[0], (0.0, 1.0, 0.0)),
+        Revolute("j1", "b0", "b1", points[1], (1.0, 0.0, 0.0)),
+        Cylindrical("j2", "b1", "b2", points[2], (0.0, 0.0, 1.0)),
+        Revolute("j3", GROUND, "b3", points[3], (0.0, 0.0, 1.0)),
+    ]
+    spring = SpringDamper("spring", "b2", "b3", points[2] + 0.5, points[3] - 0.4, 30.0, 2.0)
+    systems = [tree(bodies, joints, loads) for loads in ([], [spring])]
+    assert systems[1].order.layout.aligned
+    t, q, v = _random_state(systems[1], 4)
+    without, under = (system.force(t, q, v) for system in systems)
+    _close(jnp.dot(under - without, v), mechanisms.efforts(systems[1], t, q, v)["spring"].power, 1e-13)
+
+
 # Lagrange's equations and models written by hand
+
+
+def test_a_pendulum_on_a_cross_moves_as_lagrange_says():
+    """In axes of its frames, with an armature: (m l^2 c2^2 + J + A) a1 = ..., of angles about x, then y."""
+    m, length, J, A, g = 2.0, 0.7, 0.3, 0.1, 9.81
+    bob = Body("bob", m, (0.0, 0.0, -length), J * np.eye(3))
+    cross = Universal("cross", GROUND, "bob", (0.0, 0.0, 0.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
+    system = tree([bob], [cross], [Gravity()], armature=np.array([A, 0.0]))
+    assert system.order.layout.aligned
+    t, q, v = state(0.0, [0.4, -0.9], [1.3, 0.8])
+    (s1, s2), (c1, c2) = np.sin(q), np.cos(q)
+    a1 = (2 * m * length**2 * s2 * c2 * v[0] * v[1] - m * g * length * s1 * c2) / (
+        m * length**2 * c2**2 + J + A
+    )
+    a2 = (-m * length**2 * s2 * c2 * v[0] ** 2 - m * g * length * c1 * s2) / (m * length**2 + J)
+    _close(uk.lanes(system).one(t, q, v), [a1, a2], 1e-14)
+    _close(system.required_force(t, q, v, jnp.array([a1, a2])), [0.0, 0.0], 1e-13)
 
 
 def _frame(twists, q, at_rest):
@@ -426,7 +470,7 @@ def test_planar_trees_are_absolute_coordinates_restricted_to_them():
 
 
 def test_a_free_tree_keeps_its_energy():
-    system = _random_tree(11)
+    system = _random_tree(11, aligned=False)
     assert any(isinstance(joint, Free) for joint in system.joints)
     assert any(isinstance(joint, Spherical) for joint in system.joints)
     t, q, v = _random_state(system, 5)

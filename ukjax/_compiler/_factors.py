@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._system._system import TreeInertia
-from ._scalars import Builder, Entries, Expression, Vector, dot, is_zero, plus, scale_vector, times
+from ._scalars import Builder, Entries, Expression, Vector, dot, entries, is_zero, plus, scale_vector, times
+from ._structured._ir import is_number
 
 Taken = dict[int, tuple[Expression, Expression]]
 
@@ -103,23 +104,32 @@ def solve_by_factors(build: Builder, factors: Factors, x: Sequence[Expression]) 
 #
 # U = I s,    D = s.U + a,    I' = I - U U^T / D,
 #
-# with the armature a, where I', about the point of the velocity before, adds to the inertia there (Featherstone 2008,
-# section 7.3). That is an elimination: M = L D L^T in that order, and L, though full, takes a vector from link to link
-# by g = U / D alone.
+# with the armature a, where I', in axes of the velocity before and about its point, adds to the inertia there
+# (Featherstone 2008, section 7.3). That is an elimination: M = L D L^T in that order, and L, though full, takes a vector
+# from link to link by g = U / D alone.
 
 
 class Link(NamedTuple):
-    """One velocity: its place, that before it (-1 for the ground), its axis (6,) and the arm to its point (3,)."""
+    """One velocity: its place, that before it (-1 for the ground), its axis (6,), the arm to its point (3,), and its axes
+    in those of the velocity before (3, 3); None where they are the same."""
 
     place: int
     parent: int
     axis: Vector
     arm: Vector
+    turn: np.ndarray | None
 
 
 def _links(M: TreeInertia) -> list[Link]:
     """From the leaves to the ground."""
-    return [Link(k, M.parents[k], list(M.axes[k]), list(M.arms[k])) for k in reversed(M.outwards())]
+    turns = {} if M.turns is None else {k: np.asarray(x) for k, x in enumerate(M.turns) if not _is_unit(x)}
+    return [
+        Link(k, M.parents[k], list(M.axes[k]), list(M.arms[k]), turns.get(k)) for k in reversed(M.outwards())
+    ]
+
+
+def _is_unit(turn: np.ndarray) -> bool:
+    return all(is_number(x) and x == (i == j) for (i, j), x in np.ndenumerate(turn))
 
 
 def _cross(build: Builder, x: Vector, y: Vector) -> Vector:
@@ -128,18 +138,45 @@ def _cross(build: Builder, x: Vector, y: Vector) -> Vector:
     return [build.apply("sub", mul(x[i], y[j]), mul(x[j], y[i])) for i, j in parts]
 
 
-def _shift_twist(build: Builder, arm: Vector, twist: Vector) -> Vector:
-    """A twist about the point at the start of the arm, about that at its end."""
-    return [*twist[:3], *plus(build, twist[3:], _cross(build, twist[:3], arm))]
+def _shift_twist(build: Builder, link: Link, twist: Vector) -> Vector:
+    """A twist in axes and about the point of the velocity before, in those of the link."""
+    turned, moved = twist[:3], plus(build, twist[3:], _cross(build, twist[:3], link.arm))
+    if link.turn is not None:
+        turned, moved = times(build, link.turn.T, turned), times(build, link.turn.T, moved)
+    return [*turned, *moved]
 
 
-def _shift_wrench(build: Builder, arm: Vector, wrench: Vector) -> Vector:
-    """A wrench about the point at the end of the arm, about that at its start."""
-    return [*plus(build, wrench[:3], _cross(build, arm, wrench[3:])), *wrench[3:]]
+def _shift_wrench(build: Builder, link: Link, wrench: Vector) -> Vector:
+    """A wrench in axes and about the point of the link, in those of the velocity before."""
+    torque, force = wrench[:3], wrench[3:]
+    if link.turn is not None:
+        torque, force = times(build, link.turn, torque), times(build, link.turn, force)
+    return [*plus(build, torque, _cross(build, link.arm, force)), *force]
 
 
-def _shift_inertia(build: Builder, arm: Vector, given: np.ndarray) -> np.ndarray:
-    """An inertia [J, H; H^T, m] about the point at the end of the arm, about that at its start."""
+def _turn_tensor(build: Builder, R: np.ndarray, X: np.ndarray, symmetric: bool) -> np.ndarray:
+    """R X R^T."""
+    half, found = np.array(build.product(R, X), object), np.empty((3, 3), object)
+    for a, b in np.ndindex(3, 3):
+        found[a, b] = found[b, a] if symmetric and b < a else dot(build, half[a], R[b])
+    return found
+
+
+def _turn_inertia(build: Builder, R: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """An inertia [J, H; H^T, m] in axes that the columns of R give in others, in those."""
+    found = np.empty((6, 6), object)
+    found[:3, :3] = _turn_tensor(build, R, given[:3, :3], symmetric=True)
+    found[3:, 3:] = _turn_tensor(build, R, given[3:, 3:], symmetric=True)
+    found[:3, 3:] = _turn_tensor(build, R, given[:3, 3:], symmetric=False)
+    found[3:, :3] = found[:3, 3:].T
+    return found
+
+
+def _shift_inertia(build: Builder, link: Link, given: np.ndarray) -> np.ndarray:
+    """An inertia [J, H; H^T, m] in axes and about the point of the link, in those of the velocity before."""
+    arm = link.arm
+    if link.turn is not None:
+        given = _turn_inertia(build, link.turn, given)
     if all(map(is_zero, arm)):
         return given
     found = given.copy()
@@ -184,9 +221,7 @@ class TreeFactors(NamedTuple):
             wrench = wrenches.get(link.place, [0.0] * 6)
             out.append(build.apply("sub", x[link.place], dot(build, link.axis, wrench)))
             if link.parent >= 0:
-                through = _shift_wrench(
-                    build, link.arm, plus(build, wrench, scale_vector(build, out[-1], gain))
-                )
+                through = _shift_wrench(build, link, plus(build, wrench, scale_vector(build, out[-1], gain)))
                 before = wrenches.get(link.parent)
                 wrenches[link.parent] = through if before is None else plus(build, before, through)
         return out
@@ -196,14 +231,21 @@ class TreeFactors(NamedTuple):
         out: Vector = [0.0] * len(y)
         twists: dict[int, Vector] = {-1: [0.0] * 6}
         for link, gain, value in reversed(list(zip(self.links, self.gain, y, strict=True))):
-            twist = _shift_twist(build, link.arm, twists[link.parent])
+            twist = _shift_twist(build, link, twists[link.parent])
             x = out[link.place] = build.apply("sub", value, dot(build, gain, twist))
             twists[link.place] = plus(build, twist, scale_vector(build, x, link.axis))
         return out
 
     def frozen(self, build: Builder) -> "TreeFactors":
         """The same factors, constant to a differentiation."""
-        links = [x._replace(axis=build.frozen(x.axis), arm=build.frozen(x.arm)) for x in self.links]
+        links = [
+            x._replace(
+                axis=build.frozen(x.axis),
+                arm=build.frozen(x.arm),
+                turn=None if x.turn is None else np.array([build.frozen(row) for row in x.turn], object),
+            )
+            for x in self.links
+        ]
         return TreeFactors(links, [build.frozen(x) for x in self.gain], build.frozen(self.inverse))
 
 
@@ -227,15 +269,23 @@ def factor_mass_matrix(
         found.gain.append(gain)
         if link.parent < 0:
             continue
+        still = _still_along(link.axis) if is_zero(armature[link.place]) else None
         for a, b in zip(*np.triu_indices(6), strict=True):
-            own[a, b] = own[b, a] = build.apply("sub", own[a, b], build.apply("mul", gain[a], U[b]))
-        moved, before = _shift_inertia(build, link.arm, own), articulated[link.parent]
+            share = build.apply("mul", gain[a], U[b])
+            own[a, b] = own[b, a] = 0.0 if still in (a, b) else build.apply("sub", own[a, b], share)
+        moved, before = _shift_inertia(build, link, own), articulated[link.parent]
         for a, b in zip(*np.triu_indices(6), strict=True):
             before[a, b] = before[b, a] = build.apply("add", before[a, b], moved[a, b])
-        along = dot(build, U, _shift_twist(build, link.arm, axes[link.parent]))
+        along = dot(build, U, _shift_twist(build, link, axes[link.parent]))
         given = build.apply("mul", inverse, build.apply("mul", along, along))
         taken[link.parent] = build.apply("add", taken.get(link.parent, 0.0), given)
     return found
+
+
+def _still_along(axis: Vector) -> int | None:
+    """The entry of a wrench that is all its axis sees: what gives way along it has no inertia there."""
+    places = list(entries(axis).items())
+    return places[0][0] if len(places) == 1 and is_number(places[0][1]) else None
 
 
 def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]) -> Vector:
@@ -246,7 +296,7 @@ def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]
     twists: dict[int, Vector] = {-1: [0.0] * 6}
     for link in reversed(links):
         moved = scale_vector(build, x[link.place], link.axis)
-        twists[link.place] = plus(build, _shift_twist(build, link.arm, twists[link.parent]), moved)
+        twists[link.place] = plus(build, _shift_twist(build, link, twists[link.parent]), moved)
     wrenches: dict[int, Vector] = {}
     for link in links:
         wrench = times(build, _symmetric(np.asarray(M.inertia[link.place])), twists[link.place])
@@ -254,7 +304,7 @@ def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]
         own = build.apply("mul", armature[link.place], x[link.place])
         out[link.place] = build.apply("add", dot(build, link.axis, wrench), own)
         if link.parent >= 0:
-            through = _shift_wrench(build, link.arm, wrench)
+            through = _shift_wrench(build, link, wrench)
             wrenches[link.parent] = plus(build, through, wrenches.get(link.parent, [0.0] * 6))
     return out
 
@@ -266,7 +316,10 @@ def extend_mass_matrix(M: np.ndarray | TreeInertia, more: int) -> np.ndarray | T
         axes, inertia, arms = room(M.axes), room(M.inertia), room(M.arms)
         axes[len(M.parents) :, 3] = inertia[len(M.parents) :, 3, 3] = 1.0
         armature = None if M.armature is None else room(M.armature)
-        return TreeInertia(axes, inertia, arms, (*M.parents, *(-1,) * more), armature)
+        turns = None
+        if M.turns is not None:
+            turns = np.concatenate([M.turns, np.broadcast_to(np.eye(3), (more, 3, 3))])
+        return TreeInertia(axes, inertia, arms, (*M.parents, *(-1,) * more), armature, turns)
     whole = np.zeros((len(M) + more,) * 2, object) + 0.0
     whole[: len(M), : len(M)] = M
     whole[range(len(M), len(whole)), range(len(M), len(whole))] = 1.0

@@ -34,12 +34,15 @@ class ContactNames(NamedTuple):
     - `contacts`, `rows`: of contacts, and of rows: gap velocities and slips.
     - `gapped`: of contacts that have gaps.
     - `margins`: of event indicators.
+    - `gap_units`, `force_units`: of what is gapped and of rows; empty for forces of dry friction, which may be torques.
     """
 
     contacts: tuple[str, ...]
     rows: tuple[str, ...]
     gapped: tuple[str, ...]
     margins: tuple[str, ...]
+    gap_units: tuple[str, ...]
+    force_units: tuple[str, ...]
 
     @property
     def mode_size(self) -> int:
@@ -59,13 +62,16 @@ def contact_names(problem: Problem) -> ContactNames:
     """
     require_followed(problem.system)
     layout, _ = layout_of(problem.system, jnp.asarray(problem.t0), problem.q0, problem.v0)
-    rows = []
-    for name, (gapped, tangents) in zip(layout.names, layout.contacts, strict=True):
+    rows, of_gaps, of_forces = [], [], []
+    for name, (gapped, tangents), turns in zip(layout.names, layout.contacts, layout.angles, strict=True):
         slips = [f"{name} slip"] if tangents == 1 else [f"{name} slip {i}" for i in range(tangents)]
         rows += [f"{name} normal"] * gapped + slips
+        of_gaps += ["rad" if turns else "m"] * gapped
+        of_forces += [("N m" if turns else "N") if gapped else ""] * (gapped + tangents)
     kinds = [f"{name} {kind}" for kind in ("normal", "friction", "slip") for name in layout.names]
     gapped = [name for name, has in zip(layout.names, layout.has_gap, strict=True) if has]
-    return ContactNames(layout.names, tuple(rows), tuple(gapped), tuple(kinds[i] for i in _watched(layout)))
+    margins = tuple(kinds[i] for i in _watched(layout))
+    return ContactNames(layout.names, tuple(rows), tuple(gapped), margins, tuple(of_gaps), tuple(of_forces))
 
 
 # --- What is computed

@@ -16,7 +16,6 @@ from jaxtyping import Array
 from .._compiler import AccelerationProgram, compile_acceleration, evaluate_by_code
 from .._compiler._traced_system import leaf
 from .._contact._rows import PushedSystem
-from .._formula._equations import with_dense_mass
 from .._formula._servo import Servoed
 from .._misc._arguments import call_user_function, require_function
 from .._misc._errors import InputError, Untranslatable, unknown_name
@@ -25,12 +24,15 @@ from .._run._step import step
 from .._system._constraint import require_bilateral
 from .._system._driven import DrivenSystem
 from .._system._labels import unique_names
+from .._system._problem import Problem
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem
+from .._system._system import AbstractSystem, innermost, names_of
 from ..analysis._inputs import MatrixForce, input_matrix_of
 from ..analysis._inverse_dynamics import inverse_dynamics
+from ..mechanisms import Prismatic
 from ..mechanisms._tree import TreeSystem
+from ._units import describe_field, force_units
 
 T = TypeVar("T")
 Values = dict[str, Array]
@@ -197,7 +199,11 @@ def _forces(given: ModelState, u: Array | None = None) -> Values:
 
 def _mass_matrix(given: ModelState) -> Values:
     """The mass matrix M, without constraints."""
-    return {"M": with_dense_mass(given.by_code(lambda code: code.equations)).M}
+    return {"M": evaluate_by_code(_mass_matrix_of, given.system, given.t, given.q)}
+
+
+def _mass_matrix_of(system: AbstractSystem, t: Array, q: Array) -> Array:
+    return system.mass_matrix(t, q)
 
 
 def _energy(given: ModelState) -> Values:
@@ -317,10 +323,12 @@ def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
 
 
 class Parameter(NamedTuple):
-    """A number that C gives: what it is called, and what it is by default."""
+    """A number that C gives: what it is called, what it is by default, its unit, and what it is, as far as is known."""
 
     name: str
     default: float
+    unit: str = ""
+    about: str = ""
 
 
 _KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
@@ -356,6 +364,30 @@ def _name_path(path: Sequence[Any], root: Any) -> str:
     return make_identifier("_".join(x for x in words if x not in _CONTAINERS))
 
 
+def _field(path: Sequence[Any], root: Any) -> tuple[Any, str]:
+    """The object that has an array of (system, stabilizer) as a field, or in one, and the field's name."""
+    owner, name, at = None, "", root
+    for key in path:
+        if isinstance(key, GetAttrKey):
+            owner, name, at = at, key.name, getattr(at, key.name)
+        else:
+            at = at[key.idx if isinstance(key, SequenceKey) else key.key]
+    return owner, name
+
+
+def input_units(problem: Problem, inputs: Any) -> dict[str, str]:
+    """The names of the motors, with the units of their efforts where they are known."""
+    if inputs is None:
+        return {}
+    system, state = problem.system, (jnp.asarray(problem.t0, problem.q0.dtype), problem.q0)
+    _, names, actuators = input_matrix_of(system, inputs, *state, problem.v0.size, every=False)
+    joints = {x.name: x for x in getattr(innermost(system), "joints", ())}
+    on = {x.name: joints.get(x.joint) if isinstance(x.joint, str) else x.joint for x in actuators}
+    known = dict(zip(names_of(system, problem.q0, problem.v0)[1], force_units(system), strict=False))
+    known |= {x: "N" if isinstance(of, Prismatic) else "N m" for x, of in on.items()}
+    return {x: known.get(x, "") for x in names}
+
+
 def _is_array(x: Any) -> bool:
     return isinstance(x, jax.Array | np.ndarray)
 
@@ -370,17 +402,19 @@ def parameters_of(model: Any) -> tuple[list[Parameter], Callable[[Sequence[Array
             places.append(known[id(x)])
             continue
         of, name, values = leaf(x), _name_path(path, model), np.asarray(x).reshape(-1)
+        owner, field = _field(path, model)
+        about, unit = describe_field(owner, field)
         where = list[int | None]()
         for index, value, varies in zip(np.ndindex(x.shape), values, of.varying, strict=True):
             where.append(len(parameters) if varies else None)
             if varies:
-                parameters.append(Parameter("_".join([name, *map(str, index)]), float(value)))
+                entry = f"entry {', '.join(map(str, index))}" if index else ""
+                said = ", ".join(x for x in (f"{field}: {about}" if about else field, entry) if x)
+                parameters.append(Parameter("_".join([name, *map(str, index)]), float(value), unit, said))
         places.append(where)
         known[id(x)] = where
     names = unique_names([make_identifier(x.name) for x in parameters])
-    parameters = [
-        Parameter(make_identifier(name), x.default) for name, x in zip(names, parameters, strict=True)
-    ]
+    parameters = [x._replace(name=make_identifier(name)) for name, x in zip(names, parameters, strict=True)]
 
     def with_values(values: Sequence[Array]) -> Any:
         def put(x: Any, where: Sequence[int | None]) -> Any:

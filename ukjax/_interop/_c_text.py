@@ -162,7 +162,7 @@ def write_header(file: File) -> str:
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
     if file.parameters:
         lines += ["typedef struct {"]
-        lines += [f"    {file.real} {x.name};" for x in file.parameters]
+        lines += [f"    {file.real} {x.name};{_comment_on(x)}" for x in file.parameters]
         lines += [f"}} {file.name}_parameters;", ""]
         lines += ["/* The numbers of the model that was exported. */"]
         lines += [f"extern const {file.name}_parameters {file.name}_defaults;", ""]
@@ -172,6 +172,11 @@ def write_header(file: File) -> str:
             lines.append(f"#define {part.written.name.upper()}_OPERATIONS {most}")
         lines += [wrap(f"{part.written.head};"), ""]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
+
+
+def _comment_on(x: Parameter) -> str:
+    said = " ".join(y for y in (x.about, x.unit and f"[{x.unit}]") if y).replace("*/", "")
+    return said and f" /* {said} */"
 
 
 def write_source(file: File) -> str:
@@ -269,6 +274,7 @@ def _write_readme(file: File) -> str:
     if file.parameters:
         lines += [
             f"Parameters are in a struct `{name}_parameters`; `{name}_defaults` has those of the model:", "",
-            "| | default |", "|---|---|", *(f"| `{x.name}` | {x.default!r} |" for x in file.parameters), "",
+            "| | default | unit |", "|---|---|---|",
+            *(f"| `{x.name}` | {x.default!r} | {x.unit} |" for x in file.parameters), "",
         ]  # fmt: skip
     return "\n".join(lines)

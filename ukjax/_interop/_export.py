@@ -1,8 +1,9 @@
 """Compiled simulations in files, which run where neither the model's Python nor ukjax is."""
 
+import contextlib
 import importlib.metadata
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
 from .._compiler import to_leave_process
+from .._compiler._structured._jaxprs import core_jaxpr, jaxprs_in, line_of
 from .._misc._arguments import all_of, call_user_function, number_array, one_of, whole_number
 from .._misc._errors import InputError, format_value, missing_extra
 from .._misc._files import AT_END, add_checksum, as_path, intact, replacing, require_there
@@ -21,6 +23,7 @@ from .._run._results import RESULTS
 from .._run._trajectory import Trajectory
 
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+_PLACES = "jax_traceback_in_locations_limit"
 _WRITTEN_BY = b"\nukjax_written_by "  # before the versions, behind all that JAX reads
 
 
@@ -58,11 +61,32 @@ def _versions_in(content: bytes) -> str:
     )
 
 
+@contextlib.contextmanager
+def _without_places() -> Iterator[None]:
+    """Has JAX leave out in which source files of this machine operations are: nobody who gets the file has them."""
+    limit: int = getattr(jax.config, _PLACES)
+    jax.config.update(_PLACES, 0)
+    try:
+        yield
+    finally:
+        jax.config.update(_PLACES, limit)
+
+
 def _require_flatbuffers(feature: str) -> None:
     try:
         import flatbuffers  # noqa: F401
     except ImportError as error:
         raise missing_extra(feature, "export") from error
+
+
+def _find_callback(program: Any) -> str:
+    """The user's line that calls back into Python, where it is known."""
+    for equation in core_jaxpr(program).eqns:
+        if equation.primitive.name.endswith("_callback"):
+            return line_of(equation)
+        if at := next(filter(None, map(_find_callback, jaxprs_in(equation.params))), ""):
+            return at
+    return ""
 
 
 def export(
@@ -74,10 +98,10 @@ def export(
 ) -> Path:
     """Writes a function of arrays, such as a whole simulation, to a file: compiled by `jax.export` to StableHLO.
 
-    What the function closes over (models, parameters, times) is in the file. It can be read with `load_exported`, or
-    by JAX alone, with `jax.export.deserialize(bytearray(path.read_bytes())).call`, by the versions of JAX of the next
-    six months at least; the file says which have written it. Checks by which Equinox or Diffrax would raise an error
-    become NaN. The file ends in a checksum, which `load_exported` compares.
+    What the function closes over (models, parameters, times) is in the file, and no path of this machine. It can be read
+    with `load_exported`, or by JAX alone, with `jax.export.deserialize(bytearray(path.read_bytes())).call`, by the
+    versions of JAX of the next six months at least; the file says which have written it. Checks by which Equinox or
+    Diffrax would raise an error become NaN. The file ends in a checksum, which `load_exported` compares.
 
     **Arguments:**
 
@@ -108,7 +132,7 @@ def export(
         outputs = call_user_function("function", function, *arrays)
         return jax.tree.map(_result, outputs, is_leaf=lambda x: isinstance(x, Trajectory))
 
-    with to_leave_process():
+    with to_leave_process(), _without_places():
         program, made = jax.make_jaxpr(run, return_shape=True)(*shapes)
         compute = jaxpr_as_fun(nan_for_errors(program))
 
@@ -120,7 +144,8 @@ def export(
             exported = jax.export.export(jax.jit(unwrapped), platforms=platforms)(*shapes)
             data = exported.serialize(vjp_order=vjp_order)
         except NotImplementedError as error:
-            raise InputError(f"function cannot be exported: {error}.") from error
+            at = _find_callback(program)
+            raise InputError(f"function cannot be exported: {error}{at and f' ({at})'}.") from error
     with replacing(path) as partial:
         partial.write_bytes(add_checksum(bytes(data) + _WRITTEN_BY + json.dumps(_versions()).encode()))
     return path

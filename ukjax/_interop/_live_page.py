@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import html
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,28 +32,18 @@ from .._system._rows import constraint_rows
 from .._system._stabilize import NoStabilizer
 from .._system._system import innermost
 from ..analysis._inputs import MatrixForce, input_matrix_of
-from ..mechanisms import GROUND, Prismatic, SpringDamper
+from ..mechanisms import GROUND, SpringDamper
 from ..mechanisms._default_visuals import looks
-from ._c_functions import Parameter, explain_untranslatable, parameters_of
+from ._c_functions import Parameter, explain_untranslatable, input_units, parameters_of
 
 _TEMPLATE = Path(__file__).with_name("live_page.html")
 _SLIDERS = 12  # without a choice: more would not be looked through
 _FLAT, _G = 1e-18, 9.81
 _WATCHED = 2.0  # seconds of motion that the camera is placed for
-# What names of parameters end with, before their indices, and their units.
-_UNITS = {
-    "mass": "kg",
-    "gravity": "m/s²",
-    "length": "m",
-    "radius": "m",
-    "stiffness": "",
-    "damping": "",
-    "inertia": "kg m²",
-    "angle": "rad",
-    "centre": "m",
-    "point": "m",
-    "points": "m",
-}
+# What names of parameters end with, before their indices.
+_ENDINGS = (
+    "mass", "gravity", "length", "radius", "stiffness", "damping", "inertia", "angle", "centre", "point", "points",
+)  # fmt: skip
 _FIRST = ("mass", "gravity", "length", "stiffness", "damping")  # what most people want to change
 
 
@@ -95,7 +86,7 @@ def to_page(
     chosen, system_of = _choose_parameters(problem, parameters)
     p = jnp.array([x.default for x in chosen], float)
     t, q, v = state = jnp.asarray(problem.t0, float), problem.q0, problem.v0
-    motors = _choose_inputs(problem, inputs)
+    motors = input_units(problem, inputs)
     bodies = dict.fromkeys(x.body for x in looks(innermost(problem.system)))
     places = lambda system, t, q: _place_parts(problem, bodies, system, t, q)
     parts = jax.eval_shape(lambda t, q: places(problem.system, t, q), t, q)
@@ -183,7 +174,7 @@ def _write_function(
 def _name_ending(parameter: Parameter) -> str:
     """What it is, without what it is of, and without indices."""
     words = [x for x in parameter.name.split("_") if x and not x.isdigit()]
-    return next((x for x in reversed(words) if x in _UNITS), "")
+    return next((x for x in reversed(words) if x in _ENDINGS), "")
 
 
 def _choose_parameters(
@@ -212,18 +203,8 @@ def _describe_parameter(x: Parameter) -> dict[str, Any]:
     low, high = (0.25, 4.0) if end in (*_FIRST, "inertia") else (0.5, 1.5)
     low = 0.0 if end == "gravity" else low
     low, high = sorted((low * value, high * value)) if value else (-1.0, 1.0)
-    return {"name": x.name, "value": value, "low": low, "high": high, "unit": _UNITS.get(end, "")}
-
-
-def _choose_inputs(problem: Problem, inputs: Any) -> dict[str, str]:
-    """The names of the motors, with units where they are known."""
-    if inputs is None:
-        return {}
-    state = jnp.asarray(problem.t0, problem.q0.dtype), problem.q0
-    _, names, actuators = input_matrix_of(problem.system, inputs, *state, problem.v0.size, every=False)
-    joints = {x.name: x for x in getattr(innermost(problem.system), "joints", ())}
-    on = {x.name: joints.get(x.joint) if isinstance(x.joint, str) else x.joint for x in actuators}
-    return {x: "N" if isinstance(on[x], Prismatic) else "N m" if x in on else "" for x in names}
+    unit = re.sub(r"\^(\d)", lambda x: "⁰¹²³⁴⁵⁶⁷⁸⁹"[int(x[1])], x.unit)
+    return {"name": x.name, "value": value, "low": low, "high": high, "unit": unit}
 
 
 def _total_mass(problem: Problem) -> float:

@@ -34,12 +34,21 @@ from .._system._constraint import unilateral
 from .._system._problem import Problem
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
-from .._system._system import has_quasi_velocities
 from ._c_contacts import ContactNames, contact_names, evaluate, hold, settle
 from ._c_contacts import step as step_within
-from ._c_functions import FUNCTIONS, Function, ModelState, Settings, Values, observe, wrap_function
+from ._c_functions import (
+    FUNCTIONS,
+    Function,
+    ModelState,
+    Settings,
+    Values,
+    input_units,
+    observe,
+    wrap_function,
+)
 from ._c_text import File, Part, describe_origin, write_header, write_source
 from ._to_c import make_file
+from ._units import base_units, force_units, velocity_units
 
 _TOLERANCE = 1e-9
 """By how much a state may be off the constraints before it is projected: solvers at 1e-8 leave less most of the time."""
@@ -163,12 +172,6 @@ class _Layout(NamedTuple):
         return names.index(name) if name in names else None
 
 
-_UNITS = {
-    "m": {"m": 1}, "rad": {"rad": 1}, "s": {"s": 1}, "m/s": {"m": 1, "s": -1}, "rad/s": {"rad": 1, "s": -1},
-    "m/s2": {"m": 1, "s": -2}, "rad/s2": {"rad": 1, "s": -2}, "J": {"kg": 1, "m": 2, "s": -2},
-}  # fmt: skip
-
-
 def _name_all(group: str, labels: Sequence[str]) -> list[str]:
     """Names that tools show in a tree, such as `position.crank_x`."""
     words = [re.sub(r"\W+", "_", x, flags=re.ASCII).strip("_") or "x" for x in labels]
@@ -177,8 +180,14 @@ def _name_all(group: str, labels: Sequence[str]) -> list[str]:
     return [f"{group}.{'_' * x[0].isdigit()}{x}" for x in words]
 
 
+def _name_unit(unit: str) -> str:
+    """As simulators write units: `kg.m2/s`."""
+    return unit.replace(" ", ".").replace("^", "")
+
+
 def _lay_out(
     file: File,
+    of_inputs: dict[str, str],
     start: tuple[Any, Any],
     energy: bool,
     step: float,
@@ -187,9 +196,9 @@ def _lay_out(
 ) -> _Layout:
     """All variables, in the order of their values."""
     (of_q, of_v), system, (q0, v0) = file.labels, file.problem.system, start
-    units = [x if x in _UNITS else "" for x in coordinate_units(system)] or [""] * len(of_q)
+    units = [x if base_units(x) else "" for x in coordinate_units(system)] or [""] * len(of_q)
     rates = [f"{x}/s" if x in ("m", "rad") else "" for x in units]
-    of_rates = [""] * len(of_v) if has_quasi_velocities(system) else rates
+    of_rates = velocity_units(system) or [""] * len(of_v)
     positions, velocities = _name_all("position", of_q), _name_all("velocity", of_v)
     states = [
         FmuVariable(name, "output", float(x), unit, f"{kind} {label}")
@@ -200,11 +209,13 @@ def _lay_out(
         for name, x, unit, label in zip(*columns, strict=True)
     ]
     found = [FmuVariable("time", "independent", unit="s"), *states]
-    inputs = zip(_name_all("input", file.inputs), file.inputs, strict=True)
-    found += [FmuVariable(x, "input", 0.0, description=f"effort of {label}") for x, label in inputs]
+    inputs = zip(_name_all("input", file.inputs), of_inputs.items(), strict=True)
+    found += [FmuVariable(x, "input", 0.0, unit, f"effort of {label}") for x, (label, unit) in inputs]
     count = len(found)
     found += [
-        FmuVariable(f"parameter.{x.name}", "parameter", x.default, description="of the model, in SI units")
+        FmuVariable(
+            f"parameter.{x.name}", "parameter", x.default, x.unit, x.about or "of the model, in SI units"
+        )
         for x in file.parameters
     ]
     about = "longest step of co-simulation; each is projected onto the constraints"
@@ -226,31 +237,34 @@ def _lay_out(
                 for x, y in zip(_name_all(group, labels), labels, strict=True)
             ]
     first = len(found)
-    of_states = [*rates, *(f"{x}2" if x else "" for x in of_rates)]
+    of_states = [*rates, *(f"{x}^2" if x else "" for x in of_rates)]
     found += [
         FmuVariable(f"der({x.name})", "local", None, unit, f"rate of {x.name}", k)
         for k, (x, unit) in enumerate(zip(states, of_states, strict=True), 1)
     ]
 
-    def add(group: str, labels: Sequence[str], about: str, causality: str = "output", unit: str = "") -> None:
-        named = zip(_name_all(group, labels), labels, strict=True)
-        found.extend(FmuVariable(x, causality, None, unit, f"{about} {y}") for x, y in named)
+    def add(
+        group: str, labels: Sequence[str], about: str, units: Sequence[str] = (), causality: str = "output"
+    ) -> None:
+        named = zip(_name_all(group, labels), labels, units or [""] * len(labels), strict=True)
+        found.extend(FmuVariable(x, causality, None, unit, f"{about} {y}") for x, y, unit in named)
 
     if held:
         add("multiplier", file.rows, "multiplier of constraint")
-        add("constraint_force", of_v, "generalized force of the constraints on")
+        add("constraint_force", of_v, "generalized force of the constraints on", force_units(system))
     if energy:
         found.append(FmuVariable("energy", "output", unit="J", description="mechanical energy"))
     add("output", outputs, "of your own:")
     if contacts:
-        add("gap", contacts.gapped, "gap of")
-        add("contact_force", contacts.rows, "force of")
+        add("gap", contacts.gapped, "gap of", contacts.gap_units)
+        add("contact_force", contacts.rows, "force of", contacts.force_units)
     if held:
         about = "by how much constraints are off, at most, of positions and of velocities"
         found.append(FmuVariable("constraint_error", "output", description=about))
     margins = len(found)
     if contacts:
-        add("margin", contacts.margins, "event indicator: the mode holds as long as it is positive;", "local")
+        about = "event indicator: the mode holds as long as it is positive;"
+        add("margin", contacts.margins, about, causality="local")
     return _Layout(found, count, mode, first, margins)
 
 
@@ -380,7 +394,7 @@ def _describe(
                 _add(files, "File", name=name)
     units = _add(root, "UnitDefinitions")
     for name in dict.fromkeys(x.unit for x in layout.variables if x.unit):
-        _add(_add(units, "Unit", name=name), "BaseUnit", **_UNITS[name])
+        _add(_add(units, "Unit", name=_name_unit(name)), "BaseUnit", **base_units(name) or {})
     categories = _add(root, "LogCategories")
     for name in ("logStatusError", "logStatusDiscard"):
         _add(categories, "Category", name=name)
@@ -394,7 +408,7 @@ def _describe(
             "variability": "tunable" if x.causality == "parameter" else kinds[x.discrete],
             "initial": None if known else "calculated" if x.start is None else "exact",
         }  # fmt: skip
-        number = {"unit": x.unit, "start": x.start}
+        number = {"unit": _name_unit(x.unit), "start": x.start}
         if old:
             by_place = None if x.derivative_of is None else x.derivative_of + 1
             _add(_add(variables, "ScalarVariable", **common), "Real", **number, derivative=by_place)
@@ -569,7 +583,9 @@ def to_fmu(
     given = ModelState(system, stabilizer, *state, Settings((system, stabilizer), state, None, solver, own))
     shapes = eqx.filter_eval_shape(ModelState.own_outputs, given)
     labels = [f"{x}_{i}" if y.size > 1 else x for x, y in shapes for i in range(y.size)]
-    layout = _lay_out(file, start, system.energy(*state) is not None, size, contacts, labels)
+    layout = _lay_out(
+        file, input_units(problem, inputs), start, system.energy(*state) is not None, size, contacts, labels
+    )
     places = [k for k, x in enumerate(functions[0].further) if x != "mode"]
     before = len(programs[0].params) - 3 - len(functions[0].further)
     operands = [before + k for k in (0, 1, 2, *(3 + k for k in places))]

@@ -33,7 +33,9 @@ def rotation_about(axis: Float[Array, "3"], angle: Float[Array, ""]) -> Float[Ar
     R = I + sin(angle) hat(w) + (1 - cos(angle)) hat(w)^2    (Xu-Liu 2017, below eq. (37)).
     """
     w = hat(axis)
-    return jnp.eye(3, dtype=w.dtype) + jnp.sin(angle) * w + (1.0 - jnp.cos(angle)) * (w @ w)
+    ww = w @ w
+    # Constants apart: about a coordinate axis entries are then a cosine, and not 1 - (1 - cosine).
+    return jnp.eye(3, dtype=w.dtype) + ww + jnp.sin(angle) * w - jnp.cos(angle) * ww
 
 
 def exp_twist(xi: Float[Array, "6"], x: Float[Array, ""]) -> Float[Array, "4 4"]:
@@ -79,14 +81,13 @@ def quaternion_product(p: Float[Array, "4"], q: Float[Array, "4"]) -> Float[Arra
 def rotation_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
     """The rotation of p / |p|, with p = (s, u) scalar first,
 
-        R = ((s^2 - u.u) I + 2 u u^T + 2 s hat(u)) / (s^2 + u.u)
+        R = I + 2 (hat(u)^2 + s hat(u)) / (s^2 + u.u)
 
     (Murray, Li and Sastry 1994, section 2.3). It takes body to world coordinates; the norm drops
     out, so a drift of |p| does no harm.
     """
-    s, u = p[0], p[1:]
-    R = (s * s - jnp.dot(u, u)) * jnp.eye(3, dtype=p.dtype) + 2.0 * (jnp.outer(u, u) + s * hat(u))
-    return R / jnp.dot(p, p)
+    u = hat(p[1:])
+    return jnp.eye(3, dtype=p.dtype) + (2.0 / jnp.dot(p, p)) * (u @ u + p[0] * u)
 
 
 def unit_quaternion(R: Float[Array, "3 3"]) -> Float[Array, "4"]:

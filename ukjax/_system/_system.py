@@ -24,13 +24,17 @@ class TreeInertia(eqx.Module):
     """M = sum J_i^T I_i J_i + diag(a) of a kinematic tree, without its n^2 entries (Featherstone 2008, 6.2 and 7.2).
 
     Each velocity k moves all that lies behind it in the tree by v_k times a twist about a point of its own. Twists are
-    angular part first, all in world axes.
+    angular part first. All is in world axes or, where `turns` are given, in axes of the velocity, which may turn with
+    what it moves: its twist and its inertia are then constants.
 
     - `axes`: the twist of each velocity about its point, (angular, linear) (n, 6).
     - `inertia`: of what moves with velocity k but with none behind it, about the point of k (n, 6, 6), symmetric.
-    - `arms`: from the point of the velocity before k to that of k; for the first ones from the origin [m] (n, 3).
+    - `arms`: from the point of the velocity before k to that of k, in axes of the former; for the first ones from the
+      origin [m] (n, 3).
     - `parents`: the velocity before each; -1 for the ground.
     - `armature`: a, what each velocity moves besides, such as the rotor of a geared motor (n,); None for nothing.
+    - `turns`: the axes of each velocity in those of the velocity before it (n, 3, 3).
+    - `frames`: the axes of each in those of the world (n, 3, 3), if `turns` are given.
     """
 
     axes: Array | np.ndarray  # of expressions, where scalar code is made
@@ -38,6 +42,8 @@ class TreeInertia(eqx.Module):
     arms: Array | np.ndarray
     parents: tuple[int, ...] = eqx.field(static=True)
     armature: Array | np.ndarray | None = None
+    turns: Array | np.ndarray | None = None
+    frames: Array | np.ndarray | None = None
 
     def outwards(self) -> list[int]:
         """The velocities, each after that before it."""
@@ -59,6 +65,8 @@ class TreeInertia(eqx.Module):
 
     def dense(self) -> Float[Array, "... n n"]:
         """The mass matrix (n, n), by composite bodies; or several, where all arrays have further axes in front."""
+        if self.frames is not None:
+            return self._in_world_axes().dense()
         xp = module_for(self.axes, self.inertia, self.arms)
         moves = self._on_path().astype(self.axes.dtype)
         points = moves @ xp.asarray(self.arms)
@@ -72,6 +80,19 @@ class TreeInertia(eqx.Module):
         unit = np.eye(len(self.parents), dtype=lower.dtype)
         bodies = lower + xp.swapaxes(lower, -1, -2) - lower * unit
         return bodies if self.armature is None else bodies + xp.asarray(self.armature)[..., None] * unit
+
+    def _in_world_axes(self) -> "TreeInertia":
+        xp = module_for(self.axes, self.inertia, self.arms, self.frames)
+        R = xp.asarray(self.frames)
+        ground = xp.broadcast_to(xp.eye(3, dtype=R.dtype), R[..., :1, :, :].shape)
+        before = xp.concatenate([R, ground], axis=-3)[..., np.array(self.parents), :, :]
+        turned = lambda R, x: xp.einsum("...kab,...kb->...ka", R, x)
+        axes = [turned(R, x) for x in xp.split(xp.asarray(self.axes), 2, axis=-1)]
+        o = xp.zeros_like(R)
+        both = xp.concatenate([xp.concatenate([R, o], axis=-1), xp.concatenate([o, R], axis=-1)], axis=-2)
+        inertia = xp.einsum("...kab,...kbc,...kdc->...kad", both, xp.asarray(self.inertia), both)
+        arms = turned(before, xp.asarray(self.arms))
+        return TreeInertia(xp.concatenate(axes, axis=-1), inertia, arms, self.parents, self.armature)
 
 
 # --- Systems

@@ -81,10 +81,20 @@ class Gravity(AbstractLoad):
     def bodies(self) -> tuple[str, ...]:
         return ()
 
+    def acceleration(self, dimension: int, dtype: jnp.dtype) -> Array:
+        """That of free fall [m/s^2].
+
+        **Arguments:**
+
+        - `dimension`: 2 or 3, of the mechanism.
+        - `dtype`: of its numbers.
+        """
+        default = (0.0,) * (dimension - 1) + (-9.81,)
+        return jnp.asarray(default if self.g is None else self.g, dtype)
+
     def _weights(self, bodies: Mapping[str, AbstractBody]) -> Array:
-        centres = jnp.stack([body.centre for body in bodies.values()])
-        default = (0.0,) * (centres.shape[1] - 1) + (-9.81,)
-        g = jnp.asarray(default, centres.dtype) if self.g is None else self.g
+        centre = next(iter(bodies.values())).centre
+        g = self.acceleration(centre.size, centre.dtype)
         return jnp.stack([body.mass * g for body in bodies.values()])
 
     def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:

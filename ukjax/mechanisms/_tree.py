@@ -17,8 +17,9 @@ from ._bodies import AbstractBody
 from ._contact_places import TreePlaces
 from ._contact_rows import require_no_contacts, require_positions, unilateral_rows
 from ._contacts import AnyContact
+from ._freedoms import lift_to_space
 from ._joints import AbstractJoint
-from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, TreeMotion
+from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, TreeMotion
 from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
 from ._placement import Twist
 from ._tree_closures import loop_constraints
@@ -125,7 +126,7 @@ class TreeSystem(AbstractSystem):
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), the armature on its diagonal, and what loads move."""
-        M, moved = self._links(q).dense(), self._moved(q.dtype)
+        M, moved = self._links(q, own=False).dense(), self._moved(q.dtype)
         if moved is None:
             return M
         still = jnp.zeros(M.shape[0], q.dtype)
@@ -133,11 +134,11 @@ class TreeSystem(AbstractSystem):
         return M + J.T @ (moved[:, None] * J)
 
     def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
-        return None if self._moved(q.dtype) is not None else self._links(q)
+        return None if self._moved(q.dtype) is not None else self._links(q, self.order.layout.aligned)
 
-    def _links(self, q: Coordinates) -> TreeInertia:
+    def _links(self, q: Coordinates, own: bool) -> TreeInertia:
         at = self._at(q)
-        return tree_inertia(at.chains, at.posture, cast_arrays(self.armature, q.dtype))
+        return tree_inertia(at.chains, at.posture, cast_arrays(self.armature, q.dtype), own)
 
     def _moved(self, dtype: jnp.dtype) -> Float[Array, " k"] | None:
         """What the rates of loads move besides the bodies."""
@@ -151,11 +152,15 @@ class TreeSystem(AbstractSystem):
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
+        return self._force(t, q, v)
+
+    def _force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities | None = None) -> Forces:
+        """Q less M a, by default of a = 0."""
         at = self._at(q)
-        rates = at.chains.rates(at.posture, v)
-        twists = at.chains.twists(at.posture, rates)
-        loads, direct = self._all_loads(at, t, q, v, twists)
-        return force(at.chains, at.posture, rates, loads) + direct
+        twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
+        loads, direct = self._all_loads(at, t, q, v, twists, a)
+        falls = self._falls(q.dtype)
+        return force(at.chains, at.posture, loads, v, a, falls) + direct
 
     def required_force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities) -> Forces:
         """M a - Q, the force that an acceleration takes besides all loads, by Newton and Euler.
@@ -164,13 +169,7 @@ class TreeSystem(AbstractSystem):
 
         - `a`: the acceleration v' (n,).
         """
-        at = self._at(q)
-        rates = at.chains.rates(at.posture, v, a)
-        twists = at.chains.twists(at.posture, rates)
-        loads, direct = self._all_loads(at, t, q, v, twists, a)
-        missing = jax.tree.map(jnp.subtract, loads, compute_inertial_wrenches(at.chains, at.posture, rates))
-        still = jax.tree.map(jnp.zeros_like, rates)
-        needed = -force(at.chains, at.posture, still, missing) - direct
+        needed = -self._force(t, q, v, a)
         armature, layout = cast_arrays(self.armature, q.dtype), self.order.layout
         needed = needed if armature is None else needed + armature * a
         return needed + jnp.where(np.arange(layout.nv) >= layout.nv - layout.states, a, 0)
@@ -178,7 +177,7 @@ class TreeSystem(AbstractSystem):
     def _all_loads(
         self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist, a: Velocities | None = None
     ) -> tuple[Twist, Forces]:
-        """What all loads come to: wrenches on the bodies, stacked, and forces on the velocities.
+        """What all loads but gravity come to: wrenches on the bodies, stacked, and forces on the velocities.
 
         Forces of inertia of what loads move are among them, at v' = a, by default zero.
         """
@@ -218,8 +217,7 @@ class TreeSystem(AbstractSystem):
 
             def generalized(rate: Any, effort: Any, motion: TreeMotion = motion) -> Forces:
                 wrench, direct = _pull_back(self.bodies, rate, motion, twists, effort)
-                still = at.chains.rates(at.posture, jnp.zeros_like(v))
-                return force(at.chains, at.posture, still, wrench) + direct
+                return force(at.chains, at.posture, wrench, jnp.zeros_like(v)) + direct
 
             found.append((load, places, motion._replace(generalized=generalized)))
         return found
@@ -251,9 +249,25 @@ class TreeSystem(AbstractSystem):
         return {name: x for name, x in found.items() if x is not None}
 
     def _loads(self, at: TreeAt, t: Time, twists: Twist) -> Twist:
-        """The force at the centre of each body and the torque on it that all loads come to, stacked."""
-        _, transposed = jax.vjp(lambda x: at.mechanism.rates(at.placements, self._by_name(x)), twists)
-        return transposed(at.mechanism.efforts(t, at.placements, self._by_name(twists)))[0]
+        """The force at the centre of each body and the torque on it that all loads but gravity come to, stacked."""
+        loads = at.mechanism.loads
+        others = tuple(load for load in loads if not isinstance(load, Gravity))
+        mechanism = (
+            at.mechanism
+            if len(others) == len(loads)
+            else eqx.tree_at(lambda x: x.loads, at.mechanism, others)
+        )
+        _, transposed = jax.vjp(lambda x: mechanism.rates(at.placements, self._by_name(x)), twists)
+        return transposed(mechanism.efforts(t, at.placements, self._by_name(twists)))[0]
+
+    def _falls(self, dtype: jnp.dtype) -> Float[Array, "3"]:
+        """The acceleration of free fall."""
+        found = [
+            x.acceleration(self.mechanism.dimension, dtype)
+            for x in self.mechanism.loads
+            if isinstance(x, Gravity)
+        ]
+        return lift_to_space(sum_of([jnp.zeros(self.mechanism.dimension, dtype), *found]))
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         """Kinetic energy and the potential of all loads that have one [J]."""
@@ -314,6 +328,8 @@ class TreeSystem(AbstractSystem):
             compute_inertial_wrenches(at.chains, at.posture, rates),
         )
         loops = loop_wrenches(at.mechanism, at.placements, t, twists, multipliers)
+        weight = at.chains.mass[:, None] * self._falls(q.dtype)[None]
+        asked = Twist(asked.omega, asked.velocity - weight)
         for given in (self._all_loads(at, t, q, v, twists, a)[0], *(wrench for wrench, _ in loops.values())):
             asked = jax.tree.map(jnp.subtract, asked, given)
         carried = self._by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))

@@ -7,18 +7,24 @@ With the inertia I_e of all bodies on a frame about the point o of the element b
 which `TreeInertia` holds without its n^2 entries. The terms in v, eqs. (28)-(30), are the forces of inertia left over
 where v' = 0: the frames' rates say what those are, and a sum from the leaves to the ground (Featherstone 2008, section
 5.3: recursive Newton-Euler) what they come to along each axis. So neither M nor J is differentiated.
+
+Trees that turn about axes of coordinates, as most robots do in their reference posture, are computed in axes of their
+frames (`Links`): scalar code then takes half the operations.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._types import Forces
+from .._misc._lie import hat
+from .._misc._types import Forces, Velocities
 from .._system._system import TreeInertia
 from ._placement import Twist
 from ._tree_motion import Chains, Posture, Rates, TreeLayout, cross
-from ._tree_recursion import inwards
+from ._tree_recursion import inwards, outwards
 
 
 def _sum_by_element(
@@ -33,30 +39,74 @@ def _sum_by_element(
     return total
 
 
-def _world_inertia(chains: Chains, posture: Posture) -> Float[Array, "bodies 3 3"]:
-    """I_i about the centres of mass, in world axes."""
-    R = posture.rotation[np.array(chains.layout.frames, int)]
-    return jnp.einsum("iab,ibc,idc->iad", R, chains.inertia, R)
+class Composite(NamedTuple):
+    """All bodies on the frame behind each element: mass, m d and the inertia about the frame's origin, from which d leads
+    to a centre of mass."""
+
+    mass: Float[Array, " elements"]
+    moment: Float[Array, "elements 3"]
+    inertia: Float[Array, "elements 3 3"]
+
+    def whole(self) -> Float[Array, "elements 6 6"]:
+        """[I, hat(m d); -hat(m d), m 1], angular part first."""
+        unit = jnp.broadcast_to(jnp.eye(3, dtype=self.mass.dtype), self.inertia.shape)
+        hats = jax.vmap(hat)(self.moment)
+        upper = jnp.concatenate([self.inertia, hats], axis=2)
+        return jnp.concatenate(
+            [upper, jnp.concatenate([-hats, self.mass[:, None, None] * unit], axis=2)], axis=1
+        )
 
 
-def inertias(chains: Chains, posture: Posture) -> Float[Array, "elements 6 6"]:
-    """The inertia on each frame about the point of the element before it, angular part first:
+class Links(NamedTuple):
+    """A tree in axes of the world, or of the frames: then twists and inertias are numbers, but all that is passed on
+    from frame to frame is turned.
 
-    [I + m (d.d 1 - d d^T), m hat(d); -m hat(d), m 1]    with d from there to the centre of mass.
+    - `angular`, `linear`: what each velocity does.
+    - `arm`: from the origin of the frame before each element, in its axes, to that of the frame behind.
+    - `lever`: from the origin of the frame of each body to its centre.
+    - `turn`: the axes of the frame behind each element in those before it.
+    - `composite`: of each.
+    - `rotation`: the axes of the frames behind in those of the world; None where they are the same.
     """
-    d = chains.levers(posture)
-    unit = jnp.broadcast_to(jnp.eye(3, dtype=d.dtype), (len(d), 3, 3))
-    square = jnp.sum(d * d, axis=1)[:, None, None] * unit - d[:, :, None] * d[:, None]
-    mass = chains.mass[:, None, None]
-    hat = -cross(jnp.broadcast_to(d[:, None], unit.shape), unit)
-    upper = jnp.concatenate([_world_inertia(chains, posture) + mass * square, mass * hat], axis=2)
-    lower = jnp.concatenate([-mass * hat, mass * unit], axis=2)
-    each = jnp.concatenate([upper, lower], axis=1)
-    return _sum_by_element(chains.layout, each)
+
+    angular: Float[Array, "n 3"]
+    linear: Float[Array, "n 3"]
+    arm: Float[Array, "elements 3"]
+    lever: Float[Array, "bodies 3"]
+    turn: Float[Array, "elements 3 3"]
+    composite: Composite
+    rotation: Float[Array, "elements 3 3"] | None
 
 
-def tree_inertia(chains: Chains, posture: Posture, armature: Float[Array, " n"] | None) -> TreeInertia:
-    """The mass matrix, link by link: the velocities of a ball are links without a mass but for the last."""
+def _compose(chains: Chains, d: Float[Array, "bodies 3"], inertia: Float[Array, "bodies 3 3"]) -> Composite:
+    hats = jax.vmap(hat)(d)
+    whole = inertia - chains.mass[:, None, None] * (hats @ hats)
+    # Equal entries are to be one, which scalar code computes once.
+    upper = np.broadcast_to(np.triu(np.ones((3, 3), bool)), whole.shape)
+    each = (chains.mass, chains.mass[:, None] * d, jnp.where(upper, whole, jnp.swapaxes(whole, 1, 2)))
+    return Composite(*(_sum_by_element(chains.layout, x) for x in each))
+
+
+def _links(chains: Chains, posture: Posture, own: bool) -> Links:
+    if own:
+        arms, levers = chains.own_arms(posture), chains.own_levers()
+        composite = _compose(chains, levers, chains.inertia)
+        axes = chains.angular, chains.linear
+        return Links(*axes, arms, levers, posture.turn, composite, posture.rotation[1:])
+    R = posture.rotation[np.array(chains.layout.frames, int)]
+    inertia, levers = jnp.einsum("iab,ibc,idc->iad", R, chains.inertia, R), chains.levers(posture)
+    composite = _compose(chains, levers, inertia)
+    still = jnp.broadcast_to(jnp.eye(3, dtype=R.dtype), posture.turn.shape)
+    return Links(posture.angular, posture.linear, posture.arm, levers, still, composite, None)
+
+
+def tree_inertia(
+    chains: Chains, posture: Posture, armature: Float[Array, " n"] | None, own: bool
+) -> TreeInertia:
+    """The mass matrix, link by link: the velocities of a ball are links without a mass but for the last.
+
+    - `own`: whether in axes of the frames.
+    """
     layout, dtype = chains.layout, posture.origin.dtype
     owner = np.array(layout.of_velocity, int)
     first, last = ({e.velocities[place]: i for i, e in enumerate(layout.elements)} for place in (0, -1))
@@ -67,14 +117,21 @@ def tree_inertia(chains: Chains, posture: Posture, armature: Float[Array, " n"] 
         parents = (*parents[:move], *(-1,) * layout.states)
         unit = jnp.asarray(np.arange(layout.nv) >= move, dtype)
         armature = unit if armature is None else armature + unit
-    of_first, of_last = (jnp.asarray([k in x for k in range(layout.nv)], dtype) for x in (first, last))
-    return TreeInertia(
-        jnp.concatenate([posture.angular, posture.linear], axis=1),
-        of_last[:, None, None] * inertias(chains, posture)[owner],
-        of_first[:, None] * posture.arm[owner],
+    of_first, of_last = (np.array([k in x for k in range(layout.nv)]) for x in (first, last))
+    only = lambda which, x: jnp.asarray(which, dtype).reshape(-1, *(1,) * (x.ndim - 1)) * x[owner]
+    links = _links(chains, posture, own)
+    given = (
+        jnp.concatenate([links.angular, links.linear], axis=1),
+        only(of_last, links.composite.whole()),
+        only(of_first, links.arm),
         parents,
         armature,
     )
+    if links.rotation is None:
+        return TreeInertia(*given)
+    turns = links.turn[owner]
+    turns = jnp.where(of_first[:, None, None], turns, jnp.broadcast_to(jnp.eye(3, dtype=dtype), turns.shape))
+    return TreeInertia(*given, turns, links.rotation[owner])
 
 
 def _shift_wrench(wrench: Twist, arm: Float[Array, "3"]) -> Twist:
@@ -82,21 +139,74 @@ def _shift_wrench(wrench: Twist, arm: Float[Array, "3"]) -> Twist:
     return Twist(wrench.omega + cross(arm, wrench.velocity), wrench.velocity)
 
 
-def force(chains: Chains, posture: Posture, rates: Rates, loads: Twist) -> Forces:
-    """Q of loads, forces at the centres of all bodies and torques, less the forces of inertia at these rates."""
-    layout = chains.layout
-    omega, alpha, acceleration = (x[1:] for x in (rates.omega, rates.alpha, rates.acceleration))
-    inertia = inertias(chains, posture)
-    moved = jnp.einsum("eab,eb->ea", inertia, jnp.concatenate([alpha, acceleration], axis=1))
-    turned = jnp.einsum("eab,eb->ea", inertia[:, :, :3], omega)
-    about = loads.omega + cross(chains.levers(posture), loads.velocity)
-    own = Twist(
-        _sum_by_element(layout, about) - moved[:, :3] - cross(omega, turned[:, :3]),
-        _sum_by_element(layout, loads.velocity) - moved[:, 3:] - cross(omega, turned[:, 3:]),
+class _Motion(NamedTuple):
+    """How a frame moves, in its axes: turning, the rate of that, and that of what of it is at its origin [m/s^2]."""
+
+    omega: Float[Array, "*frames 3"]
+    alpha: Float[Array, "*frames 3"]
+    acceleration: Float[Array, "*frames 3"]
+
+    def spread(self) -> Float[Array, "3 3"]:
+        """hat(alpha) + hat(omega)^2: what a point gains in acceleration by its place."""
+        omega = hat(self.omega)
+        return hat(self.alpha) + omega @ omega
+
+
+def _behind(before: _Motion, own: tuple[Array, ...]) -> _Motion:
+    turn, arm, w, s, alpha, acceleration = own
+    omega = turn.T @ before.omega
+    carried = turn.T @ (before.acceleration + before.spread() @ arm)
+    return _Motion(
+        omega + w,
+        turn.T @ before.alpha + cross(omega, w) + alpha,
+        carried + 2.0 * cross(omega, s) + acceleration,
     )
-    total = inwards(layout.before, _shift_wrench, own, posture.arm)
-    owner = np.array(layout.of_velocity, int)
-    return jnp.sum(posture.angular * total.omega[owner] + posture.linear * total.velocity[owner], axis=1)
+
+
+def _wrench_of(motion: _Motion, mass: Array, moment: Array, inertia: Array) -> Twist:
+    """The force that a motion asks for and its torque about the frame's origin, I alpha + omega x I omega + m d x a."""
+    omega, spread, x, y = motion.omega, motion.spread(), np.array([1, 2, 0]), np.array([2, 0, 1])
+    main = jnp.diagonal(inertia)
+    # Products of inertia by what there is already: of no more operations than their share of I alpha and I omega.
+    mixed = spread @ (inertia - jnp.diag(main))
+    turning = main * motion.alpha + (main[y] - main[x]) * (omega[x] * omega[y]) + mixed[x, y] - mixed[y, x]
+    return Twist(turning + cross(moment, motion.acceleration), mass * motion.acceleration + spread @ moment)
+
+
+def _passed(wrench: Twist, own: tuple[Array, Array]) -> Twist:
+    turn, arm = own
+    return _shift_wrench(jax.tree.map(lambda x: turn @ x, wrench), arm)
+
+
+def force(
+    chains: Chains,
+    posture: Posture,
+    loads: Twist,
+    v: Velocities,
+    a: Velocities | None = None,
+    falls: Float[Array, "3"] | None = None,
+) -> Forces:
+    """Q of loads, less the forces of inertia at v and v' = a.
+
+    - `loads`: forces at the centres of all bodies, and torques, in world axes.
+    - `a`: by default zero.
+    - `falls`: the acceleration with which all bodies would fall.
+    """
+    layout, o, owner = chains.layout, jnp.zeros(3, v.dtype), np.array(chains.layout.of_velocity, int)
+    owned, links = jnp.asarray(layout.owned(), v.dtype), _links(chains, posture, layout.aligned)
+    share = lambda axes, x: jnp.zeros_like(posture.arm) if x is None else owned @ (x[:, None] * axes)
+    of_each = [share(axes, x) for x in (v, a) for axes in (links.angular, links.linear)]
+    ground = _Motion(o, o, o if falls is None else -falls)
+    motions = outwards(layout.before, _behind, ground, (links.turn, links.arm, *of_each))
+    asked = jax.vmap(_wrench_of)(jax.tree.map(lambda x: x[1:], motions), *links.composite)
+    if links.rotation is not None:
+        R = posture.rotation[np.array(layout.frames, int)]
+        loads = jax.tree.map(lambda x: jnp.einsum("iba,ib->ia", R, x), loads)
+    about = Twist(loads.omega + cross(links.lever, loads.velocity), loads.velocity)
+    pulled = jax.tree.map(lambda x: _sum_by_element(layout, x), about)
+    own = jax.tree.map(jnp.subtract, pulled, asked)
+    total = inwards(layout.before, _passed, own, (links.turn, links.arm))
+    return jnp.sum(links.angular * total.omega[owner] + links.linear * total.velocity[owner], axis=1)
 
 
 def compute_inertial_wrenches(chains: Chains, posture: Posture, rates: Rates) -> Twist:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from .._misc._errors import InputError, unknown_name
@@ -88,6 +90,11 @@ def _name_freedoms(joint: AbstractJoint, parts: Sequence[Freedom], of_ball: Sequ
     return found
 
 
+def _is_axis(direction: Array) -> bool:
+    """Whether a direction is known to be that of an axis of coordinates, or none."""
+    return not isinstance(direction, Tracer) and set(np.abs(np.asarray(direction)).tolist()) <= {0.0, 1.0}
+
+
 def order(
     bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint], states: Sequence[str] = ()
 ) -> Order:
@@ -133,7 +140,11 @@ def order(
     by_child = {joint.child: i for i, joint in enumerate(joints)}
     carrying = tuple(by_child[body.name] for body in bodies)
     parents = tuple(number.get(joints[i].parent, -1) for i in carrying)
-    layout = TreeLayout(tuple(elements), tuple(frames[body.name] for body in bodies), len(states))
+    turned = [row for parts in free for part in parts for row in part.angular]
+    several = all(map(_is_axis, turned)) and np.any(np.asarray(turned), axis=0).sum() > 1
+    layout = TreeLayout(
+        tuple(elements), tuple(frames[body.name] for body in bodies), len(states), bool(several)
+    )
     return Order(layout, labels, (*velocity_labels, *states), slides, carrying, parents)
 
 

@@ -59,12 +59,14 @@ class Element(NamedTuple):
 
 
 class TreeLayout(NamedTuple):
-    """What hangs on what: elements from the ground outwards, the frame of each body, and the number of states of first
-    order, which are velocities behind the others that move nothing."""
+    """What hangs on what: elements from the ground outwards, the frame of each body, the number of states of first
+    order, which are velocities behind the others that move nothing; and whether all turn about axes of coordinates in
+    the reference posture, and not all about the same."""
 
     elements: tuple[Element, ...]
     frames: tuple[int, ...]
     states: int = 0
+    aligned: bool = False
 
     @property
     def before(self) -> list[int]:
@@ -118,6 +120,8 @@ class Posture(eqx.Module):
     - `angle`: by how much frames have turned in the plane [rad].
     - `arm`: from the point of the element before, to that of each element [m].
     - `angular`, `linear`: what each velocity does: directions turned about [1], slides [m/rad or 1].
+    - `turn`: the rotation of each element alone.
+    - `slide`: how far each slides, in axes of the frame before it [m].
     """
 
     rotation: Float[Array, "frames 3 3"]
@@ -127,6 +131,8 @@ class Posture(eqx.Module):
     arm: Float[Array, "elements 3"]
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
+    turn: Float[Array, "elements 3 3"]
+    slide: Float[Array, "elements 3"]
 
 
 @final
@@ -202,7 +208,6 @@ class Chains(eqx.Module):
         Compiled: outside of `jit` JAX would compile the loop over the tree at each call.
         """
         o = jnp.zeros(3, q.dtype)
-        points = jnp.concatenate([o[None], self.point])
         ground = (jnp.eye(3, dtype=q.dtype), o, o, jnp.zeros((), q.dtype))
 
         def behind(before: tuple[Array, ...], own: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -210,20 +215,36 @@ class Chains(eqx.Module):
             return R @ rotation, origin + slip + R @ offset, R @ slid, angle + turned
 
         before = np.array(self.layout.before, int)
-        apart = self.point - points[before]
-        given = (*self._motions(q), apart if self.offset is None else apart + self.offset)
+        given = (*self._motions(q), self._apart())
         R, origin, slip, angle = outwards(self.layout.before, behind, ground, given)
         carrying = R[np.array(self.layout.carriers(), int)]
         angular, linear = (jnp.einsum("kab,kb->ka", carrying, x) for x in (self.angular, self.linear))
         arm = slip[before] + jnp.einsum("kab,kb->ka", R[before], given[-1])
-        return Posture(R, origin, slip, angle, arm, angular, linear)
+        return Posture(R, origin, slip, angle, arm, angular, linear, given[0], given[1])
+
+    def _apart(self) -> Float[Array, "elements 3"]:
+        """From the point of the element before to that of each, in the reference posture [m]."""
+        apart = self.point - self._points()[np.array(self.layout.before, int)]
+        return apart if self.offset is None else apart + self.offset
+
+    def _points(self) -> Float[Array, "frames 3"]:
+        return jnp.concatenate([jnp.zeros_like(self.point[:1]), self.point])
 
     def levers(self, posture: Posture) -> Float[Array, "bodies 3"]:
         """From the origin of the frame of each body to its centre [m]."""
         frames = np.array(self.layout.frames, int)
-        points = jnp.concatenate([jnp.zeros_like(self.point[:1]), self.point])
-        turned = jnp.einsum("iab,ib->ia", posture.rotation[frames], self.centre - points[frames])
+        turned = jnp.einsum("iab,ib->ia", posture.rotation[frames], self.centre - self._points()[frames])
         return posture.slip[frames] + turned
+
+    # In axes of the frames these are numbers, but for slides, if a frame's origin slides with it.
+
+    def own_arms(self, posture: Posture) -> Float[Array, "elements 3"]:
+        """From the origin of the frame before each element, in its axes, to that of the frame behind [m]."""
+        return self._apart() + posture.slide
+
+    def own_levers(self) -> Float[Array, "bodies 3"]:
+        """From there to the centre of each body on the frame, in its axes [m]."""
+        return self.centre - self._points()[np.array(self.layout.frames, int)]
 
     @eqx.filter_jit
     def rates(self, posture: Posture, v: Velocities, a: Velocities | None = None) -> Rates:

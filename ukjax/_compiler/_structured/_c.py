@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ..._misc._errors import Untranslatable
+from ._inline import inline
 from ._ir import (
     GROWING,
     OPERATIONS,
@@ -129,6 +130,11 @@ class Module:
         **Raises:** `Untranslatable`.
         """
         flat = [[x for out in s.outputs for x in ([out] if isinstance(out, Node) else out)] for s in sources]
+        written_out = inline([(s.params, x) for s, x in zip(sources, flat, strict=True)])
+        flat, sources = (
+            [x for _, x in written_out],
+            [_replace(s, *of) for s, of in zip(sources, written_out, strict=True)],
+        )
         needed = [Needed(x, values=True) for x in flat]
         for x in needed:
             self._find_results(x)
@@ -163,6 +169,13 @@ class Module:
             entries = ", ".join(literal(x, node.type) for x in node.data[0])
             self.shared.append(f"static const {_ctype(node.type)} {name}[{node.size}] = {{{entries}}};\n")
         return self._tables[node]
+
+
+def _replace(source: Source, params: list[Node], flat: list[Any]) -> Source:
+    """A source of another program with as many outputs."""
+    left = iter(flat)
+    outputs = [next(left) if isinstance(x, Node) else [next(left) for _ in x] for x in source.outputs]
+    return source._replace(outputs=outputs, params=params)
 
 
 class _Place(NamedTuple):
