@@ -121,7 +121,8 @@ def test_what_does_not_change_in_a_loop_is_called_before_it() -> None:
     text = uk.scalarize(CALLS["of what changes in two loops"]).as_text(X)
     program, *callees = text.split("\n\n")
     depths = [len(line) - len(line.lstrip()) for line in program.split("\n") if ": call callee" in line]
-    assert depths[0] < depths[1] < depths[2] and len(callees) == 3
+    assert len(callees) == 3
+    assert depths[0] < depths[1] < depths[2]
     assert ["cos" in callee for callee in callees] == [True, False, False]
     assert ["exp" in callee for callee in callees] == [False, True, False]
 

@@ -233,7 +233,7 @@ class Coupling(NamedTuple):
     - `number`, `room`: how many blocks there are, and at most.
     - `rows`: how many rows; ranges end there.
     - `size`: how many rows each has.
-    - `count`: how many ranges each has; those of block k begin at k times the room.
+    - `ranges`: how many ranges each has; those of block k begin at k times the room.
     - `own`: which of them begins with the block itself.
     - `begin`, `end`: of all ranges.
     """
@@ -242,7 +242,7 @@ class Coupling(NamedTuple):
     room: int
     rows: Array
     size: Array
-    count: Array
+    ranges: Array
     own: Array
     begin: Array
     end: Array
@@ -251,14 +251,14 @@ class Coupling(NamedTuple):
         """The first row of a block, and how many it has."""
         return entry(self.begin, k * self.room + entry(self.own, k)), entry(self.size, k)
 
-    def ranges(self, k: Array, since: Any, body: Callable[[Array, Array, Any], Any], state: Any) -> Any:
+    def over_ranges(self, k: Array, since: Any, body: Callable[[Array, Array, Any], Any], state: Any) -> Any:
         """The state after `body(begin, end, state)` for each range of block k from one on."""
 
         def of_range(r: Array, state: Any) -> Any:
             place = k * self.room + since + r
             return body(entry(self.begin, place), jnp.minimum(entry(self.end, place), self.rows), state)
 
-        return loop(entry(self.count, k) - since, of_range, state)
+        return loop(entry(self.ranges, k) - since, of_range, state)
 
 
 def couple_all(m: Array) -> Coupling:
@@ -354,14 +354,14 @@ def subtract_solution(A: Array, b: Array, width: Array, p: Array, of: Coupling) 
                 return add_scaled_within(A, i * width + begin, factor, own + begin, end - begin)
 
             b = put(b, i, entry(b, i) + factor * entry(b, j))
-            return of.ranges(k, since, along, A), b
+            return of.over_ranges(k, since, along, A), b
 
         def rows(begin: Array, end: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             begin = jnp.maximum(begin, j + 1)
             return loop(end - begin, lambda i, state: less(begin + i, state), state)
 
-        A, b = of.ranges(k, since, scale, A), put(b, j, entry(b, j) * inverse)
-        return of.ranges(k, since, rows, (A, b))
+        A, b = of.over_ranges(k, since, scale, A), put(b, j, entry(b, j) * inverse)
+        return of.over_ranges(k, since, rows, (A, b))
 
     def above(k: Array, j: Array, b: Array) -> Array:
         def along(begin: Array, end: Array, x: Array) -> Array:
@@ -370,7 +370,7 @@ def subtract_solution(A: Array, b: Array, width: Array, p: Array, of: Coupling) 
                 end - begin, lambda c, x: x - entry(A, j * width + begin + c) * entry(b, begin + c), x
             )
 
-        return put(b, j, of.ranges(k, entry(of.own, k), along, entry(b, j)))
+        return put(b, j, of.over_ranges(k, entry(of.own, k), along, entry(b, j)))
 
     def forward(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         first, count = of.block(k)
@@ -505,7 +505,7 @@ class _Iteration(NamedTuple):
                     A = put(A, start + j, sum(taken[1:], taken[0]))
                 return A
 
-            A = coupling.ranges(
+            A = coupling.over_ranges(
                 k, 0, lambda begin, end, A: loop(end - begin, lambda j, A: column(begin + j, A), A), A
             )
             for start, i, row, off in zip(starts, places, shares, [cut.normal, *cut.tangent], strict=True):
@@ -589,7 +589,7 @@ class DelassusRows(NamedTuple):
                 j = first + i
                 x, own = factor * entry(p, j), j * self.width
                 add = lambda begin, end, y: add_scaled(y, begin, x, self.G, own + begin, end - begin)
-                return self.coupling.ranges(k, 0, add, y)
+                return self.coupling.over_ranges(k, 0, add, y)
 
             return loop(count, of_row, y)
 
