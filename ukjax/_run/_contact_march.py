@@ -81,7 +81,7 @@ class StepsPlan:
             q, v = self._prepared.begun(asked)
             room, ends = 2 ** (steps - 1).bit_length(), pad_times(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
             observed, columns, found, begun = _march_and_observe(
-                run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends)
+                run, (t0, t1), q, v, np.asarray(steps), room, ends
             )
             places = find_reached(columns["t"], count)
             observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
@@ -94,11 +94,18 @@ class StepsPlan:
         told |= {"contacts": lambda at_times: dataclasses.replace(found.contacts, **at_times)}
         counts = step_counts(found.steps, found.steps)
         told |= {"stats": counts | {"num_unsolved_steps": found.unsolved}}
+        told |= {"result": _result_of(found), "judged": self._judged}
+        return trajectory_of(asked.start, observed, columns, count, **told)
+
+
+def _result_of(found: TimeSteppingRun) -> RESULTS:
+    """How a run ended."""
+    if is_traced(found.t_end, found.diverged):
         broken = RESULTS.where(found.t_end < jnp.inf, RESULTS.constraints_broken, result_of(np.int32(0)))
-        result = RESULTS.where(found.diverged, RESULTS.diverged, broken)
-        return trajectory_of(
-            asked.start, observed, columns, count, result=result, judged=self._judged, **told
-        )
+        return RESULTS.where(found.diverged, RESULTS.diverged, broken)
+    if found.diverged:
+        return RESULTS.diverged
+    return RESULTS.constraints_broken if float(found.t_end) < np.inf else RESULTS.successful
 
 
 def _require_fitting(options: Options) -> None:

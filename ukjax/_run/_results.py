@@ -57,9 +57,9 @@ def to_diffrax_result(number: int) -> dfx.RESULTS:
 
 def step_counts(steps: Any, accepted: Any) -> dict[str, Any]:
     """The statistics of the steps of a run."""
-    counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
-    integer = jnp.asarray if is_traced(steps) else np.asarray
-    return {name: integer(x, np.int32) for name, x in counts.items()}
+    xp = module_for(steps)
+    steps, accepted = (xp.asarray(x, np.int32) for x in (steps, accepted))
+    return {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
 
 
 def code(result: Any) -> int:

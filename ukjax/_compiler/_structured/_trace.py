@@ -18,6 +18,7 @@ import numpy as np
 from jax.extend import core
 
 from ..._misc._errors import Untranslatable
+from ..._misc._types import as_jax
 from ._arrays import (
     CARRIED,
     LONG,
@@ -320,7 +321,7 @@ class Interpreter:
         """What JAX makes of numbers that are known."""
         given = [np.asarray(x.tolist(), v.aval.dtype) for x, v in zip(inputs, e.invars, strict=True)]
         with jax.ensure_compile_time_eval():
-            found = e.primitive.bind(*map(jnp.asarray, given), **e.params)
+            found = e.primitive.bind(*map(as_jax, given), **e.params)  # `jnp.asarray` compiles a program
         return list(map(constants, found if e.primitive.multiple_results else [found]))
 
     def _called(self, e: Any, inputs: list[Value]) -> list[Value]:
