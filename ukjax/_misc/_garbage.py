@@ -34,7 +34,7 @@ _lock, _within, _usual = threading.Lock(), 0, (0,)
 
 @contextlib.contextmanager
 def collector_held_back() -> Iterator[None]:
-    """With searches for cycles that are rare: for what traces much but may also call users' code, for as long as it likes."""
+    """With rare searches for cycles: for what traces much, and may call users' code for as long as that likes."""
     global _within, _usual
     with _lock:
         _within += 1

@@ -192,7 +192,9 @@ def simulate(
         solved = plan.run(y0, (t0, t1, dt0), ts)
         told |= _origin(given, as_given, system, (q0, v0, t0, t1), again, points=plan.points, name=name)
         count = None if ts is None else len(ts)
-        trajectory = build_trajectory(plan.model, solved, dense, count, plan.judged, start_moved=moved, **told)
+        trajectory = build_trajectory(
+            plan.model, solved, dense, count, plan.judged, start_moved=moved, **told
+        )
         warn_of_rows(trajectory)
         if not trajectory.ok:
             trajectory = explain_failure(plan.model, trajectory, t1)

@@ -44,8 +44,8 @@ def stack_parameters(values: Iterable[Any]) -> Array:
 def evaluate_start(function: Callable[..., Any], parameters: Any, *values: Scalar) -> Any:
     """What a function of parameters and numbers returns, a pytree of arrays.
 
-    Where all have values XLA compiles nothing: each operation on its own would take 20 ms. Where JAX differentiates them it
-    compiles one program.
+    Where all have values XLA compiles nothing: each operation on its own would take 20 ms. Where JAX differentiates
+    them it compiles one program.
     """
     arrays = [as_parameter(x) for x in values]
     if is_traced((parameters, arrays)):
