@@ -24,7 +24,7 @@ from . import _options
 from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
 from ._integrated import pad_times
 from ._interned import intern_system
-from ._observe import find_reached
+from ._observe import find_reached, observe_each
 from ._plan import Options, is_judged, stop_code
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
@@ -151,6 +151,6 @@ def _march_and_observe(
     found = run_time_stepping(*given, start, span, steps, ts, room=room, stops=stops)
     there = jnp.minimum(ts, found.t_end)
     at = lambda *state: observe_state(run, *state)
-    told = jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(there, found.q, found.v, found.push)
+    told = observe_each(at, there, found.q, found.v, found.push)
     columns = {name: getattr(found.contacts, name) for name in AT_TIMES}
     return told, columns | {"t": found.t.at[-1].set(there[-1])}, found, start
