@@ -149,8 +149,7 @@ def _march_and_observe(
     start = scalarize(args.model.start, fallback="xla")(span[0], (q, v))
     stops, given = run.settings["stop"] is not None, (args.model, args.layout, args.coefficients)
     found = run_time_stepping(*given, start, span, steps, ts, room=room, stops=stops)
-    there = jnp.minimum(ts, found.t_end)
-    at = lambda *state: observe_state(run, *state)
-    told = observe_each(at, there, found.q, found.v, found.push)
+    at = lambda t, *state: observe_state(run, jnp.minimum(t, found.t_end), *state)
+    told = observe_each(at, ts, found.q.T, found.v.T, found.push.T)
     columns = {name: getattr(found.contacts, name) for name in AT_TIMES}
-    return told, columns | {"t": found.t.at[-1].set(there[-1])}, found, start
+    return told, columns | {"t": jnp.append(found.t[:-1], told["t"][-1])}, found, start

@@ -94,12 +94,13 @@ _FEW = 4  # states of which code for one after the other is made in a third of t
 
 
 def observe_each(at: Callable[..., dict[str, Any]], *states: Any) -> dict[str, Any]:
-    """What holds at each state, with the states along the last axes; for use inside `jit`."""
-    if len(jax.tree.leaves(states)[0]) > _FEW:
-        return jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(*states)
+    """What holds at each state; for use inside `jit`. Of all arrays the states are along the last axes."""
+    if jax.tree.leaves(states)[0].shape[-1] > _FEW:
+        return jax.vmap(scalarize(at, fallback="xla"), in_axes=-1, out_axes=-1)(*states)
 
     def one_by_one(*states: Any) -> Any:
-        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), lax.map(lambda state: at(*state), states))
+        first = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), states)
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), lax.map(lambda state: at(*state), first))
 
     return scalarize(one_by_one, fallback="xla")(*states)
 
@@ -119,7 +120,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
     t, (q, v) = scalarize(fill_unreached, fallback="xla")(states.t, states[1:])
     # What has no scalar code may have checks of users, which raise where XLA compiles them.
-    observed = jax.vmap(at, out_axes=-1)(t, q, v) if model.code is None else observe_each(at, t, q, v)
+    observed = jax.vmap(at, -1, -1)(t, q, v) if model.code is None else observe_each(at, t, q, v)
     return observed, (rows.names, rows.kinds)
 
 

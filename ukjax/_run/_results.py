@@ -172,12 +172,13 @@ def _nothing(name: str, dtype: Any) -> Any:
 
 def fill_unreached(t: Array | np.ndarray, y: Any) -> tuple[Array, Any]:
     """Times and states, last the end, with that in place of those that were not reached: what `split` puts nothing for.
+    The times are along the last axes, as programs of scalars have members.
 
     At infinite states derivatives are NaN, also times the zero that nobody asks for.
     """
     reached = jnp.isfinite(t)
     known = lambda x: jnp.where(reached.reshape(-1, *[1] * (x.ndim - 1)), x, x[-1])
-    return jax.tree.map(known, (t, y))
+    return jax.tree.map(lambda x: jnp.moveaxis(known(x), 0, -1), (t, y))
 
 
 def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str, Any]]:
