@@ -17,7 +17,7 @@ from .._contact._stepping import TimeSteppingRun, run_time_stepping, steps_withi
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._derivatives import not_differentiable
 from .._misc._errors import InputError
-from .._misc._types import is_traced, is_tracing
+from .._misc._types import as_jax, is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
@@ -81,7 +81,7 @@ class StepsPlan:
             q, v = self._prepared.begun(asked)
             room, ends = 2 ** (steps - 1).bit_length(), pad_times(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
             observed, columns, found, begun = _march_and_observe(
-                run, (t0, t1), q, v, np.asarray(steps), room, ends
+                run, (t0, t1), q, v, as_jax(np.asarray(steps)), room, ends
             )
             places = find_reached(columns["t"], count)
             observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
@@ -98,7 +98,7 @@ class StepsPlan:
         return trajectory_of(asked.start, observed, columns, count, **told)
 
 
-def _result_of(found: TimeSteppingRun) -> RESULTS:
+def _result_of(found: TimeSteppingRun) -> Any:
     """How a run ended."""
     if is_traced(found.t_end, found.diverged):
         broken = RESULTS.where(found.t_end < jnp.inf, RESULTS.constraints_broken, result_of(np.int32(0)))

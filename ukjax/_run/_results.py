@@ -184,9 +184,9 @@ def fill_unreached(t: Array | np.ndarray, y: Any) -> tuple[Array, Any]:
 def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays at the saved times, and at the end."""
     tracing, t = is_traced(columns), columns["t"]
-    if not tracing:
-        t = np.asarray(t)
-        places, missing = np.where(t[:-1] == t[-1], len(t) - 1, np.arange(len(t) - 1)), count + 1 - len(t)
+    t = t if tracing else np.asarray(t)
+    places = None if tracing else np.where(t[:-1] == t[-1], len(t) - 1, np.arange(len(t) - 1))
+    missing = count + 1 - len(t)
 
     def saved(name: str, x: Any) -> Any:
         nothing = np.asarray(_nothing(name, x.dtype), x.dtype)
