@@ -170,6 +170,15 @@ def test_members_of_a_batch_are_those_alone(name: str) -> None:
     _assert_same(jax.tree.map(lambda y: y[0, 1], twice), alone[1])
 
 
+def test_arrays_between_programs_of_members_are_not_transposed() -> None:
+    one, other = (uk.scalarize(lambda x, f=f: f(x) @ x) for f in (jnp.sin, jnp.cos))
+    both = lambda x: jnp.sum(other(one(x)))
+    x = jnp.linspace(0.0, 1.0, 45).reshape(5, 3, 3)
+    text = jax.jit(jax.vmap(both)).lower(x).as_text()
+    assert text.count("stablehlo.transpose") == 1  # of what is given: the members are its first axis
+    assert_allclose(jax.vmap(both)(x), [jnp.sum(jnp.cos(y := jnp.sin(a) @ a) @ y) for a in x], rtol=1e-13)
+
+
 def test_members_that_have_ended_read_nothing() -> None:
     """Where they are, indices are not those of any entry."""
 

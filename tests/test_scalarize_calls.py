@@ -127,6 +127,21 @@ def test_what_does_not_change_in_a_loop_is_called_before_it() -> None:
     assert ["exp" in callee for callee in callees] == [False, True, False]
 
 
+def test_a_sub_program_serves_for_numbers_that_make_it_no_shorter() -> None:
+    @jax.jit
+    def waves(x: Any, shift: Any) -> Any:
+        return jnp.sin(jnp.outer(x, jnp.arange(1.0, 41.0)) + shift).sum(1)
+
+    def summed(x: Any) -> Any:
+        return waves(x, 0.5) + waves(x, 1.5) + waves(x, 2.5)
+
+    program = uk.scalarize(summed)
+    called = re.findall(r": call (callee \d+)", program.as_text(X).split("\n\n")[0])
+    assert len(called) == 3
+    assert len(set(called)) == 2  # that of the first number, and one for any
+    assert_allclose(program(X), summed(X), rtol=1e-13)
+
+
 def test_outputs_of_all_kinds_come_back() -> None:
     f = lambda x: [_mixed(y, jnp.int32(x[0] * 9), 2 * y) for y in (x, -x, x + 1)]
     scalar = uk.scalarize(f)

@@ -1,5 +1,7 @@
 """`uk.simulate` against closed forms: accuracy, solvers, times, events, failures and transformations."""
 
+import gc
+
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
@@ -522,3 +524,26 @@ def test_a_start_from_far_away_within_jit_is_the_one_without():
         alone = uk.simulate(problem, scale * problem.q0, t1=0.1, ts=2, start_tolerance=jnp.inf).q_end
         within = jax.jit(lambda q0: uk.simulate(problem, q0, t1=0.1, ts=2).q_end)(scale * problem.q0)
         np.testing.assert_allclose(within, alone, atol=1e-9)
+
+
+def test_searches_for_cycles_are_rare_while_a_run_is_traced():
+    usual, seen = gc.get_threshold(), []
+
+    def force(t, q, v):
+        seen.append(gc.get_threshold()[0])
+        return -q
+
+    gc.set_threshold(700, 10, 10)
+    try:
+        uk.simulate(uk.System(jnp.eye(1), force), jnp.ones(1), jnp.zeros(1), t1=0.1, ts=2)
+        assert min(seen) > 700
+        assert gc.get_threshold() == (700, 10, 10)
+    finally:
+        gc.set_threshold(*usual)
+
+
+def test_arrays_of_a_run_are_those_of_jax():
+    run = uk.simulate(uk.models.pendulum(), t1=0.1, ts=2)
+    for name in ("t", "q", "v", "a", "constraint_force", "multipliers", "energy", "rank", "q_end"):
+        assert isinstance(getattr(run, name), jax.Array), name
+    assert run.q is run.q

@@ -186,11 +186,11 @@ class Program:
             return self._rebuilt(interpreter.b, inputs)
         if any(map(is_number, inputs)):
             again, types = lambda inner, flat: self._rebuilt(inner.b, flat), [self.build.type] * len(inputs)
-            callee = interpreter.specialize(self, inputs, types, again)
-            if callee is None:
+            found = interpreter.specialize(self, inputs, types, again)
+            if found is None:
                 return self._rebuilt(interpreter.b, inputs)
-            if callee.size < _WORTH_OWN_CODE * self._alone.size:
-                return interpreter.b.call(callee, [x for x in inputs if not is_number(x)])
+            if found[0].size < _WORTH_OWN_CODE * self._alone.size:
+                return interpreter.b.call(*found)
         return interpreter.b.call(self._alone, inputs)
 
     def _rebuilt(self, b: NodeBuilder, inputs: Sequence[Operand]) -> list[Operand]:

@@ -22,7 +22,7 @@ from .._compiler import AccelerationProgram, TranslationError, array_function, s
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._contact_newton import eliminate, invert_matrix
 from .._misc._errors import InputError
-from .._misc._types import choose_by_precision, in_full_precision
+from .._misc._types import as_jax, choose_by_precision, in_full_precision, module_for
 from .._motion._model import Model, translate_model
 from .._pseudoinverse._kernels import dot
 from .._system._constraint import (
@@ -208,14 +208,15 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
             raise InputError(f"'{c.name}' has {k} contacts, but {len(c.names)} names.")
         names += c.names or ([c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)])
         contacts += [(not dry, own[0].tangents)] * k
-        zero, scale = jnp.zeros((), q.dtype), jnp.ones((k, int(not dry) + own[0].tangents), q.dtype)
+        zero, scale = np.zeros((), q.dtype), np.ones((k, int(not dry) + own[0].tangents), q.dtype)
         if isinstance(c, DryFriction):
             given = zero, zero, c.limit
         else:
             assert isinstance(c, Unilateral)
             given = c.restitution, c.sliding_friction, zero
             if c.slip_scale is not None:
-                scale = jnp.concatenate([scale[:, :1], c.slip_scale.astype(q.dtype)], axis=1)
+                xp = module_for(c.slip_scale)
+                scale = xp.concatenate([scale[:, :1], xp.asarray(c.slip_scale, q.dtype)], axis=1)
         turning += [getattr(c, "turning", 0)] * k
         for word, usual in (("angle", False), ("impact", "newton")):
             given_of = getattr(c, word, usual)
@@ -226,8 +227,11 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
         for x in given:
             if x.shape not in ((), (k,)):
                 raise InputError(f"'{c.name}' has {k} contacts, but coefficients of shape {x.shape}.")
-        coefficients.append([*(jnp.broadcast_to(x.astype(q.dtype), (k,)) for x in given), scale.reshape(-1)])
-    stacked = [jnp.concatenate(x) for x in zip(*coefficients, strict=True)] or [jnp.zeros(0, q.dtype)] * 4
+        xp = module_for(given)
+        given = [xp.broadcast_to(xp.asarray(x, q.dtype), (k,)) for x in given]
+        coefficients.append([*given, scale.reshape(-1)])
+    stacked = [module_for(x).concatenate(x) for x in zip(*coefficients, strict=True)]
+    stacked = [as_jax(x) for x in stacked or [np.zeros(0, q.dtype)] * 4]
     poisson = tuple(x == "poisson" for x in told["impact"])
     layout = ContactLayout(
         unique_names(names),
@@ -324,7 +328,7 @@ def contact_model(
     t, q, v = state
     stiff = implicit and eqx.filter_eval_shape(system.coordinate_force, t, q, v) is not None
     # Not zero: scalar code would take such entries for constants.
-    given = jnp.full(v.shape, 2.0, v.dtype)
+    given = as_jax(np.full(v.shape, 2.0, v.dtype))
     model = Model(PushedSystem(system, given, given if stiff else None), formula, stabilizer)
     model, said = translate_model(model, solver, t, q, v, automatic=automatic)
     if stiff:

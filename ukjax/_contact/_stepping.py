@@ -257,21 +257,20 @@ def run_time_stepping(
     With restitution in the normal direction and none in the tangential one, Moreau's law can create energy in an impact
     with friction.
     """
-    q0, t0 = y0[0], jnp.asarray(span[0], y0[0].dtype)
-    count = jnp.asarray(steps)
-    h = (jnp.asarray(span[1], q0.dtype) - t0) / count.astype(q0.dtype)
-    unsolved = choose_by_precision(q0.dtype, *_UNSOLVED)
+    dtype = y0[0].dtype
+    unsolved = choose_by_precision(dtype, *_UNSOLVED)
 
     def by_list(
-        model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
-    ) -> StepsRun:
+        model: Model, coefficients: Coefficients, y0: Any, t0: Array, t1: Array, count: Array, ts: Array
+    ) -> tuple[TimeSteppingRun, Array]:
+        h = (t1 - t0) / count.astype(dtype)
         step, grid = contact_step(model, layout, t0, *y0), (t0, h, count)
-        return run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops)
-
-    def finish(found: StepsRun, *given: Any) -> TimeSteppingRun:
-        model, coefficients, y0, t0, h, _, ts = given
+        found = run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops)
         t, there, t_end = _clip_saved_times(ts, (t0, h), found.off, found.steps)
-        told = _assemble_run(layout, coefficients, found, (t, t_end), y0, most_impacts)
+        return _assemble_run(layout, coefficients, found, (t, t_end), y0, most_impacts), there
+
+    def finish(found: tuple[TimeSteppingRun, Array], model: Model, *_: Any) -> TimeSteppingRun:
+        told, there = found
         if not model.system.constraints:
             return told
         # By the code that the start is projected by, which is large: once is enough for it to be in a program.
@@ -279,8 +278,9 @@ def run_time_stepping(
         return told._replace(q=q, v=v)
 
     def by_arrays(
-        model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
+        model: Model, coefficients: Coefficients, y0: Any, t0: Array, t1: Array, count: Array, ts: Array
     ) -> TimeSteppingRun:
+        h = (t1 - t0) / count.astype(dtype)
         return _run_by_arrays(
             model,
             layout,
@@ -293,7 +293,8 @@ def run_time_stepping(
             stops=stops,
         )
 
-    given = model.ready(), coefficients, y0, t0, h, count, ts
+    t0, t1 = (jnp.asarray(x, dtype) for x in span)
+    given = model.ready(), coefficients, y0, t0, t1, jnp.asarray(steps), ts
     found, left = _run_with_derivatives(given, by_list, finish, by_arrays)
     return found._replace(left=left)
 

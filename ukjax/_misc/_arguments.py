@@ -13,6 +13,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 from ._errors import InputError, MissingExtraError, SimulationError, format_value, unknown_name
@@ -167,7 +168,9 @@ def number_array(name: str, value: Any) -> Array:
     try:
         if isinstance(value, str | bytes):  # of which "\0" would be a truth value
             raise TypeError("text")
-        return jnp.asarray(value)
+        # Of what is differentiated now JAX would compile a copy.
+        is_array = isinstance(value, Tracer) and not jax.typeof(value).weak_type
+        return value if is_array else jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} must be an array of numbers, got {format_value(value)}.") from error
 

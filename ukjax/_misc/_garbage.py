@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import threading
 from collections.abc import Iterator
 
 _MANY = 100_000  # objects made: those of a large mechanism's scalar code are half a million
@@ -25,3 +26,26 @@ def collector_paused() -> Iterator[None]:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+_RARE = 100_000  # objects made between searches; Python's 700 cost a quarter of the time in which JAX traces a run
+_lock, _within, _usual = threading.Lock(), 0, (0,)
+
+
+@contextlib.contextmanager
+def collector_held_back() -> Iterator[None]:
+    """With rare searches for cycles: for what traces much, and may call users' code for as long as that likes."""
+    global _within, _usual
+    with _lock:
+        _within += 1
+        if _within == 1:
+            _usual = gc.get_threshold()
+            if 0 < _usual[0] < _RARE:
+                gc.set_threshold(_RARE, *_usual[1:])
+    try:
+        yield
+    finally:
+        with _lock:
+            _within -= 1
+            if _within == 0:
+                gc.set_threshold(*_usual)

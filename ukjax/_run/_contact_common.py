@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, final, get_args
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -175,6 +176,7 @@ def trajectory_of(
 
     fn = scalarize(finished, fallback="xla") if is_traced((observed, columns, result)) else finished
     saved, end, result, moved = fn(observed, columns, result, start[1:], begun)
+    saved = saved if is_traced(saved) else jax.device_put(saved)
     history = contacts({name: saved.pop(name) for name in AT_TIMES})
     return Trajectory(**saved, end=end_of(end), result=result, contacts=history, start_moved=moved, **fields)
 

@@ -17,14 +17,14 @@ from .._contact._stepping import TimeSteppingRun, run_time_stepping, steps_withi
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._derivatives import not_differentiable
 from .._misc._errors import InputError
-from .._misc._types import is_traced, is_tracing
+from .._misc._types import as_jax, is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
 from ._integrated import pad_times
 from ._interned import intern_system
-from ._observe import find_reached
+from ._observe import find_reached, observe_each
 from ._plan import Options, is_judged, stop_code
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
@@ -81,7 +81,7 @@ class StepsPlan:
             q, v = self._prepared.begun(asked)
             room, ends = 2 ** (steps - 1).bit_length(), pad_times(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
             observed, columns, found, begun = _march_and_observe(
-                run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends)
+                run, (t0, t1), q, v, as_jax(np.asarray(steps)), room, ends
             )
             places = find_reached(columns["t"], count)
             observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
@@ -94,11 +94,18 @@ class StepsPlan:
         told |= {"contacts": lambda at_times: dataclasses.replace(found.contacts, **at_times)}
         counts = step_counts(found.steps, found.steps)
         told |= {"stats": counts | {"num_unsolved_steps": found.unsolved}}
+        told |= {"result": _result_of(found), "judged": self._judged}
+        return trajectory_of(asked.start, observed, columns, count, **told)
+
+
+def _result_of(found: TimeSteppingRun) -> Any:
+    """How a run ended."""
+    if is_traced(found.t_end, found.diverged):
         broken = RESULTS.where(found.t_end < jnp.inf, RESULTS.constraints_broken, result_of(np.int32(0)))
-        result = RESULTS.where(found.diverged, RESULTS.diverged, broken)
-        return trajectory_of(
-            asked.start, observed, columns, count, result=result, judged=self._judged, **told
-        )
+        return RESULTS.where(found.diverged, RESULTS.diverged, broken)
+    if found.diverged:
+        return RESULTS.diverged
+    return RESULTS.constraints_broken if float(found.t_end) < np.inf else RESULTS.successful
 
 
 def _require_fitting(options: Options) -> None:
@@ -142,8 +149,7 @@ def _march_and_observe(
     start = scalarize(args.model.start, fallback="xla")(span[0], (q, v))
     stops, given = run.settings["stop"] is not None, (args.model, args.layout, args.coefficients)
     found = run_time_stepping(*given, start, span, steps, ts, room=room, stops=stops)
-    there = jnp.minimum(ts, found.t_end)
-    at = lambda *state: observe_state(run, *state)
-    told = jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(there, found.q, found.v, found.push)
+    at = lambda t, *state: observe_state(run, jnp.minimum(t, found.t_end), *state)
+    told = observe_each(at, ts, found.q.T, found.v.T, found.push.T)
     columns = {name: getattr(found.contacts, name) for name in AT_TIMES}
-    return told, columns | {"t": found.t.at[-1].set(there[-1])}, found, start
+    return told, columns | {"t": jnp.append(found.t[:-1], told["t"][-1])}, found, start

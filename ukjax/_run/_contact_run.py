@@ -31,7 +31,7 @@ from ._contact_common import Asked, ContactRun, Prepared, observe_state, traject
 from ._events import as_diffrax, departing, event_names, separate_events, split_events, warn_of_resets, which
 from ._integrated import pad_times, run_as_program
 from ._interned import intern_system
-from ._observe import find_reached
+from ._observe import find_reached, observe_each
 from ._options import with_knots
 from ._plan import Options, is_judged, stop_code
 from ._results import RESULTS, fill_unreached, result_of, step_counts, to_diffrax_result
@@ -232,8 +232,7 @@ def _run(
     given = arrays, t0, (q, v), rest, ts
     (solved, events, begun), left = run_as_program(fn, *run.settings["adjoint"], *given, smooth=False)
     t, y = scalarize(fill_unreached, fallback="xla")(solved.t, solved.y)
-    at = lambda t, y: _observe_saved(run, t, y)
-    observed = jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(t, y)
+    observed = observe_each(lambda t, y: _observe_saved(run, t, y), t, y)
     return observed, solved._replace(left=left), events, begun
 
 

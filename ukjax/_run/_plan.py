@@ -176,9 +176,6 @@ def _run_traced(
     told: Any,
 ) -> Trajectory:
     model, *others = combine_static(static, arrays)
-    model = model.ready()
-    static, arrays = partition_static((model, *others))
-
     solved, moved = integrate_from_start(_move_start, static, reverse, arrays, state, span, ts)
     count = None if ts is None else len(ts)
     return build_trajectory(model, solved, others[-1], count, judged, start_moved=moved, **told)

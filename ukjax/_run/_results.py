@@ -15,7 +15,8 @@ from jaxtyping import Array, Float, Int
 from .._compiler import equations_at
 from .._contact._history import AT_TIMES
 from .._misc._errors import ConstraintWarning, InputError
-from .._misc._types import as_jax, is_traced, module_for
+from .._misc._modules import make_unchecked
+from .._misc._types import is_traced, module_for
 from .._motion._project import Projection
 from .._system._rows import most_off
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
@@ -47,7 +48,7 @@ def result_of(number: Any) -> RESULTS:
 
     `RESULTS.promote` gives the same, by operations that compile where the number has a value.
     """
-    return jax.tree.unflatten(_STRUCTURE, [as_jax(number)])
+    return jax.tree.unflatten(_STRUCTURE, [number if isinstance(number, Array) else np.asarray(number)])
 
 
 def to_diffrax_result(number: int) -> dfx.RESULTS:
@@ -57,9 +58,9 @@ def to_diffrax_result(number: int) -> dfx.RESULTS:
 
 def step_counts(steps: Any, accepted: Any) -> dict[str, Any]:
     """The statistics of the steps of a run."""
-    counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
-    integer = jnp.asarray if is_traced(steps) else np.asarray
-    return {name: integer(x, np.int32) for name, x in counts.items()}
+    xp = module_for(steps)
+    steps, accepted = (xp.asarray(x, np.int32) for x in (steps, accepted))
+    return {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
 
 
 def code(result: Any) -> int:
@@ -171,17 +172,21 @@ def _nothing(name: str, dtype: Any) -> Any:
 
 def fill_unreached(t: Array | np.ndarray, y: Any) -> tuple[Array, Any]:
     """Times and states, last the end, with that in place of those that were not reached: what `split` puts nothing for.
+    The times are along the last axes, as programs of scalars have members.
 
     At infinite states derivatives are NaN, also times the zero that nobody asks for.
     """
     reached = jnp.isfinite(t)
     known = lambda x: jnp.where(reached.reshape(-1, *[1] * (x.ndim - 1)), x, x[-1])
-    return jax.tree.map(known, (t, y))
+    return jax.tree.map(lambda x: jnp.moveaxis(known(x), 0, -1), (t, y))
 
 
 def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays at the saved times, and at the end."""
     tracing, t = is_traced(columns), columns["t"]
+    t = t if tracing else np.asarray(t)
+    places = None if tracing else np.where(t[:-1] == t[-1], len(t) - 1, np.arange(len(t) - 1))
+    missing = count + 1 - len(t)
 
     def saved(name: str, x: Any) -> Any:
         nothing = np.asarray(_nothing(name, x.dtype), x.dtype)
@@ -190,22 +195,20 @@ def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str
             # A time saved that is the end has its state, which differs from the interpolated one by rounding.
             of_end = jnp.where(along(t[:-1] == t[-1]), x[-1], x[:-1])
             return jnp.where(along(jnp.isfinite(t[:-1])), of_end, nothing)
-        x = np.asarray(x)
-        places = np.where(np.asarray(t)[:-1] == np.asarray(t)[-1], len(x) - 1, np.arange(len(x) - 1))
-        return np.concatenate([x[places], np.full((count + 1 - len(x), *x.shape[1:]), nothing)])
+        taken = np.asarray(x)[places]
+        return np.concatenate([taken, np.full((missing, *x.shape[1:]), nothing)]) if missing else taken
 
     known = {name: x for name, x in columns.items() if x is not None}
     without = {name: None for name, x in columns.items() if x is None}
     of_times = {name: saved(name, x) for name, x in known.items()}
     of_end = {name: x[-1] if tracing else np.asarray(x[-1]) for name, x in known.items()}
-    # `device_put` compiles nothing, as `jnp.asarray` does; it takes longer than all else, so the end stays with NumPy.
-    return (of_times if tracing else jax.device_put(of_times)) | without, of_end | without
+    return of_times | without, of_end | without
 
 
 def end_of(columns: dict[str, Any]) -> End:
     """The end of a run."""
     of_contacts = {name: columns[name] for name in AT_TIMES if name in columns}
-    return End(**{name: columns[name] for name in _OF_RUN}, contacts=of_contacts or None)
+    return make_unchecked(End, **{name: columns[name] for name in _OF_RUN}, contacts=of_contacts or None)
 
 
 def last_of(run: "Trajectory") -> End:

@@ -10,6 +10,7 @@ from jaxtyping import Array
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import explain_arguments, flag, real_values
 from .._misc._errors import InputError
+from .._misc._garbage import collector_held_back
 from .._misc._modules import make_unchecked
 from .._misc._types import Numbers, Time, as_jax, is_traced, is_tracing
 from .._motion._project import Projection
@@ -169,29 +170,32 @@ def simulate(
         formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, contact, progress, dense, max_steps,
         dt0 is not None, ts is None, on_violation,
     )  # fmt: skip
-    plan = plan_run(system, options, t0, q0, v0)
-    if not isinstance(plan, RunPlan):
-        trajectory = plan.trajectory(Asked((t0, q0, v0), t1, dt0, ts, start_tolerance), name=name)
-        if not is_traced(trajectory):
-            points = getattr(system, "points", None)
-            origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)
-            trajectory = dataclasses.replace(trajectory, **origin)
-            warn_of_contacts(trajectory)
-            warn_of_rows(trajectory)
-            if not trajectory.ok:
-                trajectory = explain_contact_failure(system, stabilizer, trajectory, t1)
-            return trajectory.raise_if_failed() if throw else trajectory
-        return throw_if_failed(trajectory) if throw else trajectory
-    told: dict[str, Any] = plan.told | {"name": name}
-    if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):
-        trajectory = plan.traced_run((q0, v0), (t0, t1, dt0), ts, told)
-        return throw_if_failed(trajectory) if throw else trajectory
-    y0, moved = plan.start(t0, q0, v0, start_tolerance)
-    solved = plan.run(y0, (t0, t1, dt0), ts)
-    told |= _origin(given, as_given, system, (q0, v0, t0, t1), again, points=plan.points, name=name)
-    count = None if ts is None else len(ts)
-    trajectory = build_trajectory(plan.model, solved, dense, count, plan.judged, start_moved=moved, **told)
-    warn_of_rows(trajectory)
-    if not trajectory.ok:
-        trajectory = explain_failure(plan.model, trajectory, t1)
-    return trajectory.raise_if_failed() if throw else trajectory
+    with collector_held_back():
+        plan = plan_run(system, options, t0, q0, v0)
+        if not isinstance(plan, RunPlan):
+            trajectory = plan.trajectory(Asked((t0, q0, v0), t1, dt0, ts, start_tolerance), name=name)
+            if not is_traced(trajectory):
+                points = getattr(system, "points", None)
+                origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)
+                trajectory = dataclasses.replace(trajectory, **origin)
+                warn_of_contacts(trajectory)
+                warn_of_rows(trajectory)
+                if not trajectory.ok:
+                    trajectory = explain_contact_failure(system, stabilizer, trajectory, t1)
+                return trajectory.raise_if_failed() if throw else trajectory
+            return throw_if_failed(trajectory) if throw else trajectory
+        told: dict[str, Any] = plan.told | {"name": name}
+        if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):
+            trajectory = plan.traced_run((q0, v0), (t0, t1, dt0), ts, told)
+            return throw_if_failed(trajectory) if throw else trajectory
+        y0, moved = plan.start(t0, q0, v0, start_tolerance)
+        solved = plan.run(y0, (t0, t1, dt0), ts)
+        told |= _origin(given, as_given, system, (q0, v0, t0, t1), again, points=plan.points, name=name)
+        count = None if ts is None else len(ts)
+        trajectory = build_trajectory(
+            plan.model, solved, dense, count, plan.judged, start_moved=moved, **told
+        )
+        warn_of_rows(trajectory)
+        if not trajectory.ok:
+            trajectory = explain_failure(plan.model, trajectory, t1)
+        return trajectory.raise_if_failed() if throw else trajectory

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._contact._history import ContactHistory
@@ -103,6 +104,13 @@ class Trajectory(eqx.Module):
     contacts: ContactHistory | None = None
     made: RunRecord | None = None
     end: End | None = None
+
+    def __getattribute__(self, name: str) -> Any:
+        x = super().__getattribute__(name)
+        if type(x) is np.ndarray:
+            # A run leaves arrays of NumPy's: to hand all of them to JAX takes longer than a short run.
+            x = vars(self)[name] = as_jax(x)
+        return x
 
     def __len__(self) -> int:
         return self.t.shape[0]

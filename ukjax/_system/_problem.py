@@ -119,7 +119,7 @@ def resolve_state(
     if v.dtype != dtype:
         with jax.numpy_dtype_promotion("standard"):
             dtype = jnp.result_type(q, v)
-    t, q, v = t.astype(dtype), q.astype(dtype), v.astype(dtype)
+    t, q, v = (x if x.dtype == dtype else x.astype(dtype) for x in (t, q, v))
     for name, array in (("t", t), ("q", q), ("v", v)):
         require_finite(name, array)
     return hoist_tracers(system) if is_transforming() else system, t, q, v

@@ -3,13 +3,12 @@
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .._compiler import evaluate_at_state
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time
+from .._misc._types import Coordinates, Time, as_jax
 from ..mechanisms import GROUND, Body, TreeSystem
 from ._reference import Reference, remove_rounding
 
@@ -32,7 +31,7 @@ def _merge_bodies(at: Reference, members: list[int]) -> tuple[float, np.ndarray,
 def _body(name: str, mass: float, centre: np.ndarray, inertia: np.ndarray, points: dict[str, Any]) -> Body:
     """The body, also without mass, and where its moments are such that no body can have them, as in some files."""
     body = Body(name, 1.0, centre, np.ones(3), points, "joints")
-    numbers = (jnp.asarray(x, body.inertia.dtype) for x in (mass, 0.5 * (inertia + inertia.T)))
+    numbers = (as_jax(np.asarray(x, body.inertia.dtype)) for x in (mass, 0.5 * (inertia + inertia.T)))
     return eqx.tree_at(lambda x: (x.mass, x.inertia), body, tuple(numbers))
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
+from .._misc._types import as_jax
 from .._system._labels import unique_names
 from ._actuators import ActuatorInputs, Actuators, TotalLimits
 from ._controllers import SLOTS, read_controller
@@ -69,9 +69,13 @@ def _add(
     elif kind == kinds.mjTRN_TENDON and isinstance(lengths.get(target), Lengths):
         length: Any = lengths[target]
         terms = zip(
-            length.coordinates[0], length.velocities[0], np.asarray(length.coefficients[0]), strict=True
+            length.coordinates[0], length.velocities[0], np.asarray(length.coefficients)[0], strict=True
         )
-        own = [(q, v, float(gear[0] * c)) for q, v, c in terms], float(gear[0] * length.reference[0]), -1
+        own = (
+            [(q, v, float(gear[0] * c)) for q, v, c in terms],
+            float(gear[0] * np.asarray(length.reference)[0]),
+            -1,
+        )
     else:
         if _kind(kinds, kind, "mjTRN_") == "so3":
             made = make_orientation(at, i)
@@ -89,7 +93,7 @@ def _make_transmission(
 ) -> AbstractTransmission:
     kinds = mujoco().mjtTrn
     if kind == kinds.mjTRN_TENDON and isinstance(length, Path):
-        return PathTransmission(length.bodies, length, jnp.asarray(float(gear[0])))
+        return PathTransmission(length.bodies, length, as_jax(float(gear[0])))
     if kind == kinds.mjTRN_JOINTINPARENT:
         return make_parent_transmission(at, i, gear)
     if kind == kinds.mjTRN_SITE:
@@ -124,12 +128,12 @@ def _laws(at: Reference, which: Sequence[int]) -> Laws:
     first, count = model.actuator_actadr[which], model.actuator_actnum[which]
     period = np.array([_period(model, i) for i in which])
     return Laws(
-        gain=jnp.asarray(linear),
-        bias=jnp.asarray(shift),
-        range=jnp.asarray(np.array(model.actuator_forcerange[which])),
-        times=jnp.asarray(dynamics[:, :3]),
-        activation_range=jnp.asarray(np.array(model.actuator_actrange[which])),
-        period=jnp.asarray(period),
+        gain=as_jax(linear),
+        bias=as_jax(shift),
+        range=as_jax(np.array(model.actuator_forcerange[which])),
+        times=as_jax(dynamics[:, :3]),
+        activation_range=as_jax(np.array(model.actuator_actrange[which])),
+        period=as_jax(period),
         muscles=muscles(gain, pulls),
         passive=muscles(bias, resists),
         controllers=tuple(
@@ -228,11 +232,11 @@ def actuators(
         transmissions=tuple(found.transmissions),
         laws=_laws(at, which),
         inputs=inputs,
-        input_range=jnp.asarray(np.array(model.actuator_ctrlrange)),
-        start=jnp.asarray(start),
+        input_range=as_jax(np.array(model.actuator_ctrlrange)),
+        start=as_jax(start),
         limits=limits,
         compensation=weights if any(limits.compensated) else None,  # pyright: ignore[reportArgumentType]
-        gear=jnp.asarray(gear),
+        gear=as_jax(gear),
         clamped=tuple(bool(x and clamp) for x in model.actuator_ctrllimited),
         geared=tuple(np.flatnonzero((gear != 0) & ~several).tolist()),
         which=which,
@@ -316,10 +320,8 @@ def _limits(model: Any, found: _Drives, compensated: bool) -> TotalLimits:
     target = np.where(on_tendon, np.asarray(model.actuator_trnid)[which, 0], -1)
     tendons = [i for i in range(model.ntendon) if is_given(model, "tendon_actfrclimited", i) and i in target]
     return TotalLimits(
-        joint_ranges=jnp.asarray(np.array(model.jnt_actfrcrange[joints], float)),
-        tendon_ranges=jnp.asarray(
-            np.array([model.tendon_actfrcrange[i] for i in tendons], float).reshape(-1, 2)
-        ),
+        joint_ranges=as_jax(np.array(model.jnt_actfrcrange[joints], float)),
+        tendon_ranges=as_jax(np.array([model.tendon_actfrcrange[i] for i in tendons], float).reshape(-1, 2)),
         joints=tuple(int(model.jnt_dofadr[j]) for j in joints),
         compensated=tuple(compensated and bool(model.jnt_actgravcomp[j]) for j in joints),
         tendons=tuple(tuple(np.flatnonzero(target == i).tolist()) for i in tendons),

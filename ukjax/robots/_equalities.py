@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import evaluate_at_state
-from .._misc._types import Coordinates, Time
+from .._misc._types import Coordinates, Time, as_jax
 from .._system._constraint import Holonomic
 from ..mechanisms import Connect, TreeSystem
 from ..mechanisms._abstract_joint import AbstractJoint, set_ends
@@ -190,7 +190,7 @@ def _tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]
     """A polynomial of joints or tendons."""
     model = at.model
     ends = [int(x) for x in (model.eq_obj1id[i], model.eq_obj2id[i]) if x >= 0]
-    coefficients = jnp.asarray(np.array(model.eq_data[i][:5]))
+    coefficients = as_jax(np.array(model.eq_data[i][:5]))
     if model.eq_type[i] == mujoco().mjtEq.mjEQ_JOINT:
         of = [
             Lengths.of([[(int(model.jnt_qposadr[end]), int(model.jnt_dofadr[end]), 1.0)]], [0.0])
@@ -206,7 +206,7 @@ def _tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]
         return Holonomic(Tie(stack_lengths(linear), coefficients), name=name)
     if linear:
         raise RefusedError("it ties a fixed to a spatial tendon")
-    reference = jnp.asarray(np.array(model.tendon_length0[ends]))
+    reference = as_jax(np.array(model.tendon_length0[ends]))
     tie = PathTie(name, tuple(paths), reference, coefficients)  # pyright: ignore[reportCallIssue]
     if len(tie.bodies) < 2:
         raise RefusedError("its tendons do not change their lengths")

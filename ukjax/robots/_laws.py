@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._misc._types import as_jax
 from ._controllers import AbstractController
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL: what it divides by at least
@@ -50,7 +51,7 @@ class Muscles(eqx.Module):
         start, end, force, scale, *others = prm.T[:9]
         optimum = least((ranges[:, 1] - ranges[:, 0]) / least(end - start))
         peak = np.where(force < 0, scale / least(acc0), force)
-        return cls(*map(jnp.asarray, (peak, start, ranges[:, 0], optimum, *others)))
+        return cls(*map(as_jax, (peak, start, ranges[:, 0], optimum, *others)))
 
     def _over_optimum(self, length: Array) -> Array:
         return self.start + (length - self.first) / self.optimum

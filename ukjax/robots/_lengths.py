@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._types import Coordinates, Velocities
+from .._misc._types import Coordinates, Velocities, as_jax
 from ._state import rotation_vector
 
 Term = tuple[int | None, int, float]
@@ -46,10 +46,8 @@ class Lengths(eqx.Module):
         return cls(
             tuple(tuple(number(i) for i, _, _ in own) for own in filled),
             tuple(tuple(j for _, j, _ in own) for own in filled),
-            jnp.asarray(
-                np.array([[c for _, _, c in own] for own in filled], float).reshape(len(terms), width)
-            ),
-            jnp.asarray(np.asarray(reference, float)),
+            as_jax(np.array([[c for _, _, c in own] for own in filled], float).reshape(len(terms), width)),
+            as_jax(np.asarray(reference, float)),
             tuple(balls),
         )
 

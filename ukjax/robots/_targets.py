@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from .._misc._types import as_jax
 from ..mechanisms import GROUND
 from ._lengths import Term
 from ._mujoco import mujoco
@@ -51,18 +52,16 @@ def make_site_transmission(at: Reference, i: int, gear: np.ndarray) -> AbstractT
     site, other = (int(x) for x in model.actuator_trnid[i])
     carrier, point, frame = frame_of(at, "site", site)
     if other < 0:
-        vectors = (jnp.asarray(frame @ x) for x in (gear[:3], gear[3:]))
-        return SiteTransmission((carrier,), jnp.asarray(point), *vectors)
+        vectors = (as_jax(frame @ x) for x in (gear[:3], gear[3:]))
+        return SiteTransmission((carrier,), as_jax(point), *vectors)
     origin_carrier, origin, axes = frame_of(at, "site", other)
     if not _is_carried_by(model, int(model.site_bodyid[site]), int(model.site_bodyid[other])):
         raise RefusedError("its reference site is on another branch, so here it exerts no force")
     if carrier == origin_carrier:
         raise RefusedError("both of its sites are on one body, so here it exerts no force")
-    force, torque = (jnp.asarray(axes @ x) for x in (gear[:3], gear[3:]))
-    turns = jnp.asarray(np.stack([axes, frame])) if np.any(gear[3:]) and _servo(model, i) else None
-    return SiteAgainst(
-        (origin_carrier, carrier), jnp.asarray(origin), jnp.asarray(point), force, torque, turns
-    )
+    force, torque = (as_jax(axes @ x) for x in (gear[:3], gear[3:]))
+    turns = as_jax(np.stack([axes, frame])) if np.any(gear[3:]) and _servo(model, i) else None
+    return SiteAgainst((origin_carrier, carrier), as_jax(origin), as_jax(point), force, torque, turns)
 
 
 def turns_in_parent(at: Reference, i: int) -> bool:
@@ -80,13 +79,13 @@ def make_parent_transmission(at: Reference, i: int, gear: np.ndarray) -> Abstrac
     carrier, point, frame = frame_of(at, "body", body)
     servo, zero = _servo(model, i), jnp.zeros(3)
     if model.jnt_type[joint] == mujoco().mjtJoint.mjJNT_BALL:
-        parent, turns = at.carriers[model.body_parentid[body]], jnp.asarray(np.stack([frame, frame]))
-        torque = jnp.asarray(frame @ gear[:3])
+        parent, turns = at.carriers[model.body_parentid[body]], as_jax(np.stack([frame, frame]))
+        torque = as_jax(frame @ gear[:3])
         return SiteAgainst((parent, carrier), zero, zero, zero, torque, turns if servo else None)
     if servo:
         raise RefusedError("it is a servo of a free joint, which has no length, so here it exerts no force")
-    force, torque = jnp.asarray(gear[:3]), jnp.asarray(gear[3:])
-    return SiteAgainst((GROUND, carrier), jnp.asarray(point), jnp.asarray(point), force, torque)
+    force, torque = as_jax(gear[:3]), as_jax(gear[3:])
+    return SiteAgainst((GROUND, carrier), as_jax(point), as_jax(point), force, torque)
 
 
 def make_orientation(at: Reference, i: int) -> list[AbstractTransmission]:
@@ -100,8 +99,8 @@ def make_orientation(at: Reference, i: int) -> list[AbstractTransmission]:
         if not _is_carried_by(model, int(model.site_bodyid[target]), int(model.site_bodyid[other])):
             raise RefusedError("its reference site is on another branch, so here it exerts no force")
         (carrier, _, frame), (origin, _, axes) = (frame_of(at, "site", x) for x in (target, other))
-    zero, turns = jnp.zeros(3), jnp.asarray(np.stack([axes, frame]))
-    return [SiteAgainst((origin, carrier), zero, zero, zero, jnp.asarray(x), turns) for x in axes.T]
+    zero, turns = jnp.zeros(3), as_jax(np.stack([axes, frame]))
+    return [SiteAgainst((origin, carrier), zero, zero, zero, as_jax(x), turns) for x in axes.T]
 
 
 def crank(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
@@ -109,6 +108,6 @@ def crank(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
     pin, slider = (frame_of(at, "site", int(x)) for x in model.actuator_trnid[i])
     names = tuple(dict.fromkeys((pin[0], slider[0])))
     rod = float(model.actuator_cranklength[i])
-    first, second = (Anchor(names.index(x[0]), jnp.asarray(x[1])) for x in (pin, slider))
-    axis = jnp.asarray(slider[2][:, 2])
-    return Crank(names, first, second, axis, jnp.asarray(rod), jnp.asarray(float(gear[0])))
+    first, second = (Anchor(names.index(x[0]), as_jax(x[1])) for x in (pin, slider))
+    axis = as_jax(slider[2][:, 2])
+    return Crank(names, first, second, axis, as_jax(rod), as_jax(float(gear[0])))

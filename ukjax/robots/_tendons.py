@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Time, Velocities, as_jax
 from ..mechanisms import AbstractTreeLoad, TreeMotion
 from ..mechanisms._bodies import AbstractBody
 from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements, Twists, parts_of
@@ -129,7 +129,7 @@ def _armature(at: Reference, lengths: Mapping[int, Lengths | Path]) -> TendonArm
     order = sorted(has, key=lambda i: isinstance(lengths[i], Path))
     fixed = stack_lengths([x for i in order if isinstance(x := lengths[i], Lengths)])
     paths: Any = tuple(lengths[i] for i in order if isinstance(lengths[i], Path))
-    return TendonArmature(fixed=fixed, paths=paths, moved=jnp.asarray(values[order]))
+    return TendonArmature(fixed=fixed, paths=paths, moved=as_jax(values[order]))
 
 
 def _read_fixed_tendon(at: Reference, places: range) -> Lengths:
@@ -147,7 +147,7 @@ def _spatial(at: Reference, places: range) -> Path:
 
     def anchor(kind: str, number: int) -> Anchor:
         carrier, point, _ = frame_of(at, kind, number)
-        return Anchor(names.setdefault(carrier, len(names)), jnp.asarray(point))
+        return Anchor(names.setdefault(carrier, len(names)), as_jax(point))
 
     parts, divisors, divisor = [], [], 1.0
     last: Anchor | None = None
@@ -165,7 +165,7 @@ def _spatial(at: Reference, places: range) -> Path:
             parts.append(Straight(last, here) if around is None else _around(at, anchor, last, here, *around))
             divisors.append(divisor)
         last, around = here, None
-    return Path(tuple(names), tuple(parts), jnp.asarray(np.array(divisors)))
+    return Path(tuple(names), tuple(parts), as_jax(np.array(divisors)))
 
 
 def _around(
@@ -178,7 +178,7 @@ def _around(
         by = anchor("site", side)
         if np.linalg.norm(np.asarray(by.point) - centre) < radius:
             raise RefusedError("it passes inside of a sphere or a cylinder")
-    return Around(start, end, anchor("geom", geom), jnp.asarray(frame), jnp.asarray(radius), by, cylinder)
+    return Around(start, end, anchor("geom", geom), as_jax(frame), as_jax(radius), by, cylinder)
 
 
 def tendon_lengths(at: Reference) -> tuple[dict[int, Lengths | Path], dict[int, str]]:
@@ -238,7 +238,7 @@ def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mappi
         damping = (float(np.ravel(model.tendon_damping[i])[0]) + float(of_actuators[i])) * dampers
         if stiffness or damping:
             numbers = (stiffness, damping, *model.tendon_lengthspring[i])
-            elastic = Elastic(*(jnp.asarray(float(x)) for x in numbers))
+            elastic = Elastic(*(as_jax(float(x)) for x in numbers))
             own = f"tendon {name}"
             if isinstance(length, Path):
                 loads.append(SpatialTendon(own, length, elastic))

@@ -30,11 +30,10 @@ def require_within(e: Any, inputs: list[Value]) -> None:
 
 def _offsets(shape: Sequence[int], window: Sequence[int]) -> np.ndarray:
     """Of each entry of a window, how far from its first in a flat array."""
-    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    grids = np.indices(window).reshape(len(window), -1) if window else np.zeros((0, 1), int)
-    return np.asarray(
-        sum((s * g for s, g in zip(strides, grids, strict=True)), np.zeros(grids.shape[1], int))
-    )
+    offsets = np.zeros(1, int)
+    for i, size in enumerate(window):
+        offsets = np.add.outer(offsets, math.prod(shape[i + 1 :]) * np.arange(size)).reshape(-1)
+    return offsets
 
 
 def _starts(

@@ -8,6 +8,7 @@ Arrays in memory are changed in place where nothing reads their former entries a
 
 import collections
 import contextlib
+import functools
 import itertools
 import math
 import struct
@@ -38,6 +39,7 @@ _MOST_GIVEN = 500  # numbers that such a function takes as such, the others by m
 _INTS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
+@functools.cache
 def scalar_type(t: str) -> str:
     """LLVM's name of a type."""
     if t == "bool":
@@ -470,9 +472,8 @@ class Function:
         """Where an entry of the first member is."""
         pointer = self.machine.find(self, place) if place.header else place.pointer
         if index.isdigit() and place.stride.isdigit():
-            return self(
-                f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {int(index) * int(place.stride)}"
-            )
+            offset = int(index) * int(place.stride)
+            return self(f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {offset}") if offset else pointer
         offset = index if place.stride == "1" else self(f"mul i64 {index}, {place.stride}")
         return self(f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {offset}")
 

@@ -94,7 +94,7 @@ def _split(inputs: list[Scalars], params: dict) -> list[Scalars]:
 MOVES: dict[str, Callable[[list[Scalars], dict], list[Scalars]]] = {
     "broadcast_in_dim": _broadcast,
     "iota": _iota,
-    "reshape": lambda x, p: [x[0].reshape(p["new_sizes"])],
+    **dict.fromkeys(("reshape", "reshape_members"), lambda x, p: [x[0].reshape(p["new_sizes"])]),
     "squeeze": lambda x, p: [np.squeeze(x[0], tuple(p["dimensions"])) if p["dimensions"] else x[0]],
     "expand_dims": lambda x, p: [np.expand_dims(x[0], tuple(p["dimensions"]))],
     "transpose": lambda x, p: [np.transpose(x[0], p["permutation"])],

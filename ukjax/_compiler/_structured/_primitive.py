@@ -216,6 +216,33 @@ class _Evaluator:
         self.values.update({x: jnp.where(which, a, b) for x, a, b in zip(outs, *sides, strict=True)})
 
 
+# --- Shapes of arrays around a program, by an operation whose members stay along the last axes, where programs have them
+#
+# JAX's own has them first: XLA would transpose each array before and after a program.
+
+
+_reshape_p = core.Primitive("reshape_members")
+_reshape_p.def_impl(lambda x, *, new_sizes: lax.reshape(x, new_sizes))
+_reshape_p.def_abstract_eval(lambda x, *, new_sizes: x.update(shape=new_sizes, weak_type=False))
+mlir.register_lowering(
+    _reshape_p, mlir.lower_fun(lambda x, *, new_sizes: lax.reshape(x, new_sizes), multiple_results=False)
+)
+ad.deflinear2(_reshape_p, lambda change, x, **_: [reshape_members(change, x.aval.shape)])
+
+
+def reshape_members(x: Array, shape: tuple[int, ...]) -> Array:
+    """An array in another shape; under `vmap` its members are along the last axis."""
+    return _reshape_p.bind(x, new_sizes=tuple(shape))
+
+
+def _reshape_batched(given: Sequence[Array], axes: Sequence[int], *, new_sizes: tuple[int, ...]) -> Any:
+    x = jnp.moveaxis(given[0], axes[0], -1)
+    return reshape_members(x, (*new_sizes, x.shape[-1])), len(new_sizes)
+
+
+batching.primitive_batchers[_reshape_p] = _reshape_batched
+
+
 # --- The operation of JAX
 
 

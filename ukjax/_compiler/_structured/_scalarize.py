@@ -12,7 +12,8 @@ from jax.core import Tracer
 
 from ..._misc._arguments import one_of
 from ..._misc._errors import InputError, Untranslatable
-from ._primitive import scalars_p
+from ..._misc._garbage import collector_paused
+from ._primitive import reshape_members, scalars_p
 from ._program import Program, program_of
 
 P = ParamSpec("P")
@@ -152,6 +153,7 @@ class Scalarized(Generic[P, R]):
         return arrays, traced
 
 
+@collector_paused()
 def _trace(
     fn: Callable[..., Any], tree: Any, static: tuple[Any, ...], is_array: list[bool], shapes: list[Any]
 ) -> _Traced:
@@ -173,11 +175,13 @@ def _trace(
 
     @jax.jit
     def call(*arrays: Any) -> Any:
-        whole = [jnp.reshape(jnp.asarray(x), -1) for x in arrays]
+        whole = [reshape_members(x, (x.size,)) for x in map(jnp.asarray, arrays)]
         outputs = iter(
             scalars_p.bind(*[x for x in whole if x.size], program=program) if program.results else ()
         )
-        made = [jnp.reshape(next(outputs), x.shape) if x.size else jnp.zeros(x.shape, x.dtype) for x in outs]
+        made = [
+            reshape_members(next(outputs), x.shape) if x.size else jnp.zeros(x.shape, x.dtype) for x in outs
+        ]
         return jax.tree.unflatten(structure, made)
 
     return _Traced(program, tuple(consts), call, outs, structure)

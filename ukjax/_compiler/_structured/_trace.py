@@ -18,6 +18,7 @@ import numpy as np
 from jax.extend import core
 
 from ..._misc._errors import Untranslatable
+from ..._misc._types import as_jax
 from ._arrays import (
     CARRIED,
     LONG,
@@ -88,14 +89,22 @@ _PASSED = {
 _REFUSED = frozenset(("nondifferentiable", "nondifferentiable_backward", "not_differentiable"))
 
 
+Known = tuple[tuple[str, Any, Any], ...]
+"""Of each input its type, and the kind of number and the number it is; or `Node` and None where it is not known."""
+_AS_SHORT = 1.1  # a version for more inputs, not longer than so many times the one asked for, takes its place
+
+
 class Callees:
     """Which functions a program calls, and what sub-programs they became.
 
-    - `known`: sub-programs, by function and known inputs; None of those that are written out.
+    - `known`: sub-programs and the inputs that are known in them, by function and known inputs; None of those that are
+      written out.
+    - `versions`: those of a function.
     """
 
     def __init__(self):
-        self.known = dict[Any, Subprogram | None]()
+        self.known = dict[Any, tuple[Subprogram, Known] | None]()
+        self.versions = dict[Any, list[tuple[Subprogram, Known]]]()
         self._uses = dict[Any, int]()
         self._repeats = dict[Any, bool]()  # whether a function has loops
 
@@ -122,6 +131,11 @@ class Callees:
         # derivatives use it more than once. But reverse mode runs a sub-program again, so what repeats is to be worth it.
         least = 2 if self._repeats.get(function) else 1
         return self._uses.get(function, 0) >= least
+
+
+def _shared(known: Known, others: Known) -> Known:
+    """What is known of inputs in both of two cases."""
+    return tuple(x if x == y else (x[0], Node, None) for x, y in zip(known, others, strict=True))
 
 
 def _spreads(e: Any, inputs: Sequence[Value], longest: float) -> bool:
@@ -320,7 +334,7 @@ class Interpreter:
         """What JAX makes of numbers that are known."""
         given = [np.asarray(x.tolist(), v.aval.dtype) for x, v in zip(inputs, e.invars, strict=True)]
         with jax.ensure_compile_time_eval():
-            found = e.primitive.bind(*map(jnp.asarray, given), **e.params)
+            found = e.primitive.bind(*map(as_jax, given), **e.params)  # `jnp.asarray` compiles a program
         return list(map(constants, found if e.primitive.multiple_results else [found]))
 
     def _called(self, e: Any, inputs: list[Value]) -> list[Value]:
@@ -348,31 +362,51 @@ class Interpreter:
         self, function: Any, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
     ) -> list[Operand] | None:
         """The outputs of a function by a call of a sub-program; None where it is to be written out."""
-        callee = self.specialize(function, inputs, types, trace)
-        return callee and self.b.call(callee, [x for x in inputs if isinstance(x, Node)])
+        found = self.specialize(function, inputs, types, trace)
+        return found and self.b.call(*found)
 
     def specialize(
         self, function: Any, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
-    ) -> Subprogram | None:
-        """The sub-program of a function for inputs of which some are known; None where it is to be written out."""
+    ) -> tuple[Subprogram, list[Operand]] | None:
+        """The sub-program of a function for inputs of which some are known, and what it is given; None where it is to be
+        written out."""
         # What is known is part of the sub-program, so that zeros vanish there as they do where it is written out.
-        key = (
-            function,
-            tuple(
-                (x.__class__, x) if is_number(x) else (Node, t) for x, t in zip(inputs, types, strict=True)
-            ),
+        known = tuple(
+            (t, x.__class__, x) if is_number(x) else (t, Node, None)
+            for x, t in zip(inputs, types, strict=True)
         )
+        key = function, known
         if key not in self.callees.known:
-            self.callees.known[key] = self._subprogram(inputs, types, trace)
-        return self.callees.known[key]
+            self.callees.known[key] = self._version(function, known, trace)
+        found = self.callees.known[key]
+        if found is None:
+            return None
+        callee, known = found
+        return callee, [x for x, (_, kind, _) in zip(inputs, known, strict=True) if kind is Node]
 
-    def _subprogram(
-        self, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
-    ) -> Subprogram | None:
+    def _version(
+        self, function: Any, known: Known, trace: Callable[..., Any]
+    ) -> tuple[Subprogram, Known] | None:
+        """The sub-program for known inputs; one for fewer of them where that is as short, so that it serves for more."""
+        made = self._subprogram(known, trace)
+        if made is None:
+            return None
+        versions = self.callees.versions.setdefault(function, [])
+        for other, fewer in versions:
+            if _shared(known, fewer) == fewer and other.size <= _AS_SHORT * made.size:
+                return other, fewer
+        found = made, known
+        if versions:
+            fewer = _shared(known, versions[-1][1])
+            other = self._subprogram(fewer, trace) if fewer != known else None
+            if other is not None and other.size <= _AS_SHORT * made.size:
+                found = other, fewer
+        versions.append(found)
+        return found
+
+    def _subprogram(self, known: Known, trace: Callable[..., Any]) -> Subprogram | None:
         build = self.b.another()
-        flat = [
-            x if is_number(x) else build.parameter(build.top, t) for x, t in zip(inputs, types, strict=True)
-        ]
+        flat = [build.parameter(build.top, t) if kind is Node else x for t, kind, x in known]
         outputs = trace(Interpreter(build, self.callees), flat)
         if outputs is None:
             return None
