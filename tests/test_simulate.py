@@ -1,8 +1,10 @@
 """`uk.simulate` against closed forms: accuracy, solvers, times, events, failures and transformations."""
 
+import dataclasses
 import gc
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -547,3 +549,11 @@ def test_arrays_of_a_run_are_those_of_jax():
     for name in ("t", "q", "v", "a", "constraint_force", "multipliers", "energy", "rank", "q_end"):
         assert isinstance(getattr(run, name), jax.Array), name
     assert run.q is run.q
+
+
+def test_a_start_in_float64_of_a_model_in_float32_runs_in_float64() -> None:
+    problem = uk.models.four_bars(1)
+    single = jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, problem)
+    run, wanted = (uk.simulate(dataclasses.replace(x, q0=problem.q0), t1=1.0) for x in (single, problem))
+    assert run.q.dtype == jnp.float64
+    np.testing.assert_allclose(run.q[-1], wanted.q[-1], atol=1e-5)

@@ -162,10 +162,11 @@ def compile_acceleration(
     """
     leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
+    parameters = tuple(leaf(x, q.dtype) for x in leaves)
     if isinstance(how, AbstractFormula):
-        return _compile_structure(structure, tuple(map(leaf, leaves)), state, how.inverted_by or type(how))
+        return _compile_structure(structure, parameters, state, how.inverted_by or type(how))
     rcond = GramSchmidt().threshold(q.dtype) if how is None else how
-    return _compile_structure(structure, tuple(map(leaf, leaves)), state, rcond)
+    return _compile_structure(structure, parameters, state, rcond)
 
 
 @cached_or_untranslatable

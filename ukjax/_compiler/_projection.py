@@ -364,7 +364,8 @@ def projection_for(
     """
     leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
-    return _write_projection(structure, tuple(map(leaf, leaves)), state, rcond, has_quasi_velocities(system))
+    parameters = tuple(leaf(x, q.dtype) for x in leaves)
+    return _write_projection(structure, parameters, state, rcond, has_quasi_velocities(system))
 
 
 def _functions(

@@ -79,7 +79,8 @@ def system_function(
     """
     leaves, structure = split(system, stabilizer)
     shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
-    code = write_system_function(function, structure, tuple(map(leaf, leaves)), shapes)
+    parameters = tuple(leaf(x, shapes[0].dtype) for x in leaves)
+    code = write_system_function(function, structure, parameters, shapes)
     short_enough(code.written.program)
     return code
 
@@ -165,10 +166,10 @@ class AtStates:
 
     def __init__(self, function: Callable[..., Any], parameters: Any):
         arrays, structure = split(parameters, None)
-        leaves, of_system = tuple(map(leaf, arrays)), OfSystem(function)
+        leaves, of_system = lambda dtype: tuple(leaf(x, dtype) for x in arrays), OfSystem(function)
         self._function, self._parameters = function, parameters
         self._code = functools.cache(
-            lambda *state: write_system_function(of_system, structure, leaves, state)
+            lambda *state: write_system_function(of_system, structure, leaves(state[0].dtype), state)
         )
         self._numbers = functools.cache(lambda code: np.asarray(code.numbers(parameters, None)))
 

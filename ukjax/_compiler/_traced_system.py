@@ -47,12 +47,14 @@ class Structure(NamedTuple):
     static_tree: Any
 
 
-def leaf(x: Array) -> Leaf:
-    aval = jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=jax.typeof(x).weak_type)
+def leaf(x: Array, dtype: Any) -> Leaf:
+    """A parameter of a program that computes in a type: real numbers are of this one, whatever they were."""
+    real = jnp.issubdtype(x.dtype, jnp.floating)
+    aval = jax.ShapeDtypeStruct(x.shape, dtype if real else x.dtype, weak_type=jax.typeof(x).weak_type)
     if is_traced(x):
         return Leaf(aval, (True,) * x.size, ())
     values = np.asarray(x).reshape(-1)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
+    if not real:
         varying = np.zeros(x.size, bool)
     elif x.ndim and not values.all():
         varying = ~np.isin(values, (0.0, 1.0, -1.0))
@@ -95,11 +97,7 @@ class InputMaker:
 
     def of(self, leaves: Sequence[Leaf]) -> list[np.ndarray]:
         """Those of all parameters."""
-        found = [self(x.aval.shape, x.varying, x.known) for x in leaves]
-        return [
-            convert_reals(self.build, x, self.build.type, leaf.aval)
-            for x, leaf in zip(found, leaves, strict=True)
-        ]
+        return [self(x.aval.shape, x.varying, x.known) for x in leaves]
 
 
 def convert_reals(build: Builder, x: np.ndarray, t: str, aval: Any) -> np.ndarray:

@@ -90,6 +90,12 @@ def as_jax(x: Any) -> Array:
     return jax.device_put(np.array(x, jax.dtypes.canonicalize_dtype(x.dtype)) if known else x)
 
 
+def keep_precision(x: Any) -> Array:
+    """As `as_jax`, in the precision of the array, whatever JAX computes in now."""
+    with jax.enable_x64(is_float64_enabled() or np.dtype(x.dtype).itemsize == 8):
+        return as_jax(x)
+
+
 # --- Which precision is computed in: of all numbers, and of matrix products, which a GPU would round to ten bits
 
 P = ParamSpec("P")

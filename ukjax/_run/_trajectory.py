@@ -14,7 +14,7 @@ from .._formula._servo import ServoRun
 from .._misc._display import html_of
 from .._misc._errors import SimulationError
 from .._misc._modules import reduce_module
-from .._misc._types import as_jax
+from .._misc._types import keep_precision
 from .._system._constraint import Kind
 from .._system._labels import Labels, make_indexed_names
 from .._system._problem import Problem
@@ -109,7 +109,7 @@ class Trajectory(eqx.Module):
         x = super().__getattribute__(name)
         if type(x) is np.ndarray:
             # A run leaves arrays of NumPy's: to hand all of them to JAX takes longer than a short run.
-            x = vars(self)[name] = as_jax(x)
+            x = vars(self)[name] = keep_precision(x)
         return x
 
     def __len__(self) -> int:
@@ -127,17 +127,17 @@ class Trajectory(eqx.Module):
     @property
     def t_end(self) -> Float[Array, ""]:
         """When the run ended [s]: t1, or the time it stopped at."""
-        return as_jax(last_of(self).t)
+        return keep_precision(last_of(self).t)
 
     @property
     def q_end(self) -> Float[Array, " nq"]:
         """The coordinates in which it ended (n_q,)."""
-        return as_jax(last_of(self).q)
+        return keep_precision(last_of(self).q)
 
     @property
     def v_end(self) -> Float[Array, " n"]:
         """The velocities with which it ended (n,)."""
-        return as_jax(last_of(self).v)
+        return keep_precision(last_of(self).v)
 
     @property
     def broken_rows(self) -> tuple[str, ...]:
