@@ -196,6 +196,15 @@ def test_the_header_names_what_numbers_belong_to(tmp_path: Path) -> None:
     assert "double coupler_inertia; /* inertia: about the centre of mass [kg m^2] */" in header
 
 
+def test_the_header_has_the_start(tmp_path: Path) -> None:
+    problem = uk.models.four_bars(1)
+    uk.to_c(problem, tmp_path, name="four")
+    header = (tmp_path / "four.h").read_text().replace("\\\n", "")
+    for name, x in (("Q", problem.q0), ("V", problem.v0)):
+        (numbers,) = re.findall(rf"#define FOUR_START_{name} {{(.*)}}", header)
+        np.testing.assert_array_equal([float(y.strip(" ()")) for y in numbers.split(",")], x)
+
+
 @needs_cc
 def test_a_step_with_contacts(tmp_path: Path) -> None:
     """A ball that spins strikes the floor, and one that lies on it rolls on."""

@@ -537,10 +537,8 @@ def test_the_command(tmp_path: Path) -> None:
     start = {x.name: x.start for x in described.modelVariables}
     assert (start["parameter.gravity"], start["step_size"]) == ("1.62", "0.01")
     wrong = CliRunner().invoke(cli.app, ["export", "pendulum", "--to", "fmu", "--function", "energy"])
-    assert (wrong.exit_code, "--function is none of --to fmu" in re.sub(r"\s+", " ", wrong.output)) == (
-        2,
-        True,
-    )
+    assert wrong.exit_code == 2
+    assert "--function is not an option of --to fmu" in re.sub(r"\s+", " ", wrong.output)
 
 
 # --- Outputs of one's own

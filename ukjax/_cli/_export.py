@@ -67,7 +67,7 @@ def export(
     given = {f"--{k}".removesuffix("s"): x for k, x in of_fmu.items()}
     given |= {"--function": functions, "--bounded": bounded, "--float32": float32, "--constants": constants}
     if foreign := [option for option, x in given.items() if x and option not in own_options[to]]:
-        raise InputError(f"{foreign[0]} is none of --to {to}.")
+        raise InputError(f"{foreign[0]} is not an option of --to {to}.")
     start_jax(float32)
     problem = _options.problem_of(name, parameters)
     if to == "page":

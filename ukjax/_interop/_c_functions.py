@@ -401,7 +401,7 @@ def parameters_of(model: Any) -> tuple[list[Parameter], Callable[[Sequence[Array
         if id(x) in known:
             places.append(known[id(x)])
             continue
-        of, name, values = leaf(x), _name_path(path, model), np.asarray(x).reshape(-1)
+        of, name, values = leaf(x, x.dtype), _name_path(path, model), np.asarray(x).reshape(-1)
         owner, field = _field(path, model)
         about, unit = describe_field(owner, field)
         where = list[int | None]()

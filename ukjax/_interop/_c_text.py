@@ -4,7 +4,7 @@ import importlib.metadata
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -159,6 +159,14 @@ def write_header(file: File) -> str:
         "",
     ]
     lines += [f"#define {upper}_NQ {len(of_q)}", f"#define {upper}_NV {len(of_v)}", ""]
+    lines += [
+        f"/* The model's start: {file.real} q[{upper}_NQ] = {upper}_START_Q, v[{upper}_NV] = {upper}_START_V; */"
+    ]
+    lines += [
+        f"#define {upper}_START_{k} " + wrap(f"{{{_numbers(x, file)}}}").replace("\n", " \\\n")
+        for k, x in (("Q", file.problem.q0), ("V", file.problem.v0))
+    ]
+    lines += [""]
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
     if file.parameters:
         lines += ["typedef struct {"]
@@ -172,6 +180,11 @@ def write_header(file: File) -> str:
             lines.append(f"#define {part.written.name.upper()}_OPERATIONS {most}")
         lines += [wrap(f"{part.written.head};"), ""]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""])
+
+
+def _numbers(x: Any, file: File) -> str:
+    dtype = "float64" if file.real == "double" else "float32"
+    return ", ".join(literal(y, dtype) for y in np.asarray(x).tolist())
 
 
 def _comment_on(x: Parameter) -> str:
