@@ -50,8 +50,8 @@ def test_a_ball_rests_at_the_depth_of_its_weight():
 
 @pytest.mark.parametrize("h", [1e-3, 1e-4])
 def test_an_undamped_bounce_is_half_an_oscillation(h):
-    """Without weight: it takes pi sqrt(m/k). A step in contact keeps 1 / (1 + h^2 k / 2 m) of the energy, which is that of
-    a spring whose end of step is taken, as the matrix of the step has this determinant."""
+    """Without weight, it takes pi sqrt(m/k). A step keeps (1 + h^2 k / 2 m)^(-1/2) of the speed: the size of the
+    eigenvalues of a step with the spring at its end."""
     k, v0 = 1e4, 1.5
     found = run(ball(k, weight=0.0), [0.01], [-v0], 0.1, h, round(0.1 / h) + 1)
     bears = np.flatnonzero(found.contacts.force[:, 0] > 0)
