@@ -151,7 +151,7 @@ def test_dependent_contacts_pressed_by_nothing_stay_closed():
     @jax.jit
     def margin(contact):
         found = evaluate_part_on_arrays(
-            margins, layout, Coefficients(zero, zero, zero, np.ones(2)), contact, mode
+            margins, layout, Coefficients(zero, zero, zero, np.ones(2), zero, zero), contact, mode
         )
         return found.value + found.slack
 

@@ -13,7 +13,7 @@ ROWS = 13
 
 
 def problems(members=MEMBERS):
-    """Random ones with a third of the contacts inactive, and one contact without friction."""
+    """Random ones with a third of the contacts inactive, one contact without friction, and some that give way."""
     rng = np.random.default_rng(0)
     J, A = rng.normal(size=(members, ROWS, FREEDOMS)), rng.normal(size=(members, FREEDOMS, FREEDOMS))
     W = A @ np.swapaxes(A, 1, 2) + 0.1 * np.eye(FREEDOMS)
@@ -21,22 +21,24 @@ def problems(members=MEMBERS):
     c = np.where(np.array(LAYOUT)[:, 0], 0.0, 0.3) * np.ones((members, 1))
     active = (rng.uniform(size=(members, len(LAYOUT))) > 0.33).astype(float)
     v, u = rng.normal(size=(members, FREEDOMS)), 0.1 * rng.normal(size=(members, ROWS))
-    return [jnp.asarray(x) for x in (J, W, v, u, mu, c, active)]
+    soft = np.zeros((members, ROWS))
+    soft[:, [start for start, (normal, _) in zip(STARTS, LAYOUT, strict=True) if normal][::2]] = 2.0
+    return [jnp.asarray(x) for x in (J, W, v, u, mu, c, soft, active)]
 
 
-def solved(J, W, v, u, mu, c, active):
+def solved(J, W, v, u, mu, c, soft, active):
     rows = ImpulseRows(J.reshape(-1), W.reshape(-1))
-    return solve_impulses(LAYOUT, rows, v, u, (mu, c), active, jnp.zeros(ROWS, u.dtype))
+    return solve_impulses(LAYOUT, rows, v, u, (mu, c, soft), active, jnp.zeros(ROWS, u.dtype))
 
 
 def test_laws_hold_and_inactive_contacts_do_nothing():
     given = problems()
     found = jax.jit(jax.vmap(solved))(*given)
-    J, W, v, u, mu, c, active = map(np.asarray, given)
+    J, W, v, u, mu, c, soft, active = map(np.asarray, given)
     p = np.asarray(found.found.p)
     change = np.einsum("bij,bkj,bk->bi", W, J, p)
     np.testing.assert_allclose(found.change, change, atol=1e-12)
-    after = np.einsum("bij,bj->bi", J, v + change) + u
+    after = np.einsum("bij,bj->bi", J, v + change) + soft * p + u
     for k, (start, (normal, tangents)) in enumerate(zip(STARTS, LAYOUT, strict=True)):
         on, size = active[:, k] > 0, normal + tangents
         assert np.all(p[~on, start : start + size] == 0)
@@ -65,7 +67,7 @@ def test_contacts_of_a_chain_of_bodies_obey_the_laws():
         W[3 * b : 3 * b + 3, 3 * b : 3 * b + 3] = A @ A.T + np.eye(3)
     v, mu, zero = rng.normal(size=n), np.full(len(layout), 0.3), np.zeros(len(layout))
     rows, still = ImpulseRows(jnp.asarray(J.reshape(-1)), jnp.asarray(W.reshape(-1))), jnp.zeros(m)
-    laws = jnp.asarray(mu), jnp.asarray(zero)
+    laws = jnp.asarray(mu), jnp.asarray(zero), still
     found = jax.jit(lambda v: solve_impulses(layout, rows, v, still, laws, jnp.ones(len(layout)), still))(
         jnp.asarray(v)
     )
@@ -126,9 +128,9 @@ def test_machine_code_and_arrays_agree():
 
 def test_what_is_not_a_number_is_not_iterated_on():
     """Neither by machine code nor by arrays; the other members are solved."""
-    J, W, v, u, mu, c, active = problems(4)
+    J, W, v, *others, active = problems(4)
     active = jnp.ones_like(active)
-    found = jax.jit(jax.vmap(solved))(J, W, v.at[2].set(jnp.nan), u, mu, c, active).found
+    found = jax.jit(jax.vmap(solved))(J, W, v.at[2].set(jnp.nan), *others, active).found
     assert found.steps[2] == 0
     assert np.all(np.delete(np.asarray(found.residual), 2) < 1e-11)
     nan = jnp.full(3, jnp.nan)

@@ -276,8 +276,9 @@ def ambiguous_impact(
 def ambiguous_impulses(layout: tuple, data: ContactData, found: ContactSolution) -> Float[Array, " n"]:
     """The same of a problem at one instant."""
     rows, zero, (G, u, mu, c) = rows_of(layout, data.u.dtype), jnp.zeros_like(data.u), data
+    none = jnp.zeros_like(mu)
     closed, sliding = (x.astype(u.dtype) for x in (found.closed, found.sliding))
-    coefficients = Coefficients(jnp.zeros_like(mu), mu, c, jnp.ones_like(u))
+    coefficients = Coefficients(none, mu, c, jnp.ones_like(u), none, none)
     contact = ContactState(rows.normal @ u, u, zero, zero, zero, G, zero, zero, zero)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
     return evaluate_contact_part(
@@ -298,10 +299,11 @@ def ambiguous_state(
     model: Model,
     layout: ContactLayout,
     coefficients: Coefficients,
+    h: Array,
     state: tuple[Array, Array, Array],
     found: tuple,
 ) -> Float[Array, " n"]:
-    """The same of a state by time stepping."""
+    """The same of a state by time steps of length h."""
     t, q, v = state
     rows, (p, closed, sliding) = rows_of(layout.contacts, q.dtype), found
     equations = with_push(model, jnp.zeros_like(v)).equations(t, q, v)
@@ -309,7 +311,8 @@ def ambiguous_state(
     a, change = jax.linearize(accelerated, equations.Q)
     gap, u, rate, J = evaluate_model_part(passing, model, t, q, v, a)
     response = jax.vmap(change)(J).T
-    contact = ContactState(gap, u, J, response, response, J @ response, v, a, rate)
+    G = J @ response + jnp.diag(coefficients.soften(h)[0] @ rows.normal)
+    contact = ContactState(gap, u, J, response, response, G, v, a, rate)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
     parting = rows.normal @ u
     touches = (gap <= gap_tolerance(t, q, parting)) & (parting <= still(q.dtype))

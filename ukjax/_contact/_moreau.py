@@ -366,7 +366,7 @@ class ContactStep:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
             listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
-            of = delassus(listed, self.room, free.respond)
+            of = self._soften(delassus(listed, self.room, free.respond), listed, coefficients, h)
             enough = jnp.where(first, 0, 0.1 * choose_by_precision(dtype, *PENETRATION))
             found = solve(contacts, self.room, of, tolerance_of(dtype), enough)
             state, push = self._scattered(contacts, struck, found, x, first)
@@ -439,7 +439,7 @@ class ContactStep:
         """With the contacts that close by the middle, or have no gap, and the rates of change of their speeds. Where the
         step is looked at, with others that touch as it begins, and part though they might not."""
         dtype = last.q.dtype
-        has_gap = jnp.asarray(self.layout.has_gap.astype(float), dtype)
+        is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
         # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
         zero = choose_by_precision(dtype, *PENETRATION)
         found = x.takes_part, x.middle, x.rates
@@ -453,7 +453,7 @@ class ContactStep:
                 k = entry(which, i)
                 touches = (
                     looks
-                    & (entry(has_gap, k) > 0)
+                    & (entry(is_rigid, k) > 0)
                     & ((entry(x.gaps, k) <= zero) | (entry(last.closed, k) > 0))
                 )
                 values = jnp.where(near, 1, jnp.where(touches, 2, 0)), gap, rate
@@ -476,6 +476,7 @@ class ContactStep:
         for those of the list that are struck fast; by velocities before and without impulses."""
         v_before, v_free = speeds
         dtype, stride, v = x.gaps.dtype, self.room.stride, self.room.velocities
+        is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
 
         def row(
             kind: Any, of: Any, own: Any, i: Array, k: Array, contacts: ContactList
@@ -500,7 +501,7 @@ class ContactStep:
                 v, moved, (drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents)))
             )
             forced = h * jnp.abs(entry(x.rates, k))
-            fast = before < -SLOW * forced
+            fast = (before < -SLOW * forced) & (entry(is_rigid, k) > 0)
             other = entry(x.takes_part, k) == 2
 
             def parting(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -517,7 +518,10 @@ class ContactStep:
                     so_far - entry(J, j * stride + row) * (entry(x.d, j) - entry(x.base, j))
                 )
                 gap = loop(v, less, entry(x.gaps, k))
-                after = jnp.where(other, parts, free[0] + jnp.where(fast, e * before, 0))
+                after = free[0] + jnp.where(fast, e * before, 0)
+                if self.layout.soft:
+                    after = after + entry(coefficients.soften(h)[1], k) * entry(x.middle, k)
+                after = jnp.where(other, parts, after)
                 u = put(u, row, jnp.where(first, after, gap))
                 p = put(p, row, guess(0))
             for a in range(kind.tangents):
@@ -537,7 +541,7 @@ class ContactStep:
                 number=at + 1,
                 rows=row + normals + tangents,
             )
-            return contacts, fast & kind.has_gap
+            return contacts, fast
 
         def of_kind(kind: Any, of: Any, own: Any, part: Array, listed: tuple) -> tuple:
             which = jnp.asarray(np.array(kind.contacts))
@@ -570,6 +574,20 @@ class ContactStep:
         )
         return listed, listed._replace(number=number, rows=rows), struck
 
+    def _soften(
+        self, of: DelassusRows, contacts: ContactList, coefficients: Coefficients, h: Array
+    ) -> DelassusRows:
+        """The operator with what springs and dampers of contacts give way."""
+        if not self.layout.soft:
+            return of
+        soft = coefficients.soften(h)[0]
+
+        def add(k: Array, G: Array) -> Array:
+            place = entry(contacts.row, k) * (of.width + 1)
+            return put(G, place, entry(G, place) + entry(soft, entry(contacts.contact, k)))
+
+        return of._replace(G=loop(contacts.number, add, of.G))
+
     def _scattered(
         self, contacts: ContactList, struck: Array, found: ImpulseSolution, x: _Problems, first: Array
     ) -> tuple[StepState, Array]:
@@ -598,13 +616,13 @@ class ContactStep:
         return state._replace(p=p, closed=closed, sliding=sliding, struck=hit), push
 
     def _penetrating(self, gaps: Array, push: Array) -> tuple[Array, Array]:
-        """1 for contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
+        """1 for rigid contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
         dtype, starts = gaps.dtype, jnp.asarray(self.starts)
-        has_gap = jnp.asarray(self.layout.has_gap.astype(float), dtype)
+        is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
 
         def look(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
             takes_part, worst = so_far
-            there = entry(has_gap, k) > 0
+            there = entry(is_rigid, k) > 0
             gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, entry(starts, k)) > 0)
             off = jnp.where(pushed, jnp.abs(gap), jnp.maximum(-gap, 0))
             return put(takes_part, k, pushed | (gap < 0)), jnp.maximum(worst, off)

@@ -2,9 +2,10 @@
 
     q* = q + N d,    d = W J_n^T pi,    0 <= pi  perp  g(t, q*) >= 0
 
-with W of the step and the rows J_n of normal velocities at q*. It is solved by Newton's method: with g linearized about
-where positions are, each step is a problem of contacts without friction, of those that penetrate or are pushed. Where g
-is that of positions projected onto the bilateral rows, both hold. What penetrates moves, and nothing else.
+with W of the step and the rows J_n of normal velocities at q*, of rigid contacts. It is solved by Newton's method: with g
+linearized about where positions are, each step is a problem of contacts without friction, of those that penetrate or are
+pushed. Where g is that of positions projected onto the bilateral rows, both hold. What penetrates moves, and nothing
+else.
 """
 
 import dataclasses
@@ -58,11 +59,14 @@ class Gaps:
         rows, least = rows_of(self.layout.contacts, q.dtype), choose_by_precision(q.dtype, *PENETRATION)
         of = lambda v: kinematics(model.system.system, t, q, v)  # pyright: ignore[reportAttributeAccessIssue]
         is_normal = jnp.asarray(self.layout.is_normal, q.dtype)
-        gap, J = of(v).gap, jax.jacfwd(lambda v: of(v).u)(v) * is_normal[:, None]
+        gap, J = (
+            jnp.where(self.layout.is_rigid, of(v).gap, 0),
+            jax.jacfwd(lambda v: of(v).u)(v) * is_normal[:, None],
+        )
         pushes = rows.normal @ pi > 0
         off = jnp.where(pushes, jnp.abs(gap), jnp.maximum(-gap, 0))
         going = (jnp.max(off, initial=0) > least).astype(q.dtype)
-        moves = (pushes | (gap < 0)) & self.layout.has_gap
+        moves = (pushes | (gap < 0)) & self.layout.is_rigid
         return Apart(gap @ rows.normal, J.reshape(-1), moves.astype(q.dtype) * going, going)
 
 
@@ -98,7 +102,7 @@ def _root(
     smooth = jnp.zeros(len(layout.contacts), dtype)
 
     def nearer(push: _Push) -> _Push:
-        problem = -push.d, push.at.gap, (smooth, smooth), push.at.pushed, push.pi
+        problem = -push.d, push.at.gap, (smooth, smooth, zero), push.at.pushed, push.pi
         (pi, *_), d = solve_impulses(layout.contacts, ImpulseRows(push.at.J, W), *problem)
         return _Push(pi, d, apart(d, pi, *given), push.tries + 1)
 

@@ -80,6 +80,7 @@ class ContactLayout(NamedTuple):
     - `angles`: of each, whether its gap is an angle.
     - `poisson`: of each, whether its restitution is of impulses; none for no such contact.
     - `turning`: of each, how many of its last tangential rows are of angular velocities; none for no such contact.
+    - `soft`: of each, whether it is a spring and damper; none for no such contact.
     """
 
     names: tuple[str, ...]
@@ -87,6 +88,7 @@ class ContactLayout(NamedTuple):
     angles: tuple[bool, ...]
     poisson: tuple[bool, ...] = ()
     turning: tuple[int, ...] = ()
+    soft: tuple[bool, ...] = ()
 
     @property
     def normals(self) -> np.ndarray:
@@ -116,15 +118,29 @@ class ContactLayout(NamedTuple):
         """Which contacts have a normal row (n,): all but dry friction."""
         return np.array([n for n, _ in self.contacts], bool)
 
+    @property
+    def is_rigid(self) -> np.ndarray:
+        """Which contacts have a gap that stays open (n,)."""
+        return self.has_gap & ~np.array(self.soft) if self.soft else self.has_gap
+
 
 class Coefficients(NamedTuple):
     """Of each contact (n,): e of the law of impact, Coulomb's mu, and the limit of dry friction. Of each row (m,) the
-    scale by which its cone is round: contact velocities are as large as that, and forces are told times it."""
+    scale by which its cone is round: contact velocities are as large as that, and forces are told times it. Of each
+    contact (n,) stiffness and damping, both zero of a rigid one."""
 
     restitution: Array
     friction: Array
     limit: Array
     scale: Array
+    stiffness: Array
+    damping: Array
+
+    def soften(self, h: Array) -> tuple[Array, Array]:
+        """C and b over the gap in the middle of a step, by contact (n,); see `_stepping`. Zero of rigid ones."""
+        k, d = self.stiffness, self.damping
+        resists = jnp.where(k > 0, 0.5 * h * k + d, 1)
+        return jnp.where(k > 0, 1 / (h * resists), 0), k / resists
 
 
 class Kinematics(NamedTuple):
@@ -197,7 +213,7 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
 
     **Raises:** `InputError` for coefficients whose number is not that of the contacts, and where there are none.
     """
-    names, contacts, turning, coefficients = [], [], [], []
+    names, contacts, turning, soft, coefficients = [], [], [], [], []
     told: dict[str, list] = {"angle": [], "impact": []}
     for c in unilateral(system.constraints):
         own = kinds_of_constraint(c, system, 0, t, q, v)
@@ -210,14 +226,16 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
         contacts += [(not dry, own[0].tangents)] * k
         zero, scale = np.zeros((), q.dtype), np.ones((k, int(not dry) + own[0].tangents), q.dtype)
         if isinstance(c, DryFriction):
-            given = zero, zero, c.limit
+            given = zero, zero, c.limit, zero, zero
         else:
             assert isinstance(c, Unilateral)
-            given = c.restitution, c.sliding_friction, zero
+            stiffness = zero if c.stiffness is None else c.stiffness
+            given = c.restitution, c.sliding_friction, zero, stiffness, c.damping
             if c.slip_scale is not None:
                 xp = module_for(c.slip_scale)
                 scale = xp.concatenate([scale[:, :1], xp.asarray(c.slip_scale, q.dtype)], axis=1)
         turning += [getattr(c, "turning", 0)] * k
+        soft += [getattr(c, "stiffness", None) is not None] * k
         for word, usual in (("angle", False), ("impact", "newton")):
             given_of = getattr(c, word, usual)
             each = given_of if isinstance(given_of, tuple) else (given_of,) * k
@@ -228,10 +246,12 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
             if x.shape not in ((), (k,)):
                 raise InputError(f"'{c.name}' has {k} contacts, but coefficients of shape {x.shape}.")
         xp = module_for(given)
-        given = [xp.broadcast_to(xp.asarray(x, q.dtype), (k,)) for x in given]
-        coefficients.append([*given, scale.reshape(-1)])
+        restitution, friction, limit, *springs = (
+            xp.broadcast_to(xp.asarray(x, q.dtype), (k,)) for x in given
+        )
+        coefficients.append([restitution, friction, limit, scale.reshape(-1), *springs])
     stacked = [module_for(x).concatenate(x) for x in zip(*coefficients, strict=True)]
-    stacked = [as_jax(x) for x in stacked or [np.zeros(0, q.dtype)] * 4]
+    stacked = [as_jax(x) for x in stacked or [np.zeros(0, q.dtype)] * 6]
     poisson = tuple(x == "poisson" for x in told["impact"])
     layout = ContactLayout(
         unique_names(names),
@@ -239,6 +259,7 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
         tuple(told["angle"]),
         poisson if any(poisson) else (),
         tuple(turning) if any(turning) else (),
+        tuple(soft) if any(soft) else (),
     )
     return layout, Coefficients(*stacked)
 
@@ -248,6 +269,14 @@ def require_newton(layout: ContactLayout) -> None:
     if layout.poisson:
         raise InputError(
             "time steps know Newton's law of impact alone: give impact='newton', or contact='events'."
+        )
+
+
+def require_rigid(layout: ContactLayout) -> None:
+    """Raises `InputError` for springs and dampers, which events do not have."""
+    if layout.soft:
+        raise InputError(
+            "contacts with stiffness need contact='steps', dt0=1e-3: events know rigid ones alone."
         )
 
 

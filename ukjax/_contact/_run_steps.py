@@ -26,7 +26,8 @@ class PreparedStep(NamedTuple):
 
     - `middle`: the positions at its middle, where all is computed (n_q,).
     - `free`: velocities at its end without impulses (n,).
-    - `u`: contact velocities there, with what restitution adds (m,).
+    - `u`: contact velocities there, with what restitution adds, and springs of contacts (m,).
+    - `soft`: by how much rows give way to impulses (m,).
     - `J`, `W`: rows of the contacts (m n,), and the inverse inertia they feel (n n,).
     - `active`: 1 where contacts take part (n_contacts,).
     - `fast`: 1 where contacts close so fast that they bounce; see `SLOW`.
@@ -35,6 +36,7 @@ class PreparedStep(NamedTuple):
     middle: Array
     free: Array
     u: Array
+    soft: Array
     J: Array
     W: Array
     active: Array
@@ -88,13 +90,19 @@ class MidpointStage:
         before, u = velocities(middle, q_middle, v), velocities(middle, q_middle, free)
         # What was pushed apart by a body that is held, as this one is not yet, touches.
         zero = 2 * choose_by_precision(q.dtype, *PENETRATION)
-        near = of(*state).gap + 0.125 * h * h * _take_normal_entries(layout, rate) <= zero
-        fast = layout.is_normal & (before < -SLOW * h * jnp.abs(rate))
+        gap = of(*state).gap
+        near = gap + 0.125 * h * h * _take_normal_entries(layout, rate) <= zero
+        fast = layout.is_normal & layout.is_rigid[layout.owner] & (before < -SLOW * h * jnp.abs(rate))
+        soft, pulls = coefficients.soften(h)
+        on_normals = lambda x: jnp.where(layout.is_normal, x[layout.owner], 0)
         u = u + jnp.where(fast, coefficients.restitution[layout.owner] * before, 0)
+        if layout.soft:
+            u = u + on_normals(pulls * gap)
         number, active = lambda x: x.astype(q.dtype), jnp.asarray(~layout.has_gap) | near
         flat = lambda x: x.reshape(-1)
         struck = _take_normal_entries(layout, number(fast))
-        return PreparedStep(q_middle, free, u, flat(J), flat(0.5 * (W + W.T)), number(active), struck)
+        W = flat(0.5 * (W + W.T))
+        return PreparedStep(q_middle, free, u, on_normals(soft), flat(J), W, number(active), struck)
 
 
 def free_step(model: Model) -> Callable[..., FreeStep]:

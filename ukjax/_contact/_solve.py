@@ -251,9 +251,9 @@ def _check_problem(
 # --- Impulses on contacts given by their rows, and what they change, by operations on arrays that JAX differentiates
 
 
-def build_contact_data(J: Array, W: Array, u: Array, mu: Array, c: Array) -> ContactData:
-    """The problem of contacts with rows J (m, v) of what has the inverse inertia W (v, v)."""
-    G = dot(dot(J, W), J.T)
+def build_contact_data(J: Array, W: Array, u: Array, mu: Array, c: Array, soft: Array) -> ContactData:
+    """The problem of contacts with rows J (m, v) of what has the inverse inertia W (v, v), soft by `soft` (m,)."""
+    G = dot(dot(J, W), J.T) + jnp.diag(soft)
     return ContactData(0.5 * (G + G.T), u, mu, c)
 
 
@@ -284,22 +284,32 @@ def solve_impulses(
     rows: ImpulseRows,
     v: Array,
     u: Array,
-    laws: tuple[Array, Array],
+    laws: tuple[Array, Array, Array],
     active: Array,
     guess: Array,
 ) -> Struck:
-    """The impulses p with u = J (v + W J^T p) + u', and what they change; differentiable, with the modes kept."""
+    """The impulses p with u = J (v + W J^T p) + C p + u', and what they change; differentiable, with the modes kept. Laws
+    are mu, the limits of dry friction, and the diagonal of C."""
     guess, active = jax.lax.stop_gradient((guess, active))
     *found, change = _solve_impulses(*rows, v, u, *laws, active, guess, layout)
     return Struck(ContactSolution(*found), change)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(8,))
+@functools.partial(jax.custom_jvp, nondiff_argnums=(9,))
 def _solve_impulses(
-    J: Array, W: Array, v: Array, u: Array, mu: Array, c: Array, active: Array, guess: Array, layout: Layout
+    J: Array,
+    W: Array,
+    v: Array,
+    u: Array,
+    mu: Array,
+    c: Array,
+    soft: Array,
+    active: Array,
+    guess: Array,
+    layout: Layout,
 ) -> tuple:
     J, W = J.reshape(u.size, v.size), W.reshape(v.size, v.size)
-    data = apart(layout, build_contact_data(J, W, u + dot(J, v), mu, c), active)
+    data = apart(layout, build_contact_data(J, W, u + dot(J, v), mu, c, soft), active)
     p, residual, steps, *modes = solve_by_list(layout, tolerance_of(u.dtype), flatten_problem(data), guess)
     return p, residual, steps, *(x * active for x in modes), dot(W, dot(p, J))
 
@@ -309,9 +319,9 @@ def _(layout: Layout, primals: tuple, tangents: tuple) -> tuple:
     *given, active, guess = primals
     p, *others, change = _solve_impulses(*given, active, guess, layout)
 
-    def problem(J: Array, W: Array, v: Array, u: Array, mu: Array, c: Array) -> tuple:
+    def problem(J: Array, W: Array, v: Array, u: Array, *laws: Array) -> tuple:
         J, W = J.reshape(u.size, v.size), W.reshape(v.size, v.size)
-        return apart(layout, build_contact_data(J, W, u + dot(J, v), mu, c), active), dot(W, dot(p, J))
+        return apart(layout, build_contact_data(J, W, u + dot(J, v), *laws), active), dot(W, dot(p, J))
 
     (data, _), (d, moved) = jax.jvp(problem, tuple(given), tuple(tangents[:-2]))
     dp = differentiate_solution(layout, data, d, p)

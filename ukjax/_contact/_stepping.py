@@ -9,8 +9,13 @@ obey Signorini's condition with Newton's restitution and Coulomb's law after the
 
     0 <= p_n  perp  u_n+ + e u_n- >= 0,    |p_t| <= mu p_n + h c,    u_t+ != 0  =>  p_t = -(mu p_n + h c) u_t+ / |u_t+|.
 
+A contact of stiffness k and damping d is a spring and damper at the end of the step, p = -h (k g+ + d u_n+) >= 0. With
+its gap g in the middle, which its velocity takes to g+ = g + h u_n+ / 2, and no restitution, this is
+
+    0 <= p_n  perp  u_n+ + c p_n + b >= 0,    c = 1 / (h (h k / 2 + d)),    b = k g / (h k / 2 + d).
+
 Bilateral rows are held by W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1 in place of M^-1. Then positions are pushed out of
-contacts (`_penetration`), and positions and velocities projected onto the bilateral rows.
+rigid contacts (`_penetration`), and positions and velocities projected onto the bilateral rows.
 
 Springs and dampers of single coordinates, of stiffness k and damping c, are linearized about the middle of the step:
 they add h c / 2 + h^2 k / 4 to the diagonal of M there, and stay stable however stiff they are.
@@ -215,7 +220,7 @@ def _solve_step(
     """The end of a step, without penetration and on the bilateral rows."""
     x = evaluate_model_part(MidpointStage(layout), model, last.q, last.v, t, h, *coefficients)
     going = (last.finite & ~last.off).astype(x.active.dtype)  # a run that has ended has nothing to solve
-    rows, laws = ImpulseRows(x.J, x.W), (coefficients.friction, coefficients.limit * h)
+    rows, laws = ImpulseRows(x.J, x.W), (coefficients.friction, coefficients.limit * h, x.soft)
     still = jnp.zeros_like(x.free)
     found, change = solve_impulses(layout.contacts, rows, still, x.u, laws, x.active * going, last.p)
     v_end = x.free + change
@@ -444,8 +449,9 @@ def _ambiguous(
     coefficients: Coefficients,
     saved: tuple[Array, Array, Array],
     found: tuple[Array, Array, Array],
+    h: Array,
 ) -> Array:
-    of_one = lambda *x: ambiguous_state(model, layout, coefficients, *x)
+    of_one = lambda *x: ambiguous_state(model, layout, coefficients, h, *x)
     found = jax.tree.map(lambda x: x.astype(saved[1].dtype), found)
     return jax.vmap(of_one)(*jax.lax.stop_gradient((saved, found))) > 0
 
@@ -479,7 +485,7 @@ def _history(
         force=force,
         closed=modes[0],
         sliding=modes[1],
-        ambiguous=_ambiguous(model, layout, coefficients, saved, (force, *modes)),
+        ambiguous=_ambiguous(model, layout, coefficients, saved, (force, *modes), h),
         event_time=time,
         impulse=impulse,
         event_closed=taken.closed[which],

@@ -15,7 +15,7 @@ from .._contact._contact_dynamics import ContactDynamics
 from .._contact._contact_dynamics import State as ContactState
 from .._contact._hybrid import begin_steps, step_within_mode
 from .._contact._modes import Margins, Mode, held_rows
-from .._contact._rows import ContactLayout, contact_model, layout_of
+from .._contact._rows import ContactLayout, contact_model, layout_of, require_rigid
 from .._contact._watch import tell_spent
 from .._motion._project import Projection
 from .._run import _options
@@ -62,6 +62,7 @@ def contact_names(problem: Problem) -> ContactNames:
     """
     require_followed(problem.system)
     layout, _ = layout_of(problem.system, jnp.asarray(problem.t0), problem.q0, problem.v0)
+    require_rigid(layout)
     rows, of_gaps, of_forces = [], [], []
     for name, (gapped, tangents), turns in zip(layout.names, layout.contacts, layout.angles, strict=True):
         slips = [f"{name} slip"] if tangents == 1 else [f"{name} slip {i}" for i in range(tangents)]

@@ -14,7 +14,7 @@ from .._contact._contact_dynamics import ContactDynamics, State, flow
 from .._contact._history import ContactHistory
 from .._contact._hybrid import HybridSolver, Log, empty_log, events_of, prepend_event
 from .._contact._modes import Mode, open_mode
-from .._contact._rows import contact_model, layout_of
+from .._contact._rows import contact_model, layout_of, require_rigid
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._closures import combine_static
 from .._misc._closures import partition_static as divided
@@ -116,6 +116,7 @@ def _plan_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: A
     max_steps = whole_number("max_steps", o.max_steps)
     formula = _options.formula(o.formula, o.stabilizer, q.dtype)
     layout, coefficients = layout_of(system, t, q, v)
+    require_rigid(layout)
     carried = jax.eval_shape(lambda q, v: (y := (q, v, open_mode(layout, v.dtype)), empty_log(y)), q, v)
     settings = {
         "stepsize_controller": with_knots(controller, system, q.dtype),

@@ -100,11 +100,11 @@ def find_contact_pairs(
 ) -> tuple[ContactPair, ...]:
     """What touches, the deepest first."""
     shapes, found = contacts_of_shapes(system), dict[str, ContactPair]()
-    for name, (has_gap, _), angle, g in zip(*layout[:3], gap, strict=True):
+    for name, (has_gap, _), angle, is_rigid, g in zip(*layout[:3], layout.is_rigid, gap, strict=True):
         if has_gap and g <= zero:
             contact = shapes.get(name)
             pair, bodies = (name, ()) if contact is None else (contact.name, contact.bodies[::-1])
-            before, depth = found.get(pair), -float(g) if g < -zero else 0.0
+            before, depth = found.get(pair), -float(g) if is_rigid and g < -zero else 0.0
             deepest, places = (depth, 1) if before is None else (max(depth, before.depth), before.places + 1)
             found[pair] = ContactPair(pair, bodies, deepest, "rad" if angle else "m", places)
     return tuple(sorted(found.values(), key=lambda x: -x.depth))
@@ -130,9 +130,12 @@ def find_closed_contacts(
     gap, J = evaluate_at_state(_rows, system, t, q, v)
     layout = layout_of(system, t, q, v)[0]
     zero = rounding_of_gaps(q)
-    closed, deep = gap <= zero, {name: -g for name, g in zip(layout.names, gap, strict=True) if g < -zero}
+    closed, sunk = gap <= zero, (gap < -zero) & layout.is_rigid
+    deep = {name: -g for name, g, x in zip(layout.names, gap, sunk, strict=True) if x}
     words = name_rows(layout.names, layout.contacts, layout.turning)
-    own = np.flatnonzero(closed[layout.owner])
+    # Springs share what they bear by their stiffness.
+    bears = layout.is_rigid[layout.owner] | ~layout.is_normal
+    own = np.flatnonzero(closed[layout.owner] & bears)
     unit = np.concatenate([rows, unit_rows_on_host(J[own])[0]])
     names = tuple(f"row {i}" for i in range(len(rows))) + tuple(words[i] for i in own)
     found = groups(unit @ np.linalg.pinv(unit, rcond=rcond), names, (10 * rcond) ** 2)

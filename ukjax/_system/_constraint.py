@@ -119,6 +119,20 @@ def impact_law(name: str, value: Any) -> ImpactLaw:
     return one_of(f"the impact of '{name}'", value, get_args(ImpactLaw))
 
 
+def require_soft(name: str, stiffness: Any, damping: Any, restitution: Any) -> None:
+    """Raises `InputError` for what a spring and damper of a contact cannot have."""
+    if stiffness is None:
+        if fails(lambda d: d == 0, damping):
+            raise InputError(f"'{name}' has damping but no stiffness: without one it is rigid; give both.")
+        return
+    if fails(lambda k: k > 0, stiffness):
+        raise InputError(f"the stiffness of '{name}' must be positive, or None for a rigid contact.")
+    if fails(lambda e: e == 0, restitution):
+        raise InputError(
+            f"'{name}' has stiffness and restitution: the spring makes it bounce, give damping instead."
+        )
+
+
 def _check_names(names: Any) -> tuple[str, ...]:
     if not is_list(names) or not all(isinstance(x, str) and x for x in names):
         raise InputError(f"names must be words, one for each contact, got {names!r}.")
@@ -133,6 +147,9 @@ class Unilateral(AbstractUnilateral):
 
     With a coefficient for each component of the slip, friction obeys sum (lambda_i / mu_i)^2 <= lambda^2: an ellipse of
     sliding friction, with friction of turning too if some components are angular velocities.
+
+    With a stiffness k and a damping d the gap is soft, by `contact="steps"` alone: the force on it is max(0, -k g - d g')
+    where it is closed. It has no impacts.
 
     By Poisson's law an impact has two phases: impulses p_c compress until u_n >= 0, and impulses of at least e p_c, with
     friction of their own, expand (Glocker and Pfeiffer 1995). Of one contact without friction it is Newton's.
@@ -151,9 +168,11 @@ class Unilateral(AbstractUnilateral):
     - `angle`: whether the gaps are angles [rad], of which forces are moments; one answer, or one for each contact.
     - `turning`: how many of the last components of the slip are angular velocities [rad/s], whose friction is a moment
       and whose mu a length [m]: 1 for one about the normal (in the plane, of rolling), 2 for two of rolling, 3 for all.
+    - `stiffness`: k [N/m], a number or one for each contact; None (the default) for a rigid one.
+    - `damping`: d [N s/m], likewise, of a soft one.
 
-    **Raises:** `InputError` for coefficients that are negative or not finite, a restitution above 1, and friction without
-    `slip`.
+    **Raises:** `InputError` for coefficients that are negative or not finite, a restitution above 1, friction without
+    `slip`, a stiffness that is not positive or has a restitution beside it, and damping without stiffness.
     """
 
     kind: ClassVar[str] = "contact"
@@ -167,6 +186,8 @@ class Unilateral(AbstractUnilateral):
     angle: bool | tuple[bool, ...] = eqx.field(static=True)
     impact: ImpactLaw | tuple[ImpactLaw, ...] = eqx.field(static=True)
     turning: int = eqx.field(static=True)
+    stiffness: Array | None
+    damping: Array
 
     def __init__(
         self,
@@ -180,6 +201,8 @@ class Unilateral(AbstractUnilateral):
         angle: bool | Sequence[bool] = False,
         impact: ImpactLaw | Sequence[ImpactLaw] = "newton",
         turning: int = 0,
+        stiffness: Any = None,
+        damping: Any = 0.0,
     ):
         self.fn, self.turning = fn, whole_number("turning", turning, 0)
         self.name, self.names = constraint_name(fn, name, "t, q"), _check_names(names)
@@ -204,6 +227,9 @@ class Unilateral(AbstractUnilateral):
         laws: Sequence[Any] = (impact,) if isinstance(impact, str) else impact
         checked: tuple[ImpactLaw, ...] = tuple(impact_law(self.name, x) for x in laws)
         self.impact = checked[0] if isinstance(impact, str) else checked
+        require_soft(self.name, stiffness, damping, restitution)
+        self.stiffness = None if stiffness is None else _coefficient("stiffness", self.name, stiffness)
+        self.damping = _coefficient("damping", self.name, damping)
 
     @property
     def sliding_friction(self) -> Array:

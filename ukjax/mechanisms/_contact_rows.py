@@ -136,14 +136,22 @@ class FrictionRates(eqx.Module):
         return jnp.stack(_measure_joints(self.places, frictions, q, v))
 
 
-def _contacts(mechanism: Mechanism, form: tuple[int, int] | None = None) -> list[Contact]:
-    """The contacts of shapes, by how many tangential rows they have, and how many of turning; or those of one such."""
+class Form(NamedTuple):
+    """How many tangential rows a contact has, how many of these of turning, and whether it has stiffness."""
+
+    tangents: int
+    turning: int
+    soft: bool
+
+
+def _contacts(mechanism: Mechanism, form: Form | None = None) -> list[Contact]:
+    """The contacts of shapes by their form; or those of one form."""
     own = [x for x in mechanism.contacts if isinstance(x, Contact) and form in (None, _form_of(x))]
     return sorted(own, key=_form_of)
 
 
-def _form_of(contact: Contact) -> tuple[int, int]:
-    return contact.form.tangents, contact.form.turning
+def _form_of(contact: Contact) -> Form:
+    return Form(contact.form.tangents, contact.form.turning, contact.stiffness is not None)
 
 
 def _bodies(contacts: Sequence[Contact]) -> list[str]:
@@ -152,10 +160,10 @@ def _bodies(contacts: Sequence[Contact]) -> list[str]:
 
 @final
 class ContactGaps(eqx.Module):
-    """The gaps of contacts with so many tangential rows, and so many of these of turning."""
+    """The gaps of the contacts of one form."""
 
     places: AbstractBodyKinematics
-    form: tuple[int, int] = eqx.field(static=True)
+    form: Form = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
         contacts = _contacts(self.places.described(q.dtype), self.form)
@@ -189,10 +197,10 @@ def _slip(
 
 @final
 class ContactSlips(eqx.Module):
-    """The slips of contacts with so many tangential rows, and so many of these of turning."""
+    """The slips of the contacts of one form."""
 
     places: AbstractBodyKinematics
-    form: tuple[int, int] = eqx.field(static=True)
+    form: Form = eqx.field(static=True)
     is_linear: ClassVar[bool] = True  # in the velocities
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "k d"]:
@@ -300,14 +308,18 @@ def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
         angle = [_turns(places, x) for x in limits for _ in x.row_names]
         found.append(Unilateral(LimitGaps(places), name="limits", angle=angle, **_impacts(limits)))
     for form, items in itertools.groupby(_contacts(places.mechanism), _form_of):
-        own, (tangents, turning) = list(items), form
+        own, (tangents, turning, soft) = list(items), form
         rubs: dict[str, Any] = {}
         if tangents:
             which = "friction" if all(x.form.is_round for x in own) else "frictions"
             rubs = {"friction": _repeat_by_rows(own, which), "slip": ContactSlips(places, form)}
         word = f"contacts with {tangents} rows" if turning else "contacts" if tangents else "smooth contacts"
+        word = f"soft {word}" if soft else word
+        springs: dict[str, Any] = {
+            what: _repeat_by_rows(own, what) for what in ("stiffness", "damping") if soft
+        }
         of = ContactGaps(places, form)
-        found.append(Unilateral(of, name=word, turning=turning, **_impacts(own), **rubs))
+        found.append(Unilateral(of, name=word, turning=turning, **_impacts(own), **rubs, **springs))
     frictions = [x for x in contacts if isinstance(x, JointFriction)]
     if frictions:
         most, names = _repeat_by_rows(frictions, "limit"), _names(frictions)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError, unknown_name
 from .._misc._types import as_jax, is_traced, module_for
-from .._system._constraint import ImpactLaw, impact_law
+from .._system._constraint import ImpactLaw, impact_law, require_soft
 from ._abstract_joint import AbstractJoint, normalize_axis
 from ._abstract_length import AbstractLength
 from ._bodies import check_array, check_name, check_nonnegative
@@ -162,13 +162,17 @@ class Contact(eqx.Module):
     - `rolling`: mu against rolling [m]: likewise, of a moment across the normal.
     - `along`: the direction of the first of two frictions, in the reference posture (3,); it turns with the body of the
       shape that is given first.
+    - `stiffness`: k of each place of contact [N/m], for time stepping: the shapes sink into each other, and the normal
+      force is max(0, -k g - d g') where the gap g is negative. None (the default) for a rigid contact.
+    - `damping`: d of a contact with stiffness [N s/m].
     - `name`: by default the names of the two bodies, such as `foot-ground`.
 
     Friction in several directions has one bound: with f_i the forces along them and moments, sum (f_i / mu_i)^2 <= f_n^2
     (the elliptic cone of MuJoCo), and does the most work against the slip.
 
     **Raises:** `InputError` for shapes that cannot meet or are of one body, coefficients out of range, torsion or rolling
-    without friction, and two frictions without a direction across the normal.
+    without friction, two frictions without a direction across the normal, stiffness with restitution, and damping without
+    stiffness.
     """
 
     shapes: tuple[AbstractShape, AbstractShape]
@@ -177,6 +181,8 @@ class Contact(eqx.Module):
     second_friction: Float[Array, ""]
     torsion: Float[Array, ""]
     rolling: Float[Array, ""]
+    stiffness: Float[Array, ""] | None
+    damping: Float[Array, ""]
     impact: ImpactLaw = eqx.field(static=True)
     direction: Array
     form: SlipForm = eqx.field(static=True)
@@ -193,6 +199,8 @@ class Contact(eqx.Module):
         torsion: Any = 0.0,
         rolling: Any = 0.0,
         along: Any = None,
+        stiffness: Any = None,
+        damping: Any = 0.0,
         name: str | None = None,
     ):
         for x in (first, second):
@@ -202,6 +210,10 @@ class Contact(eqx.Module):
         self.restitution = _share(f"the restitution of contact '{self.name}'", restitution)
         self.impact = impact_law(self.name, impact)
         of, there = f"of contact '{self.name}'", lambda x: is_traced(x) or fails(lambda x: x == 0, x)
+        require_soft(self.name, stiffness, damping, restitution)
+        has_spring = stiffness is not None
+        self.stiffness = check_nonnegative(f"the stiffness {of}", stiffness) if has_spring else None
+        self.damping = check_nonnegative(f"the damping {of}", damping)
         two = len(np.shape(friction)) > 0
         if two:
             given = check_nonnegative(f"the friction {of}", friction, (2,))
@@ -299,6 +311,8 @@ class Contact(eqx.Module):
             friction=friction,
             torsion=self.torsion,
             rolling=self.rolling,
+            stiffness=self.stiffness,
+            damping=self.damping,
             name=self.name,
             **two,
         )
