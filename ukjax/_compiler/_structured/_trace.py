@@ -327,7 +327,13 @@ class Interpreter:
             product = multiply_in_memory(self.b, e, inputs)
             if product is not None:
                 return product
-        factors = [to_scalars(self.b, settle(self.b, x)) for x in inputs]
+        t = type_of(e.outvars[0].aval)
+
+        def factor(x: Value, source: str) -> Value:  # JAX multiplies numbers of two types
+            x = to_scalars(self.b, settle(self.b, x))
+            return x if source == t else map_entries(lambda y: self.b.convert(y, source, t), x)
+
+        factors = [factor(x, type_of(v.aval)) for x, v in zip(inputs, e.invars, strict=True)]
         return multiply(self.b, e, factors, self._parameters)
 
     def _known_outputs(self, e: Any, inputs: list[Value]) -> list[Value]:
