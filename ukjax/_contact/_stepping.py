@@ -391,7 +391,7 @@ def _run_by_arrays(
 ) -> TimeSteppingRun:
     """The same run by operations on arrays, which JAX differentiates."""
     (t0, h, steps), q0 = grid, y0[0]
-    model, start = model.ready(), _make_initial_step(layout, *y0)
+    model, start, until = model.ready(), _make_initial_step(layout, *y0), jnp.asarray(steps, q0.dtype)
 
     def one(last: _Step, i: Array) -> _Step:
         step = _take_step(model, layout, coefficients, h, last, t0 + h * i)
@@ -400,13 +400,13 @@ def _run_by_arrays(
     idle = lambda last, i: _idle(last, layout)
 
     def advanced(last: _Step, i: Array) -> tuple[_Step, _Step]:
-        new = one(last, i) if room is None else jax.lax.cond(i < steps, one, idle, last, i)
+        new = one(last, i) if room is None else jax.lax.cond(i < until, one, idle, last, i)
         return new, new
 
     numbers = jnp.arange(steps if room is None else room, dtype=q0.dtype)
     end, taken = scan_packed(advanced, start, numbers)
     stopped = jnp.concatenate([start.off[None], taken.off[:-1]]) | ~taken.finite
-    count = jnp.sum((numbers < steps) & ~stopped).astype(jnp.int32)
+    count = jnp.sum((numbers < until) & ~stopped).astype(jnp.int32)
     t, ts, t_end = _clip_saved_times(ts, (t0, h), end.off, count)
     q, v = _interpolate_states(model, y0, taken, t0, h, ts)
     history, push = _history(model, layout, coefficients, taken, (t0, h), (ts, q, v), most_impacts)
