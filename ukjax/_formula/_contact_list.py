@@ -684,13 +684,8 @@ def solve_delassus(
 def _solve(
     contacts: ContactList, room: Room, of: DelassusRows, tolerance: float, enough: Array | float
 ) -> ImpulseSolution:
-    """The impulses of a list of contacts.
-
-    **Arguments:**
-
-    - `tolerance`: of the residual of the scaled problem.
-    - `enough`: how far velocities may be off in any case.
-    """
+    """The impulses of a list of contacts, to a tolerance of the residual of the scaled problem; velocities may be off by
+    `enough` in any case."""
     # Of a list with others behind these.
     of = of._replace(coupling=of.coupling._replace(number=contacts.number, rows=contacts.rows))
     G, width = of.G, of.width
