@@ -295,8 +295,11 @@ class _Function:
         given = list[str]()
         for i in program.given(results, values=True):
             param = program.region.params[i]
-            self.names[param] = f"x{i}"
-            given.append(f"const {_ctype(param.type)} x{i}")
+            given.append(f"const {_ctype(param.type)} x{i}{'' if param.size is None else f'[{param.size}]'}")
+            if param.size is None:
+                self.names[param] = f"x{i}"
+            else:
+                self.places[param] = _Place(f"x{i}", own=False)
         self.nodes(self.needed.outermost)
         chosen = [program.results[k] for k in results]
         given += [
@@ -319,7 +322,10 @@ class _Function:
             for t, count in collections.Counter(x.type for x in chosen).items()
         }
         params = program.region.params
-        given = [self.value(node.args[i], params[i].type) for i in program.given(results, values=True)]
+        given = [
+            self.value(node.args[i], params[i].type) if params[i].size is None else self.array_name(node.args[i])
+            for i in program.given(results, values=True)
+        ]
         self.lines += wrap(f"{'    ' * self.depth}{name}({', '.join([*given, *outs.values()])});").split("\n")
         self.operations += callee.operations
         self.most += callee.most

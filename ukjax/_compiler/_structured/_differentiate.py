@@ -6,6 +6,7 @@ branch is computed again from what it was given. So no value of a pass is kept b
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, final
 
@@ -428,10 +429,10 @@ def _push_callee_forward(callee: Subprogram, varied: tuple[int, ...]) -> Subprog
     key = "forward", varied
     if key not in callee.derivatives:
         build, needed, params = Builder(), callee.needed(), callee.region.params
-        values = {p: build.parameter(build.top, p.type) for p in params}
+        values = {p: build.parameter(build.top, p.type, p.size) for p in params}
         seeds = [params[i] for i in varied]
         maker = _Forward(build, needed, values, find_varied(needed, set(seeds)))
-        maker.tangents.update({p: build.parameter(build.top, p.type) for p in seeds})
+        maker.tangents.update({p: build.parameter(build.top, p.type, p.size) for p in seeds})
         maker.nodes(needed.outermost)
         changes = [maker.tangent(callee.results[k]) for k in _find_varied_results(callee, varied)]
         callee.derivatives[key] = Subprogram(build.top, [*map(maker.get, callee.results), *changes])
@@ -887,8 +888,10 @@ class _Reverse(Rebuilder):
         varied = find_varied_parameters(node, self.varied)
         callee = _pull_callee_back(node.data, varied, tuple(x.data for x in outs))
         given = [*map(self.get, node.args), *(self.cotangents.pop(x) for x in outs)]
-        for i, change in zip(varied, self.b.call(callee, given), strict=True):
-            self.give(node.args[i], change)
+        changes = iter(self.b.call(callee, given))
+        for x in (node.args[i] for i in varied):
+            one = x.size is None
+            self.give(x, next(changes) if one else self.b.pack(list(itertools.islice(changes, x.size)), x.type))
 
     def _branch_back(self, node: Node) -> None:
         body = node.data
@@ -944,11 +947,12 @@ def _refusal(message: str) -> Exception:
 
 
 def _pull_callee_back(callee: Subprogram, varied: tuple[int, ...], results: tuple[int, ...]) -> Subprogram:
-    """A sub-program of cotangents of parameters varied, from all parameters and the cotangents of some results."""
+    """A sub-program of cotangents of parameters varied, those of arrays entry by entry, from all parameters and the
+    cotangents of some results."""
     key = "backward", varied, results
     if key not in callee.derivatives:
         build, needed, params = Builder(), callee.needed(results), callee.region.params
-        values = {p: build.parameter(build.top, p.type) for p in params}
+        values = {p: build.parameter(build.top, p.type, p.size) for p in params}
         seeds = [params[i] for i in varied]
         outs = [callee.results[k] for k in results]
         maker = _Reverse(build, needed, values, find_active(needed, set(seeds), outs))
@@ -957,7 +961,14 @@ def _pull_callee_back(callee: Subprogram, varied: tuple[int, ...], results: tupl
         for x, change in zip(outs, given, strict=True):
             maker.give(x, change)
         maker.back(needed.outermost)
-        callee.derivatives[key] = Subprogram(build.top, [maker.cotangents.get(p, 0.0) for p in seeds])
+        changes = list[Operand]()
+        for p in seeds:
+            if p.size is None:
+                changes.append(maker.cotangents.get(p, 0.0))
+            else:
+                of_array = maker.array_cotangent(p)
+                changes += [build.load(of_array, i) for i in range(p.size)]
+        callee.derivatives[key] = Subprogram(build.top, changes)
     return callee.derivatives[key]
 
 

@@ -104,7 +104,7 @@ class BranchBody(NamedTuple):
 
 @final
 class Subprogram:
-    """Scalars from scalars, a program by itself that others call.
+    """Scalars from scalars and arrays in memory, a program by itself that others call.
 
     - `region`: its parameters are what it is given.
     - `outputs`: what it gives.
@@ -131,15 +131,15 @@ class Subprogram:
         needed = self.needed(results, values)
         return [i for i, p in enumerate(self.region.params) if p in needed]
 
-    def divide(self, varied: tuple[int, ...]) -> "tuple[Subprogram, Subprogram] | None":
-        """What does not depend on some parameters, and the rest, which takes these and then what the first computes; None
-        where it would be no less work to compute it anew."""
+    def divide(self, varied: tuple[int, ...]) -> "tuple[tuple[int, ...], Subprogram, Subprogram] | None":
+        """What does not depend on some parameters, and the rest, which takes these, others where they are arrays, and then
+        what the first computes; with which parameters it takes. None where it would be no less work to compute it anew."""
         key = "divided", varied
         if key not in self.derivatives:
             self.derivatives[key] = self._divide(varied)
         return self.derivatives[key]
 
-    def _divide(self, varied: tuple[int, ...]) -> "tuple[Subprogram, Subprogram] | None":
+    def _divide(self, varied: tuple[int, ...]) -> "tuple[tuple[int, ...], Subprogram, Subprogram] | None":
         nodes, params = self.needed().nodes, self.region.params
         if any(x.op in ("loop", "branch") for x in nodes):
             return None
@@ -147,21 +147,22 @@ class Subprogram:
         for x in nodes:
             if not late.isdisjoint(x.args):
                 late.add(x)
-        for x in reversed(nodes):  # arrays are not passed on
+        for x in reversed(nodes):  # arrays that are made are not passed on
             if x in late:
                 late.update(y for y in x.args if y.__class__ is Node and y.size is not None)
+        given = tuple(i for i, p in enumerate(params) if p in late)
         asked = [y for x in nodes if x in late for y in x.args] + list(self.results)
         passed = [x for x in dict.fromkeys(asked) if x.__class__ is Node and x not in late]
         computed = sum(x not in late and x.op not in ("parameter", "output") for x in nodes)
         if computed <= sum(x.op != "parameter" for x in passed):
             return None
         build = Builder()
-        new = {x: build.parameter(build.top, x.type) for x in [*(params[i] for i in varied), *passed]}
+        new = {x: build.parameter(build.top, x.type, x.size) for x in [*(params[i] for i in given), *passed]}
         for x in nodes:
             if x in late and x not in new:
                 args = [new.get(y, y) for y in x.args]
                 new[x] = build.node(x.op, x.type, *args, data=x.data, size=x.size)
-        return Subprogram(self.region, passed), Subprogram(build.top, [new[x] for x in self.results])
+        return given, Subprogram(self.region, passed), Subprogram(build.top, [new[x] for x in self.results])
 
     @functools.cached_property
     def size(self) -> int:
@@ -507,8 +508,8 @@ class Builder:
         if where.loops:
             varied = tuple(i for i, x in enumerate(args) if x.__class__ is Node and x.region is where)
             if divided := callee.divide(varied):
-                before, rest = divided
-                return self.call(rest, [*(args[i] for i in varied), *self.call(before, args)])
+                given, before, rest = divided
+                return self.call(rest, [*(args[i] for i in given), *self.call(before, args)])
         node = self.node("call", "", *args, data=callee)
         return [self.node("output", x.type, node, data=k) for k, x in enumerate(callee.results)]
 
@@ -956,6 +957,11 @@ def _runs_once(loop: Node) -> bool:
 _STAYS = frozenset(("parameter", "output", "loop", "branch", "load"))
 
 
+def _reads_or_repeats(call: Node) -> bool:
+    """Whether a call is to run where it stands: arrays may be changed later, and loops run on elsewhere."""
+    return call.data.repeats or any(x.__class__ is Node and x.size is not None for x in call.args)
+
+
 def _sink(needed: Needed, outputs: Sequence[Operand]) -> dict[Node, Region]:
     """Where nodes are computed that stand before a loop of one pass or none and are only used in it."""
     once = {loop.data.region for loop in needed.live if _runs_once(loop)}
@@ -998,7 +1004,7 @@ def _sink(needed: Needed, outputs: Sequence[Operand]) -> dict[Node, Region]:
             for results, inner in zip(node.data.results, node.data.regions, strict=True):
                 for x in results:
                     use(x, inner)
-        elif op not in _STAYS and node.size is None and not (op == "call" and node.data.repeats):
+        elif op not in _STAYS and node.size is None and not (op == "call" and _reads_or_repeats(node)):
             deepest, path = meet.get(node, region), list[Region]()
             while deepest.depth > region.depth:
                 path.append(deepest)

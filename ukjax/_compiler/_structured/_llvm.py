@@ -192,7 +192,7 @@ class Module:
         self.declared: dict[str, str] = {}
         self.globals: list[str] = []
         self.tapes = list[int]()
-        self._callees: dict[Subprogram, tuple[str, int, Function]] = {}
+        self._callees: dict[Any, tuple[str, int, Function]] = {}  # by sub-program, and where arrays lie
         self.results = dict[Subprogram, tuple[int, ...]]()  # of each sub-program, those that any call needs
         self._functions: list[str] = []
         self._count = 0
@@ -233,16 +233,17 @@ class Module:
                     self.results[call.data] = results
                     stack.append(call.data.needed(results, values=True))
 
-    def callee(self, program: Subprogram) -> tuple[str, int, "Function"]:
+    def callee(self, program: Subprogram, arrays: tuple["Place", ...]) -> tuple[str, int, "Function"]:
         """The name of the function of a sub-program, where it leaves its results, and what wrote it."""
-        if program not in self._callees:
+        key = program, arrays
+        if key not in self._callees:
             results = self.results[program]
             chosen = [program.results[k] for k in results]
             name, place = self._new_function(len(results))
             function = Function(self, program.needed(results, values=True), chosen)
-            self._functions.append(function.subprogram(name, program, results, place))
-            self._callees[program] = name, place, function
-        return self._callees[program]
+            self._functions.append(function.subprogram(name, program, results, place, arrays))
+            self._callees[key] = name, place, function
+        return self._callees[key]
 
 
 @final
@@ -404,16 +405,31 @@ class Function:
         head = f"{self.machine.parameters}i64 %count, {', '.join(given)}"
         return f"define {self.machine.returns} @compute({head}) {{\n{lines}\n}}\n"
 
-    def subprogram(self, name: str, program: Subprogram, results: tuple[int, ...], place: int) -> str:
-        """The text of a function of some results of a sub-program, which takes numbers and leaves its own in memory."""
-        given = list(self.machine.passed)
+    def subprogram(
+        self,
+        name: str,
+        program: Subprogram,
+        results: tuple[int, ...],
+        place: int,
+        arrays: tuple[Place, ...],
+    ) -> str:
+        """The text of a function of some results of a sub-program, which takes numbers, and arrays at places as these,
+        and leaves its own numbers in memory."""
+        given, rest = list(self.machine.passed), iter(arrays)
         if self.width > 1:
             self.mask = "%mask"
             given.append(f"{self.lanes('i1')} %mask")
         for i in program.given(results, values=True):
             param = program.region.params[i]
-            self.names[param] = f"%given{i}"
-            given.append(f"{self.vector(param.type)} %given{i}")
+            if param.size is None:
+                self.names[param] = f"%given{i}"
+                given.append(f"{self.vector(param.type)} %given{i}")
+                continue
+            array = next(rest)
+            given.append(f"ptr %given{i}")
+            if not array.stride:
+                given.append(f"i64 %stride{i}")
+            self.places[param] = array._replace(pointer=f"%given{i}", stride=array.stride or f"%stride{i}")
         self.nodes(self.needed.outermost)
         self._leave([program.results[k] for k in results], place)
         end = ["  ret i1 true", "exhausted:", "  ret i1 false"] if self.stops else ["  ret void"]
@@ -424,14 +440,20 @@ class Function:
     def call_subprogram(self, node: Node) -> None:
         """Calls the function of a sub-program."""
         program, results = node.data, self.module.results[node.data]
-        name, place, callee = self.module.callee(program)
-        self._elsewhere += callee.cost
-        given = list(self.machine.passed)
+        given, arrays = list(self.machine.passed), list[Place]()
         if self.width > 1:
             given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
         for i in program.given(results, values=True):
-            t = program.region.params[i].type
-            given.append(f"{self.vector(t)} {self.value(node.args[i], t)}")
+            param, x = program.region.params[i], node.args[i]
+            if param.size is None:
+                given.append(f"{self.vector(param.type)} {self.value(x, param.type)}")
+                continue
+            array = self.places[x]
+            known = array.stride if array.stride.isdigit() else ""
+            given += [f"ptr {array.pointer}"] if known else [f"ptr {array.pointer}", f"i64 {array.stride}"]
+            arrays.append(Place("", known, array.lane, own=False))
+        name, place, callee = self.module.callee(program, tuple(arrays))
+        self._elsewhere += callee.cost
         if callee.stops:
             whole, (after,) = self(f"call i1 {name}({', '.join(given)})"), self.labels("after")
             self.do(f"br i1 {whole}, label %{after}, label %exhausted")

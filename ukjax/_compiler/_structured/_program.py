@@ -16,7 +16,7 @@ from ..._misc._garbage import collector_paused
 from ..._misc._progress import COMPILING, say
 from .._foreign import address_of, compiled, register_foreign_function
 from .._machine_code import WATCH, Code, vector_bytes, width_for
-from ._arrays import LONG, Stored, Value, to_memory, to_scalars
+from ._arrays import LONG, Stored, Value, is_known, to_memory, to_scalars
 from ._differentiate import Rebuilder, pull_back, push_forward
 from ._identity import Given, derive_identity, identity
 from ._inner_loops import split_inner_loops
@@ -309,8 +309,13 @@ def _translate_jaxpr(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[An
     inputs = [given(v.aval) for v in jaxpr.invars]
     known = [given(x) if isinstance(x, Given) else x for x in consts]
     outputs = interpreter.whole(jaxpr, known, inputs)
-    made = [x for x, v in zip(outputs, jaxpr.outvars, strict=True) if v.aval.size]
-    flat = [x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist()) for x in made]
+
+    def flatten(x: Value, t: str) -> Any:
+        if not isinstance(x, Stored) and x.size > LONG and is_known(x):  # filled or copied, not entry by entry
+            x = to_memory(build, x, t)
+        return x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist())
+
+    flat = [flatten(x, type_of(v.aval)) for x, v in zip(outputs, jaxpr.outvars, strict=True) if v.aval.size]
     return build.top, flat
 
 

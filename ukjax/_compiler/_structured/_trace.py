@@ -8,6 +8,7 @@ What JAX leaves to LAPACK or to a sorting routine is traced again from functions
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -89,8 +90,11 @@ _PASSED = {
 _REFUSED = frozenset(("nondifferentiable", "nondifferentiable_backward", "not_differentiable"))
 
 
-Known = tuple[tuple[str, Any, Any], ...]
-"""Of each input its type, and the kind of number and the number it is; or `Node` and None where it is not known."""
+Kind = tuple[str, int | None]
+"""The type of an input, and of an array in memory its size."""
+
+Known = tuple[tuple[Kind, Any, Any], ...]
+"""Of each input its kind, and the class of the number and the number it is; or `Node` and None where it is not known."""
 _AS_SHORT = 1.1  # a version for more inputs, not longer than so many times the one asked for, takes its place
 
 
@@ -107,6 +111,7 @@ class Callees:
         self.versions = dict[Any, list[tuple[Subprogram, Known]]]()
         self._uses = dict[Any, int]()
         self._repeats = dict[Any, bool]()  # whether a function has loops
+        self._indexed = dict[Any, set[tuple[int, ...]]]()
 
     def count(self, jaxpr: Any) -> bool:
         """Counts the uses of functions in a jaxpr, each of which is looked into once; whether it has loops."""
@@ -124,6 +129,12 @@ class Callees:
     def _use(self, function: Any) -> int:
         self._uses[function] = self._uses.get(function, 0) + 1
         return self._uses[function]
+
+    def indexed(self, function: Any) -> set[tuple[int, ...]]:
+        """The shapes of arrays that a function indexes at places it does not know."""
+        if function not in self._indexed:
+            self._indexed[function] = find_indexed_shapes(core_jaxpr(function))
+        return self._indexed[function]
 
     def calls(self, function: Any) -> bool:
         """Whether a function is to be a sub-program, if it is large enough."""
@@ -345,18 +356,31 @@ class Interpreter:
 
     def _called(self, e: Any, inputs: list[Value]) -> list[Value]:
         called = e.params.get("jaxpr") or e.params.get("call_jaxpr") or e.params.get("fun_jaxpr")
-        # Arrays in memory are not passed on to a sub-program, nor taken from it: functions of them are written out.
-        if any(isinstance(x, Stored | Lazy) for x in inputs) or not self._is_called(called):
+        if not self._is_called(called):
             return self.closed(called, inputs, waits=True)
+        indexed, operands, types = self.callees.indexed(called), list[Operand](), list[Kind]()
+        given = [settle(self.b, x) for x in inputs]
+        for k, v in enumerate(e.invars):
+            x, t = given[k], type_of(v.aval)
+            if not isinstance(x, Stored) and x.size > LONG and x.shape in indexed and not is_known(x):
+                x = given[k] = to_memory(self.b, x, t)
+            operands += [x.node] if isinstance(x, Stored) else x.reshape(-1).tolist()
+            types += [(t, x.node.size)] if isinstance(x, Stored) else [(t, None)] * x.size
 
-        def trace(inner: "Interpreter", flat: Sequence[Operand]) -> list[Operand] | None:
-            outputs = inner.closed(called, unflatten(flat, [x.shape for x in inputs]))
-            if any(isinstance(x, Stored) for x in outputs):
+        def trace(inner: "Interpreter", params: Sequence[Operand]) -> list[Operand] | None:
+            rest, values = iter(params), list[Value]()
+            for x in given:
+                one = isinstance(x, Stored)
+                values.append(
+                    Stored(next(rest), x.shape) if one else fill_array(x.shape, list(itertools.islice(rest, x.size)))
+                )
+            outputs = inner.closed(called, values)
+            if any(isinstance(x, Stored) for x in outputs):  # arrays in memory are given, but not taken
                 return None
             return [y for x in outputs for y in x.reshape(-1)]
 
-        types = [t for v, x in zip(e.invars, inputs, strict=True) for t in [type_of(v.aval)] * x.size]
-        flat = self.call(called, [y for x in inputs for y in x.reshape(-1)], types, trace)
+        in_memory = tuple(isinstance(x, Stored) for x in given)
+        flat = self.call((called, in_memory), operands, types, trace)
         if flat is None:
             return self.closed(called, inputs, waits=True)
         return unflatten(flat, [v.aval.shape for v in e.outvars])
@@ -365,14 +389,14 @@ class Interpreter:
         return self.callees.calls(function) and weight(core_jaxpr(function)) >= self.least_called
 
     def call(
-        self, function: Any, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
+        self, function: Any, inputs: Sequence[Operand], types: Sequence[Kind], trace: Callable[..., Any]
     ) -> list[Operand] | None:
         """The outputs of a function by a call of a sub-program; None where it is to be written out."""
         found = self.specialize(function, inputs, types, trace)
         return found and self.b.call(*found)
 
     def specialize(
-        self, function: Any, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
+        self, function: Any, inputs: Sequence[Operand], types: Sequence[Kind], trace: Callable[..., Any]
     ) -> tuple[Subprogram, list[Operand]] | None:
         """The sub-program of a function for inputs of which some are known, and what it is given; None where it is to be
         written out."""
@@ -412,7 +436,7 @@ class Interpreter:
 
     def _subprogram(self, known: Known, trace: Callable[..., Any]) -> Subprogram | None:
         build = self.b.another()
-        flat = [build.parameter(build.top, t) if kind is Node else x for t, kind, x in known]
+        flat = [build.parameter(build.top, *t) if kind is Node else x for t, kind, x in known]
         outputs = trace(Interpreter(build, self.callees), flat)
         if outputs is None:
             return None
