@@ -16,6 +16,7 @@ Arrays that are indexed at run time are values too: `load` reads an entry, `stor
 Who writes machine code may do that in place, where the former array is not read any more.
 """
 
+import collections
 import functools
 import math
 import operator
@@ -820,6 +821,7 @@ class Needed:
     - `live`: of each loop, which of the values it carries are needed.
     - `owner`: the node each region belongs to.
     - `outputs`: of each node that controls, those of its outputs that are needed.
+    - `sunk`: of nodes that are computed in a deeper region than their own, that region.
     """
 
     def __init__(self, outputs: Sequence[Operand], values: bool = False):
@@ -841,7 +843,7 @@ class Needed:
                     stack.append(x)
         self.nodes = sorted(seen, key=operator.attrgetter("number"))
         self.within: dict[Region, list[Node]] = {}
-        sunk = _sink(self, outputs) if values else {}
+        sunk = self.sunk = _sink(self, outputs) if values else {}
         for node in self.nodes:
             if node.op == "output":
                 self.outputs.setdefault(node.args[0], []).append(node)
@@ -954,7 +956,7 @@ def _runs_once(loop: Node) -> bool:
     )
 
 
-_STAYS = frozenset(("parameter", "output", "loop", "branch", "load"))
+_STAYS = frozenset(("parameter", "output", "loop", "branch"))
 
 
 def _reads_or_repeats(call: Node) -> bool:
@@ -983,6 +985,20 @@ def _sink(needed: Needed, outputs: Sequence[Operand]) -> dict[Node, Region]:
             known = meet.get(x, region)
             meet[x] = region if known is region else common(known, region)
 
+    replaced = collections.defaultdict[Node, list[int]](list)  # of arrays, when their place may be taken
+    for node in needed.nodes:
+        if node.op in ("store", "loop", "branch"):
+            for x in node.args:
+                if x.__class__ is Node and x.size is not None:
+                    replaced[x].append(node.number)
+
+    def may_wait(load: Node, inner: Region) -> bool:
+        """Whether an array is there still when a control runs that stands beside a load."""
+        (array, _), control = load.args, owner[inner]
+        return array.region is not load.region or not any(
+            load.number < x <= control.number for x in replaced[array]
+        )
+
     top = [x.region for x in needed.nodes[:1]]
     while top and top[0] in owner:
         top = [owner[top[0]].region]
@@ -1010,7 +1026,7 @@ def _sink(needed: Needed, outputs: Sequence[Operand]) -> dict[Node, Region]:
                 path.append(deepest)
                 deepest = owner[deepest].region
             for inner in reversed(path):
-                if inner not in once:
+                if inner not in once or (op == "load" and not may_wait(node, path[-1])):
                     break
                 region = sunk[node] = inner
         if node in asked:

@@ -55,8 +55,9 @@ class Uses:
                     use(node.args[k], node.number, node.region)
                     use(node.data.results[k], math.inf, node.data.region)
                 continue
+            here = needed.sunk.get(node, node.region)
             for x in node.args[:1] if node.op in ("rule", "attached") else node.args:
-                use(x, node.number, node.region)
+                use(x, node.number, here)
             if node.op == "branch":
                 for region, results in zip(node.data.regions, node.data.results, strict=True):
                     for out in needed.outputs.get(node, ()):
