@@ -93,7 +93,11 @@ class ContactKind(Protocol):
         ...
 
     def gaps(self, at: Instant, kept: Any, so_far: Array) -> Array:
-        """The gaps of all contacts (n,), those of this kind filled in."""
+        """The gaps of all contacts (n,), those of this kind filled in, but for what is far apart."""
+        ...
+
+    def each(self, kept: Any, body: Callable[[Array, Any], Any], state: Any) -> Any:
+        """The state after `body(i, state)` for each contact i of the kind that is not far apart."""
         ...
 
     def motion(self, moving: Any, kept: Any, i: Array) -> ContactMotion:
@@ -177,6 +181,9 @@ class FunctionKind:
         for i, k in enumerate(self.contacts):
             so_far = put(so_far, k, gaps[i])
         return so_far
+
+    def each(self, kept: None, body: Callable[[Array, Any], Any], state: Any) -> Any:
+        return loop(len(self.contacts), body, state)
 
     def motion(self, moving: Any, kept: None, i: Array) -> ContactMotion:
         gap, rate, *_ = moving

@@ -5,6 +5,7 @@ contacts that would close by its middle; the others push positions out of contac
 penetrate at its end.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
@@ -319,10 +320,12 @@ class ContactStep:
         sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
         self.starts = np.cumsum([0, *sizes])[:-1]
 
-    def _gaps(self, kinds: Sequence[ContactKind], at: Instant, kept: Sequence[Any]) -> Array:
-        """The gaps of all contacts (n,), zero for those that have none."""
+    def _gaps(
+        self, kinds: Sequence[ContactKind], at: Instant, kept: Sequence[Any], others: float = jnp.inf
+    ) -> Array:
+        """The gaps of all contacts (n,), and what those have that are far apart or have none."""
         n = len(self.layout.contacts)
-        gaps = fill_entries(blank(n, at.q.dtype), 0, 0, n)
+        gaps = fill_entries(blank(n, at.q.dtype), 0, others, n)
         for kind, own in zip(kinds, kept, strict=True):
             if kind.has_gap:
                 gaps = kind.gaps(at, own, gaps)
@@ -332,7 +335,7 @@ class ContactStep:
         """The gaps of all contacts (n,), also of those far apart, sought from what was kept a short time ago."""
         at, kinds = Instant(t, q), [kind.everywhere() for kind in self.kinds]
         found = [kind.seek(at, kind.unsought(at, x)) for kind, x in zip(kinds, kept, strict=True)]
-        return self._gaps(kinds, at, found)
+        return self._gaps(kinds, at, found, 0)
 
     def before(self, t: Array, q: Array, v: Array) -> StepState:
         """What there is before a first step."""
@@ -405,15 +408,15 @@ class ContactStep:
             whole = lambda yes: yes.astype(x.number.dtype)
             kept = x.kept
             if self.seeks:
-                # Bodies are located for all that follows.
-                here = [kind.unsought(at, x) for kind, x in zip(self.kinds, kept, strict=True)]
-                seek = lambda: [kind.seek(at, x) for kind, x in zip(self.kinds, here, strict=True)]
-                kept = loop(whole(x.seeks), lambda _, kept: seek(), kept)
+                for kind, own in zip(self.kinds, kept, strict=True):
+                    kind.unsought(at, own)  # so that bodies are located for all that follows
+                seek = lambda kind, own: kind.seek(at, kind.unsought(at, own))
+                kept = loop(whole(x.seeks), lambda _, kept: list(map(seek, self.kinds, kept)), kept)
             gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept), x.gaps)
             # Of its own, so that how bodies move is only computed where it is asked for.
             near = lambda _, x: self._near(moving(x.q), h, x, last, looks)
             x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
-            takes_part, worst = self._penetrating(gaps, x.push)
+            takes_part, worst = self._penetrating(gaps, x.push, kept)
             pushes = (
                 ~start & ~first & (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number <= TRIES)
             )
@@ -442,7 +445,8 @@ class ContactStep:
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
         # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
         zero = choose_by_precision(dtype, *PENETRATION)
-        found = x.takes_part, x.middle, x.rates
+        n = len(self.layout.contacts)
+        found = fill_entries(x.takes_part, 0, 0, n), x.middle, fill_entries(x.rates, 0, 0, n)
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             which = jnp.asarray(np.array(kind.contacts))
 
@@ -459,7 +463,7 @@ class ContactStep:
                 values = jnp.where(near, 1, jnp.where(touches, 2, 0)), gap, rate
                 return tuple(put(a, k, y) for a, y in zip(so_far, values, strict=True))
 
-            found = loop(len(kind.contacts), look, found)
+            found = kind.each(own, look, found)
         return x._replace(takes_part=found[0], middle=found[1], rates=found[2])
 
     def _listed(
@@ -555,7 +559,7 @@ class ContactStep:
 
                 return loop((entry(x.takes_part, k) == part).astype(i.dtype), add, so_far)
 
-            return loop(len(kind.contacts), look, listed)
+            return kind.each(own, look, listed)
 
         def of_part(number: Array, so_far: tuple) -> tuple:
             listed, part = so_far[:2], 1 + number
@@ -615,20 +619,25 @@ class ContactStep:
         p, push, closed, sliding, hit = loop(contacts.number, place, (p, push, *modes))
         return state._replace(p=p, closed=closed, sliding=sliding, struck=hit), push
 
-    def _penetrating(self, gaps: Array, push: Array) -> tuple[Array, Array]:
+    def _penetrating(self, gaps: Array, push: Array, kept: Sequence[Any]) -> tuple[Array, Array]:
         """1 for rigid contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
         dtype, starts = gaps.dtype, jnp.asarray(self.starts)
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
 
-        def look(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-            takes_part, worst = so_far
+        def look(i: Array, so_far: tuple[Array, Array], which: Array) -> tuple[Array, Array]:
+            (takes_part, worst), k = so_far, entry(which, i)
             there = entry(is_rigid, k) > 0
             gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, entry(starts, k)) > 0)
             off = jnp.where(pushed, jnp.abs(gap), jnp.maximum(-gap, 0))
             return put(takes_part, k, pushed | (gap < 0)), jnp.maximum(worst, off)
 
         n = len(self.layout.contacts)
-        return loop(n, look, (blank(n, dtype), jnp.zeros((), dtype)))
+        found = fill_entries(blank(n, dtype), 0, 0, n), jnp.zeros((), dtype)
+        for kind, own in zip(self.kinds, kept, strict=True):
+            if kind.has_gap:
+                which = jnp.asarray(np.array(kind.contacts))
+                found = kind.each(own, functools.partial(look, which=which), found)
+        return found
 
     def _looked_at(
         self, contacts: ContactList, found: ImpulseSolution, of: DelassusRows, h: Array

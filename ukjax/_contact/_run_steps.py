@@ -249,17 +249,16 @@ def run_steps(
         going, looks = run.finite & ~run.off, is_within(so_far.saved, i)
 
         def attempt(c: tuple[Array, Array, StepState]) -> tuple[Array, Array, StepState]:
-            _, looks, _ = c
-            after = step(t, h, last, coefficients, looks)
+            _, looks, before = c
+            after = step(t, h, last._replace(kept=before.kept), coefficients, looks)
             # The last step of a run is looked at, which is known after it: it is taken once more.
             return after.off & ~looks & stops, jnp.asarray(True), after
 
         after = lax.while_loop(lambda c: c[0], attempt, (going, looks, last))[2]
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
-        finite &= jnp.isfinite(jnp.sum(after.p))
-        kept = jax.tree.map(
-            lambda x, y: jnp.where(finite, x, y), *(x._replace(kept=[]) for x in (after, last))
-        )
+        finite &= jnp.isfinite(after.residual)
+        no = (~finite).astype(i.dtype)
+        kept = loop(no, lambda _, x: last._replace(kept=[]), after._replace(kept=[]))
         hit = loop(n, lambda k, x: jnp.maximum(x, entry(kept.struck, k)), zero) > 0
         impacts, going = run.impacts, (going & finite).astype(i.dtype)
         told = (hit & (run.num_impacts < most)).astype(i.dtype) * going

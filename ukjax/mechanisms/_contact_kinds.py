@@ -3,7 +3,7 @@
 Of the two bodies of a pair placements and twists are looked up in arrays in memory (`_moving_bodies`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import equinox as eqx
@@ -89,6 +89,9 @@ class ShapeKind(eqx.Module):
             return put(so_far, entry(which, i), self._contact(i, dtype).meeting(*ends).gap[0])
 
         return loop(len(self.contacts), one, so_far)
+
+    def each(self, kept: None, body: Callable[[Array, Any], Any], state: Any) -> Any:
+        return loop(len(self.contacts), body, state)
 
     def motion(self, moving: MovingBodies, kept: None, i: Array) -> ContactMotion:
         numbers, dtype = self._numbers(i), moving.twists.dtype

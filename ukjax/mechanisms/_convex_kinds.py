@@ -1,21 +1,23 @@
 """Contacts of convex bodies as one kind: one program that takes any pair by its number, whatever the two shapes are.
 
-Where a pair touches is sought once an instant and kept in memory; its contacts are smooth functions of that. Pairs of
-which not even the balls about both bodies touch are not looked at.
+Where a pair touches is sought once an instant and kept in memory; its contacts are smooth functions of that. Pairs that
+are far apart are not looked at: of which not even the balls about both bodies touch, and those that cannot have come near
+since they were looked at, by how far their bodies have moved.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._contact_list import entry, item, loop, put, put_item
+from .._formula._contact_list import entry, fill_entries, item, loop, put, put_item
 from .._misc._types import as_jax, is_traced, module_for
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact
@@ -28,11 +30,28 @@ from ._slips import SlipForm
 
 
 class _Touches(NamedTuple):
-    """Where bodies are at an instant, and the record of each pair's touch (pairs, size): there if it is near, else the
-    last one, or zeros."""
+    """What is known of all pairs at an instant.
+
+    - `placements`: where bodies are.
+    - `records`: of each pair its touch, if it is near, else the last one, or zeros (pairs, size).
+    - `near`: 1 for pairs that are near (pairs,).
+    - `reach`: of each body how far its shapes are from its centre at most (bodies,).
+    - `path`: how far its shapes have moved at most, since all began at zero (bodies,).
+    - `until`: how far the two bodies of a pair may have moved before it can be near (pairs,).
+    - `age`: how many instants ago all began at zero.
+    """
 
     placements: AnyPlacement
     records: Array
+    near: Array
+    reach: Array
+    path: Array
+    until: Array
+    age: Array
+
+
+# Instants after which bodies' paths are measured anew, and all pairs are looked at: sums of small parts lose some.
+_AGE = 100
 
 
 @final
@@ -105,9 +124,12 @@ class ConvexKind(eqx.Module):
         first, second = map(one, self.cores)
         return first, second
 
+    def _ends(self, placements: Any, i: Array) -> tuple[Any, Any]:
+        first, second = (jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(i))
+        return first, second
+
     def _pair(self, placements: Any, i: Array, dtype: jnp.dtype) -> Pair:
-        at = [jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(i)]
-        return Pair(self._cores(i, dtype), (at[0], at[1]))
+        return Pair(self._cores(i, dtype), self._ends(placements, i))
 
     def _bound(self, pair: Pair) -> Array:
         """No more than the gap: by the balls about both bodies, or the half-space and a ball."""
@@ -117,9 +139,9 @@ class ConvexKind(eqx.Module):
             return jnp.dot(first.vector(a.axis), y - x) - b.size
         return norm(y - x) - a.size - b.size
 
-    def _is_near(self, pair: Pair) -> Array:
+    def _margin(self, pair: Pair) -> Array:
         sizes = pair.cores[1].size if self.on_plane else pair.cores[0].size + pair.cores[1].size
-        return self._bound(pair) < self.margin * sizes
+        return self.margin * sizes
 
     def _touch_like(self, placements: Any, dtype: jnp.dtype) -> Touch:
         make = lambda: touch_of(self._pair(placements, jnp.asarray(0), dtype), self.on_plane, no_parts(dtype))
@@ -136,25 +158,79 @@ class ConvexKind(eqx.Module):
     def nothing(self, at: Instant) -> _Touches:
         placements = locate_all(self.places, self.bodies, at)
         size = sum(x.size for x in jax.tree.leaves(self._touch_like(placements, at.q.dtype)))
-        return _Touches(placements, jnp.zeros((len(self.pairs), size), at.q.dtype))
+        zeros = lambda *shape: jnp.zeros(shape, at.q.dtype)
+
+        def reaches(i: Array, reach: Array) -> Array:
+            ends = self._numbers(i), self._cores(i, at.q.dtype), self._ends(placements, i)
+            for body, core, place in zip(*ends, strict=True):
+                farthest = norm(core.origin - place.centre) + core.size
+                reach = put(reach, body, jnp.maximum(entry(reach, body), farthest))
+            return reach
+
+        pairs, bodies = len(self.pairs), len(self.bodies)
+        reach = zeros(bodies) if self.on_plane else loop(pairs, reaches, zeros(bodies))
+        none = zeros(pairs, size), zeros(pairs), reach, zeros(bodies), zeros(pairs), jnp.asarray(0)
+        return lax.stop_gradient(_Touches(placements, *none))
 
     def unsought(self, at: Instant, before: _Touches) -> _Touches:
-        return before._replace(placements=locate_all(self.places, self.bodies, at))
+        placements = locate_all(self.places, self.bodies, at)
+        if self.on_plane:
+            return before._replace(placements=placements)
+        then, now = lax.stop_gradient((before.placements, placements))
+
+        def moves(b: Array, path: Array) -> Array:
+            x, y = (jax.tree.map(lambda x: item(x, b), places) for places in (then, now))
+            moved = norm(y.p - x.p) + norm(jnp.ravel(y.R - x.R)) * entry(before.reach, b)
+            return put(path, b, entry(path, b) + moved)
+
+        again = before.age >= _AGE
+        path = fill_entries(before.path, 0, 0, jnp.where(again, len(self.bodies), 0))
+        until = fill_entries(before.until, 0, 0, jnp.where(again, len(self.pairs), 0))
+        path = loop(len(self.bodies), moves, path)
+        age = jnp.where(again, 0, before.age + 1)
+        return before._replace(placements=placements, path=path, until=until, age=age)
 
     def seek(self, at: Instant, unsought: _Touches) -> _Touches:
         placements, dtype = unsought.placements, at.q.dtype
 
-        def one(i: Array, records: Array) -> Array:
-            pair = self._pair(placements, i, dtype)
+        always = self.on_plane or self.margin == np.inf
 
-            def keep(_: Array, records: Array) -> Array:
-                touch = touch_of(pair, self.on_plane, self._read(unsought, i).parts)
-                flat = [jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)]
-                return put_item(records, i, jnp.concatenate(flat))
+        def one(i: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            a, b = self._numbers(i)
+            path = entry(unsought.path, a) + entry(unsought.path, b)
 
-            return loop(self._is_near(pair).astype(i.dtype), keep, records)
+            def look(_: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+                pair = self._pair(placements, i, dtype)
+                margin, bound = self._margin(pair), self._bound(pair)
 
-        return unsought._replace(records=loop(len(self.pairs), one, unsought.records))
+                def find(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+                    former = self._read(unsought._replace(records=so_far[0]), i).parts
+                    touch = touch_of(pair, self.on_plane, former)
+                    flat = [jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)]
+                    return put_item(so_far[0], i, jnp.concatenate(flat)), touch.nearest
+
+                records, near, until = so_far
+                records, apart = loop((bound < margin).astype(i.dtype), find, (records, bound))
+                until = until if always else put(until, i, path + (apart - margin))
+                return records, put(near, i, apart < margin), until
+
+            looks = jnp.asarray(True) if always else path >= entry(so_far[2], i)
+            return loop(looks.astype(i.dtype), look, so_far)
+
+        begun = unsought.records, unsought.near, unsought.until
+        records, near, until = loop(len(self.pairs), one, begun)
+        return unsought._replace(records=records, near=near, until=until)
+
+    def each(self, kept: _Touches, body: Callable[[Array, Any], Any], state: Any) -> Any:
+        firsts, counts = (
+            jnp.asarray(np.array(x)) for x in (np.cumsum([0, *self.counts])[:-1], self.counts)
+        )
+
+        def one(i: Array, state: Any) -> Any:
+            count = jnp.where(entry(kept.near, i) > 0, entry(counts, i), 0)
+            return loop(count, lambda r, state: body(entry(firsts, i) + r, state), state)
+
+        return loop(len(self.pairs), one, state)
 
     def _read(self, kept: _Touches, i: Array) -> Touch:
         """What is kept of pair i."""
@@ -169,26 +245,20 @@ class ConvexKind(eqx.Module):
         now = locate_all(self.places, self.bodies, at)
 
         def one(i: Array, so_far: Array) -> Array:
-            sought = self._pair(kept.placements, i, at.q.dtype)
-            near = self._is_near(sought)
-            pair = self._pair(now, i, at.q.dtype)
-            bound = self._bound(pair)
-            first, count = entry(firsts, i), entry(counts, i)
-            so_far = loop(jnp.where(near, 0, count), lambda r, x: put(x, first + r, bound), so_far)
-
             def look(_: Array, so_far: Array) -> Array:
-                touch = self._read(kept, i).hold_rims(sought)
-                return loop(count, lambda r, x: put(x, first + r, touch.gap(pair, r)[0]), so_far)
+                touch = self._read(kept, i).hold_rims(self._pair(kept.placements, i, at.q.dtype))
+                pair, first = self._pair(now, i, at.q.dtype), entry(firsts, i)
+                gap = lambda r, x: put(x, first + r, touch.gap(pair, r)[0])
+                return loop(entry(counts, i), gap, so_far)
 
-            return loop(near.astype(i.dtype), look, so_far)
+            return loop((entry(kept.near, i) > 0).astype(i.dtype), look, so_far)
 
         return loop(len(self.pairs), one, so_far)
 
     def motion(self, moving: MovingBodies, kept: _Touches, i: Array) -> ContactMotion:
         number, r = self._pair_and_row(i)
         pair = self._pair(kept.placements, number, kept.records.dtype)
-        near, bound = self._is_near(pair), self._bound(pair)
-        there = near & item(self._read(kept, number).there, r)
+        there = (entry(kept.near, number) > 0) & item(self._read(kept, number).there, r)
         ends = self._numbers(number)
         twists, rates = ([item(x, b) for b in ends] for x in (moving.twists, moving.rates))
 
@@ -200,8 +270,8 @@ class ConvexKind(eqx.Module):
             flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
             return gap(*places), jax.jvp(speed, (places, twists), (flows, rates))[1]
 
-        none = jnp.where(near, pair.cores[1].size, bound)
-        return ContactMotion(*loop(there.astype(i.dtype), look, (none, jnp.zeros_like(bound))))
+        none = pair.cores[1].size
+        return ContactMotion(*loop(there.astype(i.dtype), look, (none, jnp.zeros_like(none))))
 
     def rows(self, moving: MovingBodies, kept: _Touches, i: Array) -> BodyRow:
         number, r = self._pair_and_row(i)
@@ -217,7 +287,7 @@ class ConvexKind(eqx.Module):
             slip = self.form.axes(own(self.directions), pair.places, normal), scale
         row = contact_row(gap, point, slip, pair.places, self._numbers(number), moving)
         # Of pairs that are not near nothing is kept.
-        return row._replace(by_twist=jnp.where(self._is_near(sought), row.by_twist, 0))
+        return row._replace(by_twist=jnp.where(entry(kept.near, number) > 0, row.by_twist, 0))
 
     def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
         return write_row(self.places, self.bodies, rows, J, row, stride)

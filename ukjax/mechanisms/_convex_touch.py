@@ -36,6 +36,7 @@ class Touch(NamedTuple):
     - `newton`: the matrix of Newton's method for the normal (3, 3).
     - `a`, `b`: further points on the surfaces, in the reference postures [m] (4, 3).
     - `there`: which of the points, the nearest ones first, are contacts of their own (5,).
+    - `nearest`: the gap between the nearest parts, at the instant [m].
     - `parts`: the nearest ones again, from which they are sought a short time later.
     """
 
@@ -44,6 +45,7 @@ class Touch(NamedTuple):
     a: Array
     b: Array
     there: Array
+    nearest: Array
     parts: Parts
 
     def hold_rims(self, pair: Pair) -> "Touch":
@@ -211,7 +213,7 @@ def find_touch(pair: Pair, former: Parts) -> Touch:
         flat.astype(f.rank.dtype), corners, (jnp.zeros((2 * (POINTS - 1), 3), dtype), put(none, 0, 1))
     )
     a, b = ends.reshape(2, POINTS - 1, 3)
-    return Touch(f, newton_matrix(pair, f), a, b, there > 0, parts)
+    return Touch(f, newton_matrix(pair, f), a, b, there > 0, gap, parts)
 
 
 def find_plane_touch(pair: Pair, former: Parts) -> Touch:
@@ -242,7 +244,8 @@ def find_plane_touch(pair: Pair, former: Parts) -> Touch:
     edges = jnp.stack(across(plane.axis))
     flat = jnp.asarray(np.array([True, False]))
     f = Feature(n, below[0], found[0], edges, jnp.zeros(2, bool), whole, flat)
-    return Touch(f, newton_matrix(pair, f), jnp.stack(below[1:]), jnp.stack(found[1:]), there, former)
+    gap = dot(n, place.point(found[0]) - ground.point(plane.origin))
+    return Touch(f, newton_matrix(pair, f), jnp.stack(below[1:]), jnp.stack(found[1:]), there, gap, former)
 
 
 def touch_of(pair: Pair, on_plane: bool, former: Parts) -> Touch:

@@ -4,7 +4,7 @@ Where they touch is sought once an instant: of each pair some places (`_height_f
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import equinox as eqx
@@ -158,6 +158,9 @@ class FieldKind(eqx.Module):
             return loop(jnp.asarray(PLACES), of_place, so_far)
 
         return loop(len(self.pairs), one, so_far)
+
+    def each(self, kept: _Places, body: Callable[[Array, Any], Any], state: Any) -> Any:
+        return loop(len(self.contacts), body, state)
 
     def motion(self, moving: MovingBodies, kept: _Places, i: Array) -> ContactMotion:
         pair, slot = self._pair_of(i), self._read(kept, i)

@@ -52,7 +52,8 @@ def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Ar
     all_kinds = kinds_of(tree, t, q, still)
     kinds = [kind for kind in all_kinds if kind.has_gap]
     n, width = sum(len(kind.contacts) for kind in all_kinds), 1 + max(kind.tangents for kind in kinds)
-    gaps, J, stride = jnp.zeros(n, q.dtype), jnp.zeros(n * width * still.size, q.dtype), n * width
+    # Of what is far apart nothing is filled in.
+    gaps, J, stride = jnp.ones(n, q.dtype), jnp.zeros(n * width * still.size, q.dtype), n * width
     for kind in kinds:
         kept, which = seek_anew(kind, at), jnp.asarray(np.array(kind.contacts))
         gaps, moving = kind.gaps(at, kept, gaps), kind.moving(motion)
@@ -61,7 +62,7 @@ def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Ar
             moving, kept, which = of
             return kind.write(kind.rows(moving, kept, i), J, entry(which, i) * width, stride)
 
-        J = loop(len(kind.contacts), write, J)
+        J = kind.each(kept, write, J)
     slopes = J.reshape(still.size, n, width)[:, :, 0].T
     own = np.sort(np.concatenate([kind.contacts for kind in kinds]))  # the others are dry friction
     return gaps[own], slopes[own], compute_position_terms(without_contacts(tree), t, q)
