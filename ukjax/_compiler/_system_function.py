@@ -36,6 +36,7 @@ from ._expressions import ExpressionPytree
 from ._foreign import machine_code_is_wanted
 from ._scalars import TranslationError
 from ._structured._arrays import to_scalars
+from ._structured._scalarize import scalarize
 from ._structured._trace import Interpreter
 from ._traced_system import (
     InputMaker,
@@ -156,8 +157,9 @@ def _interpret_jaxpr(
 
 
 @eqx.filter_jit
-def _evaluate_by_jax(function: Callable[..., Any], parameters: Any, states: tuple[Any, ...]) -> Any:
-    return jax.vmap(lambda *state: function(parameters, *state))(*states)
+def _evaluate_as_program(function: Callable[..., Any], parameters: Any, states: tuple[Any, ...]) -> Any:
+    """By a program with loops, or by XLA."""
+    return jax.vmap(scalarize(lambda *state: function(parameters, *state), fallback="xla"))(*states)
 
 
 @final
@@ -178,7 +180,7 @@ class AtStates:
         try:
             code = self._code(*state)
         except TranslationError:
-            return jax.tree.map(np.asarray, _evaluate_by_jax(self._function, self._parameters, states))
+            return jax.tree.map(np.asarray, _evaluate_as_program(self._function, self._parameters, states))
         columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
         return code.written.by_numpy(self._numbers(code)[:, None], *columns)
 

@@ -129,16 +129,23 @@ def reduce_in_memory(b: Builder, op: str, x: Value, t: str, axes: Sequence[int])
     x = to_lazy(b, x, t)
     kept = [i for i in range(x.ndim) if i not in axes]
     shape, count = tuple(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)
-    if math.prod(shape) == 1:
-        node = settle(b, x).node
+    steps = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
+    if math.prod(shape) == 1 or (count > LONG >= math.prod(shape) and len(axes) == 1):
+        node, by = settle(b, x).node, 1 if math.prod(shape) == 1 else steps[axes[0]]
+        starts = [sum(i * steps[k] for i, k in zip(place, kept, strict=True)) for place in np.ndindex(*shape)]
 
         def step(carried: Sequence[Any]) -> Any:
-            i, so_far = carried
-            more = lambda: [b.add(i, 1, "int64"), b.apply(op, t, so_far, b.load(node, i))]
-            return b.compare("lt", i, count, "int64"), more
+            i, *so_far = carried
+            at = b.mul(i, by, "int64")
+            add = lambda x, start: b.apply(op, t, x, b.load(node, b.add(at, start, "int64")))
+            return b.compare("lt", i, count, "int64"), lambda: [
+                b.add(i, 1, "int64"),
+                *map(add, so_far, starts),
+            ]
 
-        first = zero(t) if op == "add" else _find_neutral_element(op, t)
-        return fill_array(shape, [b.loop([0, first], [("int64", None), (t, None)], step)[1]])
+        first = [zero(t) if op == "add" else _find_neutral_element(op, t)] * len(starts)
+        found = b.loop([0, *first], [("int64", None), *[(t, None)] * len(starts)], step)
+        return fill_array(shape, found[1:])
     if count > LONG:
         x = settle(b, x)
         return _reduce(b, lambda row: _fold(b, op, row, t), to_scalars(b, x), axes)
