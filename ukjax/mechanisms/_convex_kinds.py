@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._contact_list import entry, fill_entries, item, loop, put, put_item
-from .._misc._types import as_jax, is_traced, module_for
+from .._misc._types import as_jax, module_for
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact
 from ._convex import Core, Pair
@@ -60,11 +60,11 @@ class ConvexKind(eqx.Module):
 
     - `places`: where bodies are.
     - `points`: of all shapes, one after the other (n, 3).
-    - `cores`: of the two shapes of each pair, all but the points, stacked.
+    - `cores`: of all shapes, all but the points, stacked.
     - `directions`: of each pair that of which directions of slip are made (pairs, 3).
     - `scales`: of each pair what its slip is scaled by (pairs, tangents); None where it is not.
     - `bodies`: the names of all bodies.
-    - `pairs`: of each pair the places of its bodies among these.
+    - `pairs`, `shapes`: of each pair the places of its bodies among these, and of its shapes among all.
     - `firsts`, `counts`: of each pair which of all contacts its first is, and how many there are.
     - `form`: which kinds of slip friction resists.
     - `on_plane`: whether the first shape is a half-space.
@@ -73,11 +73,12 @@ class ConvexKind(eqx.Module):
 
     places: Any
     points: Array
-    cores: tuple[Core, Core]
+    cores: Core
     directions: Array
     scales: Array | None
     bodies: tuple[str, ...] = eqx.field(static=True)
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
     firsts: tuple[int, ...] = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True)
     form: SlipForm = eqx.field(static=True)
@@ -114,15 +115,14 @@ class ConvexKind(eqx.Module):
         return entry(first, i), entry(second, i)
 
     def _cores(self, i: Array, dtype: jnp.dtype) -> tuple[Core, Core]:
-        points = jnp.asarray(self.points).astype(dtype)
+        points, table = jnp.asarray(self.points).astype(dtype), jnp.asarray(np.array(self.shapes).reshape(-1))
 
-        def one(core: Core) -> Core:
-            own = jax.tree.map(lambda x: item(jnp.asarray(x), i), core._replace(points=None))
+        def one(number: Array) -> Core:
+            own = jax.tree.map(lambda x: item(jnp.asarray(x), number), self.cores._replace(points=None))
             real = lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
             return jax.tree.map(real, own)._replace(points=points)
 
-        first, second = map(one, self.cores)
-        return first, second
+        return one(entry(table, 2 * i)), one(entry(table, 2 * i + 1))
 
     def _ends(self, placements: Any, i: Array) -> tuple[Any, Any]:
         first, second = (jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(i))
@@ -305,25 +305,19 @@ def convex_kind(
 ) -> ConvexKind:
     """Contacts of convex bodies as one kind."""
     on_plane, counts = isinstance(items[0].shapes[0], HalfSpace), tuple(x.count for x in items)
-    cores = [[x.plane() if isinstance(x, HalfSpace) else x.core() for x in item.shapes] for item in items]
-    points, firsts, known, place = [], [], {}, 0
-    for own in cores:
-        numbers_of = []
-        for core in own:
-            same = id(core.points) if is_traced(core.points) else np.asarray(core.points).tobytes()
-            if same not in known:
-                known[same] = place
-                points.append(core.points)
-                place += len(core.points)
-            numbers_of.append(known[same])
-        firsts.append(numbers_of)
+    numbers_of = dict[int, int]()
+    each = {id(x): x for item in items for x in item.shapes}
+    for x in each:
+        numbers_of[x] = len(numbers_of)
+    cores = [x.plane() if isinstance(x, HalfSpace) else x.core() for x in each.values()]
+    begin = np.cumsum([0, *(len(x.points) for x in cores)])[:-1]
     stack = lambda x: as_jax(module_for(*x).stack(x))
-    stacked = []
-    for k in range(2):
-        own = [c[k]._replace(points=None, first=np.asarray(f[k])) for c, f in zip(cores, firsts, strict=True)]  # pyright: ignore
-        stacked.append(jax.tree.map(lambda *x: stack(x), *own))
-    flat = as_jax(module_for(*points).concatenate(points))
+    own_cores = [x._replace(points=None, first=n) for x, n in zip(cores, begin, strict=True)]  # pyright: ignore
+    stacked = jax.tree.map(lambda *x: stack(x), *own_cores)
+    all_points = [x.points for x in cores]
+    flat = as_jax(module_for(*all_points).concatenate(all_points))
     directions, form = stack([x.direction for x in items]), items[0].form
     scales = None if form.is_round else stack([x.slip_scale for x in items])
-    own = flat, tuple(stacked), directions, scales
-    return ConvexKind(places, *own, names, pairs, tuple(numbers), counts, form, on_plane)
+    shapes = tuple((numbers_of[id(x.shapes[0])], numbers_of[id(x.shapes[1])]) for x in items)
+    own = flat, stacked, directions, scales
+    return ConvexKind(places, *own, names, pairs, shapes, tuple(numbers), counts, form, on_plane)

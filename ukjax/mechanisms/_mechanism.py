@@ -1,7 +1,7 @@
 """A mechanism as it is described: bodies, joints and loads that fit together, in no coordinates yet."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import equinox as eqx
@@ -15,6 +15,7 @@ from .._misc._errors import InputError, unknown_name
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, AbstractBody, PointMass, check_name
+from ._contact_shapes import AbstractShape
 from ._contacts import AnyContact, Contact, JointFriction, Limit, require_fits
 from ._loads import (
     AbstractCoordinateLoad,
@@ -45,6 +46,20 @@ def all_loads(values: Any) -> tuple[Any, ...]:
     return all_of("loads", values, (AbstractLoad, AbstractCoordinateLoad, AbstractTreeLoad), "Gravity()")
 
 
+def _take_apart(contacts: Sequence[AnyContact]) -> tuple[Any, Any, Any]:
+    """Contacts as `Mechanism` has them."""
+    shapes, arrays, made_of = dict[int, tuple[int, AbstractShape]](), list[Array](), list[Any]()
+    for contact in contacts:
+        leaves, tree = jax.tree.flatten(contact, is_leaf=lambda x: isinstance(x, AbstractShape))
+        numbers = list[int | None]()
+        for x in leaves:
+            is_shape = isinstance(x, AbstractShape)
+            numbers.append(shapes.setdefault(id(x), (len(shapes), x))[0] if is_shape else None)
+            arrays += [] if is_shape else [x]
+        made_of.append((tree, tuple(numbers)))
+    return tuple(x for _, x in shapes.values()), tuple(arrays), tuple(made_of)
+
+
 @final
 class Mechanism(eqx.Module):
     """Bodies, joints and loads, checked against each other: all in the plane or all in space.
@@ -70,8 +85,12 @@ class Mechanism(eqx.Module):
     loads: tuple[AbstractLoad, ...]
     name: str = eqx.field(static=True)
     visuals: tuple[Visual, ...] = eqx.field(static=True)
-    contacts: tuple[AnyContact, ...]
     offsets: Float[Array, "bodies 3"] | None
+    # Of contacts, each shape once, though many have it: a hull has thousands of points. Then their other arrays; and how
+    # each is made of these, by numbers of shapes, and None for the next array.
+    shapes: tuple[AbstractShape, ...]
+    of_contacts: tuple[Array, ...]
+    made_of: tuple[tuple[Any, tuple[int | None, ...]], ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -90,7 +109,8 @@ class Mechanism(eqx.Module):
         loads = all_of("loads", loads, AbstractLoad, "Gravity()")
         self.visuals = all_of("visuals", visuals, Visual, "Visual('crank', 'box', (1.0, 0.1, 0.1))")
         kinds = (Limit, JointFriction, Contact)
-        self.contacts = all_of("contacts", contacts, kinds, "Limit('elbow', -1.0, 2.0)")
+        contacts = all_of("contacts", contacts, kinds, "Limit('elbow', -1.0, 2.0)")
+        self.shapes, self.of_contacts, self.made_of = _take_apart(contacts)
         if not self.bodies:
             raise InputError("a mechanism needs at least one body.")
         for what, items in (("body", self.bodies), ("joint", joints), ("load", loads)):
@@ -104,13 +124,20 @@ class Mechanism(eqx.Module):
             _check_point_masses(joint, self)
         for load in self.loads:
             _check_ends("load", load, self)
-        require_unique("contact", [name for contact in self.contacts for name in contact.row_names])
-        for contact in self.contacts:
+        require_unique("contact", [name for contact in contacts for name in contact.row_names])
+        for contact in contacts:
             if isinstance(contact, Contact):
                 require_fits(contact, self.dimension, [*self.by_name, GROUND])
         for visual in self.visuals:
             if visual.body not in (known := [*self.by_name, GROUND]):
                 raise unknown_name("body in a visual:", visual.body, known)
+
+    @property
+    def contacts(self) -> tuple[AnyContact, ...]:
+        """Limits and dry friction of joints, and contacts of shapes."""
+        rest, shapes = iter(self.of_contacts), self.shapes
+        leaves = lambda numbers: [next(rest) if k is None else shapes[k] for k in numbers]
+        return tuple(jax.tree.unflatten(tree, leaves(numbers)) for tree, numbers in self.made_of)
 
     @property
     def dimension(self) -> int:

@@ -40,6 +40,8 @@ def _inertia(body: AbstractBody) -> Float[Array, "3 3"]:
 
 def cast_arrays(parts: Any, dtype: jnp.dtype) -> Any:
     """A mechanism, or parts of one, with all arrays in one precision."""
+    if all(x.dtype == dtype for x in jax.tree.leaves(parts) if eqx.is_inexact_array(x)):
+        return parts
     arrays, rest = eqx.partition(parts, eqx.is_inexact_array)
     return eqx.combine(jax.tree.map(lambda x: x.astype(dtype), arrays), rest)
 
