@@ -14,11 +14,14 @@ are those of its parts. In time steps the search begins at the parts of the step
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
 from .._formula._contact_list import item, loop
+from .._misc._types import as_jax, module_for
 from ._placement import Placement
 
 # --- Vectors, along the last axis
@@ -121,21 +124,23 @@ def core_of(
     radius: Any = 0.0,
 ) -> Core:
     """One body by itself: its points (n, 3) and what else its core has, by default nothing."""
-    dtype, count = points.dtype, points.shape[0]
-    zero = jnp.zeros(3, dtype)
-    spread = jnp.zeros((3, 3), dtype) if spread is None else spread
-    square = jnp.max(jnp.sum((points - origin[None]) ** 2, 1)) + jnp.sum(spread**2)
-    return Core(
+    # By NumPy where values are known: JAX would compile a program for each number of points.
+    xp, dtype, count = module_for(points, origin, axes, spread, axis, radius), points.dtype, points.shape[0]
+    points, origin = xp.asarray(points), xp.asarray(origin)
+    spread = xp.zeros((3, 3), dtype) if spread is None else xp.asarray(spread)
+    square = xp.max(xp.sum((points - origin[None]) ** 2, 1)) + xp.sum(spread**2)
+    core = Core(
         points,
-        jnp.asarray(0),
-        jnp.asarray(count),
+        np.asarray(0, int),
+        np.asarray(count, int),
         spread,
-        zero if axis is None else axis,
-        jnp.asarray(radius, dtype),
-        jnp.sqrt(square) + radius,
+        xp.zeros(3, dtype) if axis is None else axis,
+        xp.asarray(radius, dtype),
+        xp.asarray(xp.sqrt(square) + radius, dtype),
         origin,
-        jnp.eye(3, dtype=dtype) if axes is None else axes,
+        xp.eye(3, dtype=dtype) if axes is None else axes,
     )
+    return jax.tree.map(as_jax, core)
 
 
 class Pair(NamedTuple):

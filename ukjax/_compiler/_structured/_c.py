@@ -390,6 +390,8 @@ class _Function:
             raise AssertionError("an array is read that the tape of a loop does not have")
         if op == "table":
             self.places[node] = _Place(self.module.table(node), own=False)
+        elif op == "stop_gradient":
+            self.places[node] = self.places[node.args[0]]
         elif op == "store":
             self._store(node)
         else:

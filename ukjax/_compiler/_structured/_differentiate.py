@@ -169,6 +169,8 @@ class Rebuilder:
             return b.fill(args[0], node.size, t)  # pyright: ignore[reportArgumentType]
         if op == "table":
             return b.node("table", t, data=node.data, size=node.size)
+        if op == "stop_gradient" and node.size is not None:
+            return b.node(op, t, args[0], size=node.size)
         if op == "tape":
             return b.tape(t)
         if op == "absent":

@@ -706,6 +706,18 @@ class Builder:
 
     # --- arrays
 
+    def stop_gradient(self, array: Node) -> Node | None:
+        """An array without a derivative, where none is copied for it: of one that is never changed, or of numbers."""
+        still = [self.apply("stop_gradient", array.type, x) for x in array.args if array.op in ("pack", "fill")]
+        if array.op == "pack":
+            return self.pack(still, array.type)
+        if array.op == "fill":
+            return self.fill(still[0], array.data, array.type)
+        if array.op in ("table", "stop_gradient"):
+            return array
+        given = array.op == "parameter" and array.region.depth == 0
+        return self.node("stop_gradient", array.type, array, size=array.size) if given else None
+
     def load(self, array: Node, index: Operand) -> Operand:
         """An entry of an array; within bounds it must be."""
         if array.op == "pack" and is_number(index):

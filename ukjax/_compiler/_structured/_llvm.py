@@ -685,6 +685,8 @@ class Function:
             raise AssertionError("an array is read that the tape of a loop does not have")
         if node.op == "table":
             self.places[node] = self.table(node)
+        elif node.op == "stop_gradient":
+            self.places[node] = self.places[node.args[0]]
         elif node.op == "blank":
             self.places[node] = self.allocate(node.type, node.size)  # pyright: ignore[reportArgumentType]
         elif node.op == "tape":

@@ -135,7 +135,7 @@ class _Evaluator:
                 self.mask, (1, self.members)
             )
             return jnp.where(here, jnp.broadcast_to(self.typed(args[2], t), array.shape), array)
-        if op in ("rule", "refuse", "attached"):
+        if op in ("rule", "refuse", "attached") or (op == "stop_gradient" and node.size is not None):
             return self.typed(args[0], t)
         if op == "convert":
             return lax.convert_element_type(self.typed(args[0], node.data), np.dtype(t))

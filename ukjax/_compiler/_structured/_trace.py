@@ -310,6 +310,10 @@ class Interpreter:
             return [Stored(self.b.blank(avals[0].size, type_of(avals[0])), avals[0].shape)]
         if name in _PASSED:
             return [inputs[_PASSED[name]]]
+        if name == "stop_gradient" and isinstance(x := inputs[0], Stored):
+            still = self.b.stop_gradient(x.node)
+            if still is not None:
+                return [Stored(still, x.shape)]
         if name in _REFUSED:
             message = str(params.get("msg") or params.get("message") or name)
             refuse = lambda y: self.b.refuse(y, message, name == "nondifferentiable_backward")
