@@ -244,7 +244,7 @@ def find_plane_touch(pair: Pair, former: Parts) -> Touch:
     edges = jnp.stack(across(plane.axis))
     flat = jnp.asarray(np.array([True, False]))
     f = Feature(n, below[0], found[0], edges, jnp.zeros(2, bool), whole, flat)
-    gap = dot(n, place.point(found[0]) - ground.point(plane.origin))
+    gap = dot(n, place.point(points[0] + core.radius * down) - ground.point(plane.origin))
     return Touch(f, newton_matrix(pair, f), jnp.stack(below[1:]), jnp.stack(found[1:]), there, gap, former)
 
 
