@@ -248,13 +248,15 @@ def run_steps(
         t = t0 + h * i.astype(dtype)
         going, looks = run.finite & ~run.off, is_within(so_far.saved, i)
 
-        def attempt(c: tuple[Array, Array, StepState]) -> tuple[Array, Array, StepState]:
-            _, looks, _ = c
-            after = step(t, h, last, coefficients, looks)
+        def attempt(c: tuple) -> tuple:
+            _, looks, *_ = c
+            after, record = step.solve(t, h, last, coefficients, looks)
             # The last step of a run is looked at, which is known after it: it is taken once more.
-            return after.off & ~looks & stops, jnp.asarray(True), after
+            return after.off & ~looks & stops, jnp.asarray(True), after, record
 
-        after = lax.while_loop(lambda c: c[0], attempt, (going, looks, last))[2]
+        begin = going, looks, last, step.before_record(last)
+        *_, after, record = lax.while_loop(lambda c: c[0], attempt, begin)
+        impulses, after = after.p, step.differentiate(t, h, last, coefficients, after, record)
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
         finite &= jnp.isfinite(jnp.sum(after.p))
         kept = jax.tree.map(
@@ -297,7 +299,8 @@ def run_steps(
             return j + 1, Saved(*rows)
 
         number, saved = lax.while_loop(lambda c: is_within(c[0], i), save, (so_far.saved, run.saved))
-        return _Loop(kept._replace(kept=after.kept), number, run._replace(saved=saved))
+        # A guess has no derivatives.
+        return _Loop(kept._replace(p=impulses, kept=after.kept), number, run._replace(saved=saved))
 
     return loop(steps, taken, start).run
 

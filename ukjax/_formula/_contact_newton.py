@@ -137,7 +137,7 @@ SHRINK, GROW = 0.03, 30.0
 # Of e, beside the mean of G's diagonal. From 1e-4 on a falling humanoid takes a fifth fewer steps, but solutions just
 # within tolerance are less exact: derivatives through impacts of 1e-6 m/s, where rocking ends, were off by 1e-4.
 FIRST, LEAST, MOST = 1e-2, 1e-7, 1e2
-_IMPLICIT = 1e-5  # of e in derivatives
+IMPLICIT = 1e-5  # of e in derivatives
 NEARER = 0.3  # what one e is to leave of the error: to solve for it exactly would be in vain
 TRIES = 8  # steps for one e; where they converge, one to four are enough
 STEPS = 400.0  # of 2,400 random problems of up to 8 contacts none took more than 170
@@ -352,7 +352,7 @@ class _Sensitivity(NamedTuple):
 
 def _sensitivity(rows: ContactRows, data: ContactData, p: Array) -> _Sensitivity:
     mean = jnp.trace(data.G) / p.size
-    e = _IMPLICIT * jnp.where(mean > 0, mean, 1)
+    e = IMPLICIT * jnp.where(mean > 0, mean, 1)
     r, unit = _sizes(rows, data, e), jnp.eye(p.size, dtype=p.dtype)
     y = p - r * (dot(data.G, p) + data.u)
     cut = _cut(rows, data, y)
@@ -387,5 +387,5 @@ def find_border_contacts(layout: Layout, data: ContactData, p: Array, tolerance:
     slips = rubs & (jnp.abs(jnp.sqrt(dot(rows.tangent, y * y)) - bound) <= least)
     # Where closed contacts depend on each other, u' may change so that there is none: K is as large as e lets it be.
     by_velocity = dot(K, cut.by_y * r[None]) * mean
-    large = (jnp.sqrt(jnp.sum(by_velocity**2, axis=1)) > 1 / _IMPLICIT).astype(p.dtype)
+    large = (jnp.sqrt(jnp.sum(by_velocity**2, axis=1)) > 1 / IMPLICIT).astype(p.dtype)
     return opens | slips | (dot(rows.normal + rows.tangent, large) > 0)
