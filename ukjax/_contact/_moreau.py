@@ -5,7 +5,6 @@ contacts that would close by its middle; the others push positions out of contac
 penetrate at its end.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
@@ -27,13 +26,11 @@ from .._formula._contact_list import (
     empty_list,
     entry,
     fill_entries,
-    follow_solution,
     loop,
     put,
     solve,
     subtract_solution,
 )
-from .._misc._derivatives import with_tangent_of
 from .._misc._types import choose_by_precision
 from ._kinds import ContactKind, Instant, Motion
 from ._modes import COUNTS, still
@@ -203,8 +200,6 @@ def ambiguous(of: ListedImpulses) -> Array:
 
 # --- The time step
 
-# How often displacements are linearized about where they are: each time what is left goes with their size and the step.
-_FOLLOW = 4
 
 # A contact bounces if it closes faster than so many times the change of speed that forces make within a step: not once,
 # as other contacts of a body add to it. A rod held at one end falls at the other 1.5 times as fast as freely.
@@ -255,30 +250,14 @@ class StepState(NamedTuple):
     kept: list[Any]
 
 
-def _sum_rows(contacts: ContactList, room: Room, p: Array) -> Array:
-    """J^T p (n_v,)."""
-    add = lambda i, k, x: put(x, k, entry(x, k) + entry(contacts.J, k * room.stride + i) * entry(p, i))
-    of_row = lambda i, x: loop(room.velocities, functools.partial(add, i), x)
-    return loop(contacts.rows, of_row, jnp.zeros(room.velocities, p.dtype))
-
-
-def _add_rates(contacts: ContactList, room: Room, x: Array, u: Array) -> Array:
-    """U + J x, by row."""
-    add = lambda i, k, y: y + entry(contacts.J, k * room.stride + i) * entry(x, k)
-    of_row = lambda i, y: put(y, i, loop(room.velocities, functools.partial(add, i), entry(u, i)))
-    return loop(contacts.rows, of_row, blank(u.size, u.dtype))
-
-
 class StepRecord(NamedTuple):
     """What the derivative of a step needs besides what the step leaves.
 
-    - `rates`: how fast the rates of gaps changed without impulses (n,).
     - `push`: impulses of positions, on normal rows (m + 1,).
     - `d`: the displacements by these (n_v,).
     - `middle`: of each kind where contacts were in the middle, as far as that is sought.
     """
 
-    rates: Array
     push: Array
     d: Array
     middle: list[Any]
@@ -302,7 +281,7 @@ class _Problems(NamedTuple):
     - `number`: how many were solved; -1 for a look at the start before.
     - `going`: whether there is another.
     - `pushed`: impulses of positions up to `base`.
-    - `kept_middle`: what was kept in the middle.
+    - `middle_kept`: what was kept in the middle.
     """
 
     state: StepState
@@ -321,7 +300,7 @@ class _Problems(NamedTuple):
     number: Array
     going: Array
     pushed: Array
-    kept_middle: list[Any]
+    middle_kept: list[Any]
 
 
 @final
@@ -337,7 +316,6 @@ class ContactStep:
     - `arrive`: state (q, v) at the end from positions, v + v+, v+, displacements d, time, step and the free step, on the
       bilateral rows; and whether it is off them.
     - `kinematics`: q' from t, q and v.
-    - `held`: the same step of what has no derivatives, where this one is to have some.
     """
 
     def __init__(
@@ -348,11 +326,10 @@ class ContactStep:
         free: Callable[..., FreeStep],
         arrive: Callable[..., tuple[tuple[Array, Array], Array]],
         kinematics: Callable[[Array, Array, Array], Array],
-        held: "ContactStep | None" = None,
     ):
         self.kinds, self.layout = kinds, layout
         self.seeks = any(kind.seeks for kind in kinds)
-        self.free, self.arrive, self.kinematics, self.held = free, arrive, kinematics, held
+        self.free, self.arrive, self.kinematics = free, arrive, kinematics
         rows = sum(int(normal) + tangents for normal, tangents in layout.contacts)
         most = max((tangents for _, tangents in layout.contacts), default=0)
         self.room = Room(len(layout.contacts), rows, most, velocities)
@@ -376,8 +353,6 @@ class ContactStep:
 
     def before(self, t: Array, q: Array, v: Array) -> StepState:
         """What there is before a first step."""
-        if self.held is not None:
-            return self.held.before(*lax.stop_gradient((t, q, v)))._replace(q=q, v=v)
         at = Instant(t, q)
         zero = jnp.zeros((), q.dtype)
         of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
@@ -388,35 +363,31 @@ class ContactStep:
             [kind.nothing(at) for kind in self.kinds],
         )
 
-    def before_record(self, state: StepState) -> StepRecord:
-        """What there is before a first step."""
-        return StepRecord(state.closed, state.p, jnp.zeros_like(state.v), state.kept)
+    def no_record(self, state: StepState) -> StepRecord:
+        """What there is of no step."""
+        return StepRecord(state.p, jnp.zeros_like(state.v), state.kept)
 
-    def _before_problems(self, last: StepState, q: Array, number: Array) -> _Problems:
-        """What there is before the problems of a step."""
-        none, push, no = jnp.zeros_like(last.closed), jnp.zeros_like(last.p), jnp.zeros_like(last.v)
-        state, yes = last._replace(closed=none, sliding=none, struck=none, kept=[]), jnp.asarray(True)
-        return _Problems(
-            *(state, q, last.kept, yes, none, none, none, none, jnp.zeros((), q.dtype)),
-            *(push, no, no, last.v, number, yes, push, last.kept),
-        )
-
-    def solve(
+    def __call__(
         self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
     ) -> tuple[StepState, StepRecord]:
         """The state after a step of length h from time t; with push and ambiguous contacts where it `looks` at them."""
-        if self.held is not None:
-            t, h, q, v, coefficients = lax.stop_gradient((t, h, last.q, last.v, coefficients))
-            return self.held.solve(t, h, last._replace(q=q, v=v), coefficients, looks)
         q, v, dtype = last.q, last.v, last.q.dtype
         free = self.free(t, q, v, h)
-        start = self._before_problems(last, jnp.where(looks, q, free.q), jnp.where(looks, -1, 0))
+        n = len(self.layout.contacts)
+        none, push = jnp.zeros(n, dtype), jnp.zeros(self.room.stride, dtype)
+        state = last._replace(closed=none, sliding=none, struck=none, kept=[])
+        where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
+        yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
+        start = _Problems(
+            *(state, where, last.kept, yes, none, none, none, none, jnp.zeros((), dtype)),
+            *(push, no, no, v, number, yes, push, last.kept),
+        )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
             listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
-            of = self._soften(delassus(listed, self.room, free.respond), listed, coefficients, h)
+            of = self.soften(delassus(listed, self.room, free.respond), listed, coefficients, h)
             enough = jnp.where(first, 0, 0.1 * choose_by_precision(dtype, *PENETRATION))
             found = solve(contacts, self.room, of, tolerance_of(dtype), enough)
             state, push = self._scattered(contacts, struck, found, x, first)
@@ -460,7 +431,7 @@ class ContactStep:
                 seek = lambda: [kind.seek(at, x) for kind, x in zip(self.kinds, here, strict=True)]
                 kept = loop(whole(x.seeks), lambda _, kept: seek(), kept)
             gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept), x.gaps)
-            x = x._replace(kept_middle=loop(whole(first), lambda _, there: kept, x.kept_middle))
+            x = x._replace(middle_kept=loop(whole(first), lambda _, former: kept, x.middle_kept))
             # Of its own, so that how bodies move is only computed where it is asked for.
             near = lambda _, x: self._near(moving(x.q), h, x, last, looks)
             x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
@@ -483,119 +454,8 @@ class ContactStep:
             return x._replace(number=x.number + 1, q=jnp.where(start, free.q, x.q))
 
         end = lax.while_loop(lambda x: x.going, look, start)
-        record = StepRecord(end.rates, end.pushed + end.push, end.d, end.kept_middle)
+        record = StepRecord(end.pushed + end.push, end.d, end.middle_kept)
         return end.state._replace(v=end.projected, kept=end.kept), record
-
-    def differentiate(
-        self,
-        t: Array,
-        h: Array,
-        last: StepState,
-        coefficients: Coefficients,
-        after: StepState,
-        record: StepRecord,
-    ) -> StepState:
-        """The state after a step, with derivatives: impulses obey the laws, and gaps that were pushed stay closed, with
-        the modes of all contacts held (implicit function theorem). If nothing is `held`, it has none."""
-        if self.held is None:
-            return after
-        q, v, n_v = last.q, last.v, self.room.velocities
-        free, begin = self.free(t, q, v, h), self._before_problems(last, q, jnp.asarray(0))
-
-        def moving(at: Instant) -> list[Any]:
-            motion = Motion(at, free.v, self.kinematics(at.t, at.q, free.v), free.a)
-            return [kind.moving(motion) for kind in self.kinds]
-
-        def problem(at: Instant, x: _Problems, first: bool) -> tuple[ContactList, DelassusRows]:
-            kept = [kind.unsought(at, x) for kind, x in zip(self.kinds, x.kept, strict=True)]
-            bodies, x = moving(at), x._replace(kept=kept)
-            if first and self.layout.soft:
-                x = x._replace(middle=self._near(bodies, h, x, last, jnp.asarray(False)).middle)
-            told = (v, free.end), h, coefficients, x, jnp.asarray(first), jnp.asarray(0)
-            contacts = self._listed(bodies, *told)[0]
-            of = delassus(contacts, self.room, free.respond)
-            return contacts, self._soften(of, contacts, coefficients, h) if first else of
-
-        def add_response(x: Array, contacts: ContactList, of: DelassusRows, p: Array) -> Array:
-            """x with what p changes beyond the impulses of a list; how much that is, is held."""
-            held = lambda i: lax.stop_gradient(entry(of.R, i))
-            more = lambda i, k, x: put(
-                x, k, entry(x, k) + (entry(p, i) - entry(contacts.p, i)) * held(i * n_v + k)
-            )
-            return loop(contacts.rows, lambda i, x: loop(n_v, functools.partial(more, i), x), x)
-
-        # Velocities, in the middle
-        x = begin._replace(takes_part=after.closed, rates=record.rates, kept=record.middle)
-        x = x._replace(state=x.state._replace(p=after.p))
-        contacts, of = problem(Instant(free.t, free.q), x, True)
-        change = free.respond(_sum_rows(contacts, self.room, contacts.p))
-        soft = coefficients.soften(h)[0]
-
-        def soften(k: Array, u: Array) -> Array:
-            row = entry(contacts.row, k)
-            return put(
-                u, row, entry(u, row) + entry(soft, entry(contacts.contact, k)) * entry(contacts.p, row)
-            )
-
-        u = _add_rates(contacts, self.room, change, contacts.u)
-        if self.layout.soft:
-            u = loop(contacts.number, soften, u)
-        p = follow_solution(contacts, self.room, of, u)
-        v_end = add_response(free.end + change, contacts, of, p)
-        push = _sum_rows(contacts, self.room, p) / h
-        of_all = self._place(
-            contacts, p, fill_entries(blank(self.room.stride, q.dtype), 0, 0, self.room.stride)
-        )
-
-        # Positions, at the end
-        def nearer(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-            d, push = so_far
-            at = Instant(t + h, self.arrive(q, v + v_end, v_end, d, t, h, free)[0][0])
-            here = [kind.unsought(at, x) for kind, x in zip(self.kinds, after.kept, strict=True)]
-            pushed = loop(
-                len(self.starts),
-                lambda k, x: put(x, k, entry(record.push, entry(jnp.asarray(self.starts), k)) > 0),
-                blank(len(self.starts), q.dtype),
-            )
-            x = begin._replace(
-                takes_part=pushed, gaps=self._gaps(self.kinds, at, here), kept=after.kept, push=push
-            )
-            contacts, of = problem(at, x, False)
-            off = free.respond(_sum_rows(contacts, self.room, contacts.p)) - d
-            u = _add_rates(contacts, self.room, off, contacts.u)
-            u = loop(
-                contacts.rows,
-                lambda i, x: put(x, i, entry(u, i) - lax.stop_gradient(entry(u, i))),
-                blank(u.size, q.dtype),
-            )
-            p = follow_solution(contacts, self.room, of, u)
-            return add_response(d + off, contacts, of, p), self._place(contacts, p, push)
-
-        d = record.d
-        if len(self.layout.normals):
-            pushes = loop(self.room.rows, lambda i, x: x | (entry(record.push, i) > 0), jnp.asarray(False))
-            d, _ = loop(jnp.where(pushes, _FOLLOW, 0), nearer, (d, record.push))
-        (q_end, v_end), _ = self.arrive(q, v + v_end, v_end, d, t, h, free)
-        mark = lambda x, y: loop(
-            y.size, lambda i, z: put(z, i, with_tangent_of(entry(x, i), entry(y, i))), blank(y.size, y.dtype)
-        )
-        return after._replace(
-            q=with_tangent_of(after.q, q_end),
-            v=with_tangent_of(after.v, v_end),
-            p=mark(after.p, of_all),
-            push=with_tangent_of(after.push, push),
-        )
-
-    def _place(self, contacts: ContactList, p: Array, to: Array) -> Array:
-        """Impulses of a list in the places of all contacts."""
-        starts = jnp.asarray(self.starts)
-
-        def place(k: Array, to: Array) -> Array:
-            first, row = entry(starts, entry(contacts.contact, k)), entry(contacts.row, k)
-            width = entry(contacts.normals, k) + entry(contacts.tangents, k)
-            return loop(width, lambda a, to: put(to, first + a, entry(p, row + a)), to)
-
-        return loop(contacts.number, place, to)
 
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, last: StepState, looks: Array
@@ -738,7 +598,7 @@ class ContactStep:
         )
         return listed, listed._replace(number=number, rows=rows), struck
 
-    def _soften(
+    def soften(
         self, of: DelassusRows, contacts: ContactList, coefficients: Coefficients, h: Array
     ) -> DelassusRows:
         """The operator with what springs and dampers of contacts give way."""

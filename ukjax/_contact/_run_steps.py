@@ -17,6 +17,7 @@ from .._motion._model import Model
 from ._moreau import SLOW, ContactStep, FreeStep, StepState
 from ._penetration import PENETRATION
 from ._rows import Coefficients, ContactLayout, kinematics, with_push
+from ._step_derivatives import SmoothStep
 
 # --- One time step with contacts, in parts; see `_stepping` for the equations
 
@@ -213,7 +214,7 @@ class _Loop(NamedTuple):
 
 
 def run_steps(
-    step: ContactStep,
+    step: SmoothStep,
     coefficients: Coefficients,
     y0: tuple[Array, Array],
     grid: tuple[Array, Array, Array],
@@ -225,7 +226,7 @@ def run_steps(
 ) -> StepsRun:
     """A run."""
     (q, v), (t0, h, steps), dtype = y0, grid, y0[0].dtype
-    n, m, k = len(step.layout.contacts), step.room.rows, ts.size
+    n, m, k = len(step.step.layout.contacts), step.step.room.rows, ts.size
     new = lambda *sizes: [blank(rows * max(count, 1), dtype) for rows, count in sizes]
     saved = Saved(*new((k, q.size), (k, v.size), (k, v.size), (k, n), (k, m), (k, n), (k, n), (k, n)))
     times, *others = new((most, 1), (most, m), (most, n), (most, n), (most, 1))
@@ -254,7 +255,7 @@ def run_steps(
             # The last step of a run is looked at, which is known after it: it is taken once more.
             return after.off & ~looks & stops, jnp.asarray(True), after, record
 
-        begin = going, looks, last, step.before_record(last)
+        begin = going, looks, last, step.step.no_record(last)
         *_, after, record = lax.while_loop(lambda c: c[0], attempt, begin)
         impulses, after = after.p, step.differentiate(t, h, last, coefficients, after, record)
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
@@ -266,7 +267,7 @@ def run_steps(
         impacts, going = run.impacts, (going & finite).astype(i.dtype)
         told = (hit & (run.num_impacts < most)).astype(i.dtype) * going
         place = jnp.minimum(run.num_impacts, most - 1)
-        impulse = _select_impact_impulses(step, kept, told)
+        impulse = _select_impact_impulses(step.step, kept, told)
         impacts = Impacts(
             _write(impacts.time, place, jnp.reshape(t + 0.5 * h, (1,)), 1, told),
             _write(impacts.impulse, place, impulse, m, told),
@@ -292,7 +293,7 @@ def run_steps(
             s = (there - t0) / h - i.astype(dtype)
             q, v = ((1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v)))
             force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / h), blank(m + 1, dtype))
-            gaps, one = step.gaps_at(there, q, after.kept), jnp.asarray(1)
+            gaps, one = step.step.gaps_at(there, q, after.kept), jnp.asarray(1)
             values = (q, v, kept.push, gaps, force, kept.closed, kept.sliding, kept.ambiguous)
             sizes = (q.size, v.size, v.size, n, m, n, n, n)
             rows = (_write(x, j, y, size, one) for x, y, size in zip(saved, values, sizes, strict=True))

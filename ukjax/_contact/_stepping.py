@@ -46,6 +46,7 @@ from ._kinds import kinds_of
 from ._moreau import ContactStep
 from ._rows import Coefficients, ContactLayout
 from ._run_steps import StepsRun, arrival, free_step, run_steps
+from ._step_derivatives import SmoothStep
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
@@ -92,18 +93,19 @@ def steps_within(t0: float, t1: float, h: float) -> int:
     return max(1, math.ceil((t1 - t0) / h * (1 - 1e-12)))
 
 
-def contact_step(
-    model: Model, layout: ContactLayout, t: Array, q: Array, v: Array, *, smooth: bool
-) -> ContactStep:
-    """A step over a list of contacts, which has derivatives if it is `smooth`."""
-    held = None
-    if smooth:
-        arrays, rest = eqx.partition((model, (t, q, v)), eqx.is_array)
-        still, state = eqx.combine(jax.lax.stop_gradient(arrays), rest)
-        held = contact_step(still, layout, *state, smooth=False)
+def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Array) -> ContactStep:
+    """A step over a list of contacts."""
     system: Any = model.system
     kinds = kinds_of(system.system, t, q, v)
-    return ContactStep(kinds, layout, v.size, free_step(model), arrival(model), system.kinematics, held)
+    return ContactStep(kinds, layout, v.size, free_step(model), arrival(model), system.kinematics)
+
+
+def _smooth_step(smooth: bool, model: Model, layout: ContactLayout, *state: Array) -> SmoothStep:
+    """A step that has derivatives if it is `smooth`."""
+    arrays, rest = eqx.partition(model, eqx.is_array)
+    still = eqx.combine(jax.lax.stop_gradient(arrays), rest)
+    held = contact_step(still, layout, *jax.lax.stop_gradient(state)) if smooth else None
+    return SmoothStep(contact_step(model, layout, *state), held)
 
 
 def _run_with_derivatives(
@@ -151,7 +153,7 @@ def one_step(
     def by_list(
         smooth: bool, model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array
     ) -> tuple[Array, Array]:
-        step = contact_step(model, layout, t, *y, smooth=smooth)
+        step = _smooth_step(smooth, model, layout, t, *y)
         given = t, h, step.before(t, *y), coefficients
         after = step.differentiate(*given, *step.solve(*given, jnp.asarray(False)))
         finite = jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
@@ -201,7 +203,7 @@ def run_time_stepping(
         ts: Array,
     ) -> tuple[TimeSteppingRun, Array]:
         h = (t1 - t0) / count.astype(dtype)
-        step, grid = contact_step(model, layout, t0, *y0, smooth=smooth), (t0, h, count)
+        step, grid = _smooth_step(smooth, model, layout, t0, *y0), (t0, h, count)
         found = run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops)
         t, there, t_end = _clip_saved_times(ts, (t0, h), found.off, found.steps)
         return _assemble_run(layout, coefficients, found, (t, t_end), y0, most_impacts), there

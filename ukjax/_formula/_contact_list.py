@@ -766,9 +766,14 @@ def _solve(
 _AGAIN = 7  # steps that make up for e: each by e beside the smallest positive eigenvalue of G
 
 
-def follow_solution(contacts: ContactList, room: Room, of: DelassusRows, u: Array) -> Array:
-    """The impulses of a list of closed contacts, with the derivative of a solution by the velocities u after them, which
-    change as they would if impulses did not: modes, and the Delassus operator, are held."""
+def linearize_solution(
+    contacts: ContactList, room: Room, of: DelassusRows, u: Array
+) -> Callable[[Array, Array], Array]:
+    """What gives impulses the derivative of a solution, of a list of closed contacts with velocities u after impulses.
+
+    It takes impulses and velocities of the same values, and returns p less A^-1 (p - P(y)) with A held: the derivative is
+    that by velocities as they would change if impulses did not, and by the friction of the list.
+    """
     m, width, dtype, hold = contacts.rows, of.width, u.dtype, lax.stop_gradient
     by_row = lambda value: loop(m, lambda i, x: put(x, i, value(i)), blank(room.stride, dtype))
     diagonal = by_row(lambda i: hold(entry(of.G, i * width + i)))
@@ -776,23 +781,16 @@ def follow_solution(contacts: ContactList, room: Room, of: DelassusRows, u: Arra
     e = IMPLICIT * jnp.where(trace > 0, trace / jnp.maximum(m, 1).astype(dtype), 1)
     one = jnp.ones((), dtype)
     problem = _Iteration(contacts, room, of, one, put(diagonal, room.rows, 0), u, one)
-    p, still = contacts.p, by_row(lambda i: hold(entry(u, i)))
-    A, b = problem.linearized(blank(of.G.size, dtype), blank(room.stride, dtype), e, (p, still), p)
+    at = contacts.p, by_row(lambda i: hold(entry(u, i)))
+    A, b = problem.linearized(blank(of.G.size, dtype), blank(room.stride, dtype), e, at, at[0])
     A = subtract_solution(A, b, width, blank(room.stride, dtype), of.coupling)[0]
-
-    def residual(k: Array, b: Array) -> Array:
-        rows, cut = _rows_of(contacts, k, room), problem.cut(k, e, (p, u), p)
-        for i, off in zip(
-            [rows.normal, *(i for i, _ in rows.tangents)], [cut.normal, *cut.tangent], strict=True
-        ):
-            b = put(b, i, off)
-        return b
+    solve = lambda b: substitute(A, b, width, of.coupling)
 
     def pull(x: Array) -> Array:
         """What e adds to the residual of a change."""
 
         def of_contact(k: Array, y: Array) -> Array:
-            _, places, shares, sizes = problem.slope(k, e, (p, still), p)
+            _, places, shares, sizes = problem.slope(k, e, at, at[0])
             for i, row in zip(places, shares, strict=True):
                 terms = [hold(s * r * e) * entry(x, j) for s, r, j in zip(row, sizes, places, strict=True)]
                 y = put(y, i, sum(terms[1:], terms[0]))
@@ -801,12 +799,20 @@ def follow_solution(contacts: ContactList, room: Room, of: DelassusRows, u: Arra
         x = put(x, room.rows, 0)
         return loop(contacts.number, of_contact, blank(room.stride, dtype))
 
-    solved = lambda b: substitute(A, b, width, of.coupling)
-    first = solved(loop(contacts.number, residual, blank(room.stride, dtype)))
+    def follow(p: Array, u: Array) -> Array:
+        def residual(k: Array, b: Array) -> Array:
+            rows, cut = _rows_of(contacts, k, room), problem.cut(k, e, (p, u), p)
+            places = [rows.normal, *(i for i, _ in rows.tangents)]
+            for i, off in zip(places, [cut.normal, *cut.tangent], strict=True):
+                b = put(b, i, off)
+            return b
 
-    def again(_: Array, x: Array) -> Array:
-        more = solved(pull(x))
-        return by_row(lambda i: entry(first, i) + entry(more, i))
+        def again(_: Array, x: Array) -> Array:
+            more = solve(pull(x))
+            return by_row(lambda i: entry(first, i) + entry(more, i))
 
-    change = loop(jnp.asarray(_AGAIN), again, by_row(lambda i: entry(first, i)))
-    return by_row(lambda i: entry(p, i) - entry(change, i))
+        first = solve(loop(contacts.number, residual, blank(room.stride, dtype)))
+        change = loop(jnp.asarray(_AGAIN), again, by_row(lambda i: entry(first, i)))
+        return by_row(lambda i: entry(p, i) - entry(change, i))
+
+    return follow

@@ -443,7 +443,7 @@ def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any]
     build, needed = Builder(), Needed(program.flat)
     values = {p: build.parameter(build.top, p.type, p.size) for p in program.params}
     seeds = [program.params[i] for i in varied]
-    maker = _Forward(build, needed, values, find_varied(needed, set(seeds)))
+    maker = _Forward(build, needed, values, find_active(needed, set(seeds), program.flat))
     maker.tangents.update({p: build.parameter(build.top, p.type, p.size) for p in seeds})
     maker.nodes(needed.outermost)
     outputs = [
@@ -603,6 +603,9 @@ class _Reverse(Rebuilder):
                 stack.append(node.args[1])
             elif node.op == "select":
                 stack.append(node.args[0])
+            elif node.op == "mul":
+                one, other = node.args
+                stack += [x for x, factor in ((one, other), (other, one)) if factor in self.varied]
             elif node.op not in _LINEAR:
                 stack += node.args
         while stack:
@@ -635,11 +638,20 @@ class _Reverse(Rebuilder):
     def _is_worth_keeping(self, control: Node) -> bool:
         """Whether what it gives is kept, so that it is not run again."""
         outs = self.needed.outputs[control]
-        if any(x.size is not None for x in outs):
+        if any(x.size == GROWING for x in outs):
             return False
         if control.op == "loop":
-            return not self._is_active(control)
+            # A short loop that fills an array is run again in no more time than it is copied.
+            entries = sum(map(_entries, outs))
+            short = any(x.size is not None for x in outs) and self._weight(control) < entries
+            return not short and not self._is_active(control)
+        if any(x.size is not None for x in outs):
+            return False
         return control.op == "call" and control.data.size > _WORTH_KEEPING * len(outs)
+
+    def _weight(self, loop: Node) -> int:
+        """How many operations a pass of a loop is written in."""
+        return sum(len(self.needed.of(x)) for x in self._inside(loop.data.region))
 
     def _inside(self, region: Region) -> list[Region]:
         """A region and those within it."""
