@@ -78,15 +78,6 @@ def rows_of(layout: Layout, dtype: Any) -> ContactRows:
     return ContactRows(jnp.asarray(own & first[None], dtype), jnp.asarray(own & ~first[None], dtype))
 
 
-def apart(layout: Layout, data: ContactData, active: Array) -> ContactData:
-    """A problem in which only active contacts touch: the rows of the others move by themselves, and do not."""
-    (G, u, mu, c), rows = data, rows_of(layout, data.u.dtype)
-    on = jnp.sum((rows.normal + rows.tangent) * active[:, None], axis=0)
-    size = jnp.trace(G) / max(u.size, 1)
-    G = on[:, None] * G * on[None] + jnp.diag((1 - on) * jnp.where(size > 0, size, 1))
-    return ContactData(G, on * u, mu, c)
-
-
 def invert_matrix(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
     """A^-1 by Gauss and Jordan with the largest pivots of each column; batches well, unlike LAPACK's."""
     m = A.shape[0]

@@ -1,13 +1,11 @@
 """Derivatives told to JAX: traced only where they are needed, in reverse mode only, or those of something else."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import core
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
@@ -157,27 +155,6 @@ mlir.register_lowering(_linear_p, _lower)
 ad.primitive_jvps[_lazy_p] = _lazy_jvp
 batching.primitive_batchers[_lazy_p] = _lazy_batched
 mlir.register_lowering(_lazy_p, _lazy_lowered)
-
-
-def scan_packed(body: Callable[..., Any], start: Any, xs: Any) -> Any:
-    """`jax.lax.scan`, also where one result has a cotangent and another has none, which JAX 0.10 does not transpose."""
-    made: Any = None
-
-    def packed(carry: Any, x: Any) -> Any:
-        nonlocal made
-        carry, y = body(carry, x)
-        leaves, tree = jax.tree.flatten(y)
-        real = [jnp.issubdtype(x.dtype, jnp.inexact) for x in leaves]
-        made = tree, [x.shape for x in leaves], real
-        of = lambda kind: [x for x, it in zip(leaves, real, strict=True) if it is kind]
-        return carry, (jnp.concatenate([x.reshape(-1) for x in of(True)]), of(False))
-
-    end, (one, others) = jax.lax.scan(packed, start, xs)
-    tree, shapes, real = made
-    ends = np.cumsum([math.prod(shape) for shape, it in zip(shapes, real, strict=True) if it])
-    parts, rest = iter(jnp.split(one, ends[:-1], axis=1)), iter(others)
-    unpacked = [next(parts).reshape(-1, *x) if it else next(rest) for x, it in zip(shapes, real, strict=True)]
-    return end, jax.tree.unflatten(tree, unpacked)
 
 
 # --- Arrays that may be differentiated in reverse mode only, once, or not at all: the rest ends in a sentence, not in
