@@ -50,7 +50,7 @@ def free_step(model: Model) -> Callable[..., FreeStep]:
 
 
 def arrival(model: Model) -> Callable[..., tuple[tuple[Array, Array], Array]]:
-    """The end of a step, q + h/2 N (v + v+) + N d, on the bilateral rows, and whether it is off them; for `ContactStep`."""
+    """The end of a step, q + h/2 N (v + v+) + N d, on the bilateral rows, and whether it is off them."""
 
     def arrive(
         q: Array, both: Array, v: Array, d: Array, t: Array, h: Array, free: FreeStep

@@ -27,7 +27,7 @@ from .._formula._contact_list import (
     loop,
     put,
 )
-from .._misc._derivatives import with_tangent_of
+from .._misc._derivatives import freeze, with_tangent_of
 from ._kinds import ContactKind, Instant, Motion
 from ._moreau import ContactStep, StepRecord, StepState
 from ._rows import Coefficients
@@ -94,7 +94,12 @@ class SmoothStep(NamedTuple):
         """What a step leaves, with derivatives."""
         if self.held is None:
             return after
-        return _differentiate(self.step, (t, h), last, coefficients, after, record)
+        told = self.step, (t, h), last, coefficients
+        # A second derivative is that of the first one, in which impulses and displacements stand: these have derivatives.
+        once, of_once = _differentiate(*told, after, record)
+        still = lambda x: _mark(x, jnp.zeros_like(x))
+        once = after._replace(p=still(once.p))
+        return _differentiate(*told, once, record._replace(push=still(of_once.push), d=freeze(of_once.d)))[0]
 
 
 def _differentiate(
@@ -104,10 +109,10 @@ def _differentiate(
     coefficients: Coefficients,
     after: StepState,
     record: StepRecord,
-) -> StepState:
+) -> tuple[StepState, StepRecord]:
     """The state after a step from time t of length h, which has no derivatives, with those of the step."""
     (t, h), (q, v), room, dtype = span, (last.q, last.v), step.room, last.q.dtype
-    free, hold = step.free(t, q, v, h), lax.stop_gradient
+    free = step.free(t, q, v, h)
     no_impulses = fill_entries(blank(room.stride, dtype), 0, 0, room.stride)
 
     def write(closed: _Closed, at: Instant, kept: Sequence[Any], *, gaps: bool) -> tuple[ContactList, _Rows]:
@@ -141,7 +146,7 @@ def _differentiate(
     push, impulses = _sum_rows(contacts, room, p) / h, _place(step, contacts, p, no_impulses)
 
     # Positions, by those that were pushed
-    d = record.d
+    d, pi = record.d, record.push
     if len(step.layout.normals):
         pushed = lambda k, x: put(x, k, entry(record.push, entry(jnp.asarray(step.starts), k)) > 0)
         pushed = loop(len(step.starts), pushed, jnp.zeros_like(after.closed))
@@ -151,7 +156,7 @@ def _differentiate(
             at = Instant(t + h, step.arrive(q, v + v_end, v_end, d, t, h, free)[0][0])
             return write(closed, at, after.kept, gaps=True)
 
-        held = write_at(hold(d))[0]
+        held = write_at(freeze(d))[0]
         of = delassus(held, room, free.respond)
         follow = linearize_solution(held, room, of, no_impulses)
 
@@ -165,13 +170,17 @@ def _differentiate(
             return with_tangent_of(record.d, d), _mark(held.p, after)
 
         some = (held.rows > 0).astype(held.rows.dtype)
-        d, _ = loop(_LINEARIZED * some, nearer, (d, held.p))
+        d, p = loop(_LINEARIZED * some, nearer, (d, held.p))
+        pi = _place(step, held, p, pi)
     (q_end, v_end), _ = step.arrive(q, v + v_end, v_end, d, t, h, free)
-    return after._replace(
-        q=with_tangent_of(after.q, q_end),
-        v=with_tangent_of(after.v, v_end),
-        p=_mark(after.p, impulses),
-        push=with_tangent_of(after.push, push),
+    state = after._replace(
+        q=with_tangent_of(after.q, q_end, stays=True),
+        v=with_tangent_of(after.v, v_end, stays=True),
+        p=_mark(after.p, impulses, stays=True),
+        push=with_tangent_of(after.push, push, stays=True),
+    )
+    return state, record._replace(
+        push=_mark(record.push, pi, stays=True), d=with_tangent_of(record.d, d, stays=True)
     )
 
 
@@ -274,7 +283,7 @@ def _add_response(x: Array, rows: Array, of: DelassusRows, p: Array, after: Arra
 
     def add(i: Array, x: Array) -> Array:
         more = entry(after, i) - entry(p, i)
-        held = lambda k: lax.stop_gradient(entry(of.R, i * x.size + k))
+        held = lambda k: freeze(entry(of.R, i * x.size + k))
         return loop(x.size, lambda k, x: put(x, k, entry(x, k) + more * held(k)), x)
 
     return loop(rows, add, x)
@@ -292,7 +301,7 @@ def _place(step: ContactStep, contacts: ContactList, p: Array, to: Array) -> Arr
     return loop(contacts.number, place, to)
 
 
-def _mark(x: Array, carrier: Array) -> Array:
-    """An array with the derivative of another, entry by entry."""
-    mark = lambda i, y: put(y, i, with_tangent_of(entry(x, i), entry(carrier, i)))
+def _mark(x: Array, carrier: Array, *, stays: bool = False) -> Array:
+    """An array with the derivative of another, entry by entry, as `with_tangent_of`."""
+    mark = lambda i, y: put(y, i, with_tangent_of(entry(x, i), entry(carrier, i), stays=stays))
     return loop(x.size, mark, blank(x.size, x.dtype))

@@ -111,8 +111,8 @@ def _smooth_step(smooth: bool, model: Model, layout: ContactLayout, *state: Arra
 def _run_with_derivatives(
     given: Any, by_list: Callable[..., Any], finish: Callable[..., Any]
 ) -> tuple[Any, LeftToXLA]:
-    """What `finish` makes of a function of pytrees, as a program of scalars; its derivatives are those of another program,
-    in which steps have such: what takes steps alone need not be larger for it."""
+    """What `finish` makes of a function of pytrees, as a program of scalars. Its derivatives are those of another program,
+    in which steps are smooth: what takes steps alone need not be larger for it."""
     arrays, rest = eqx.partition(given, eqx.is_array)
     flat, tree = jax.tree.flatten(arrays)
     whole, left = lambda flat: eqx.combine(jax.tree.unflatten(tree, flat), rest), LeftToXLA()

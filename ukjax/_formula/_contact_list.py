@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from .._misc._derivatives import freeze
 from ._blank import blank
 from ._contact_newton import FIRST, GROW, IMPLICIT, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
 
@@ -395,7 +396,7 @@ def subtract_solution(A: Array, b: Array, width: Array, p: Array, of: Coupling) 
 
 def substitute(A: Array, b: Array, width: Array, of: Coupling) -> Array:
     """The solution of a linear system whose matrix `subtract_solution` has eliminated; the matrix is held."""
-    held = lambda place: lax.stop_gradient(entry(A, place))
+    held = lambda place: freeze(entry(A, place))
 
     def product(k: Array, j: Array, first: Any, last: Any, b: Array) -> Array:
         """Of row j in block k, with the entries of b from one place to another."""
@@ -774,14 +775,14 @@ def linearize_solution(
     It takes impulses and velocities of the same values, and returns p less A^-1 (p - P(y)) with A held: the derivative is
     that by velocities as they would change if impulses did not, and by the friction of the list.
     """
-    m, width, dtype, hold = contacts.rows, of.width, u.dtype, lax.stop_gradient
+    m, width, dtype = contacts.rows, of.width, u.dtype
     by_row = lambda value: loop(m, lambda i, x: put(x, i, value(i)), blank(room.stride, dtype))
-    diagonal = by_row(lambda i: hold(entry(of.G, i * width + i)))
+    diagonal = by_row(lambda i: freeze(entry(of.G, i * width + i)))
     trace = loop(m, lambda i, x: x + entry(diagonal, i), jnp.zeros((), dtype))
     e = IMPLICIT * jnp.where(trace > 0, trace / jnp.maximum(m, 1).astype(dtype), 1)
     one = jnp.ones((), dtype)
     problem = _Iteration(contacts, room, of, one, put(diagonal, room.rows, 0), u, one)
-    at = contacts.p, by_row(lambda i: hold(entry(u, i)))
+    at = contacts.p, by_row(lambda i: freeze(entry(u, i)))
     A, b = problem.linearized(blank(of.G.size, dtype), blank(room.stride, dtype), e, at, at[0])
     A = subtract_solution(A, b, width, blank(room.stride, dtype), of.coupling)[0]
     solve = lambda b: substitute(A, b, width, of.coupling)
@@ -792,7 +793,7 @@ def linearize_solution(
         def of_contact(k: Array, y: Array) -> Array:
             _, places, shares, sizes = problem.slope(k, e, at, at[0])
             for i, row in zip(places, shares, strict=True):
-                terms = [hold(s * r * e) * entry(x, j) for s, r, j in zip(row, sizes, places, strict=True)]
+                terms = [freeze(s * r * e) * entry(x, j) for s, r, j in zip(row, sizes, places, strict=True)]
                 y = put(y, i, sum(terms[1:], terms[0]))
             return y
 

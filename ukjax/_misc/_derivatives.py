@@ -261,29 +261,32 @@ def once_through_events(tree: T) -> T:
 # --- Values whose derivatives are those of something else: of a solution, what the equations lack where it is held
 
 attached_p = core.Primitive("attached")
-"""x, with the derivative of the carrier."""
-attached_p.def_impl(lambda x, carrier: x)
-attached_p.def_abstract_eval(lambda x, carrier: x)
-mlir.register_lowering(attached_p, lambda ctx, x, carrier: [x])
+"""x, with the derivative of the carrier; of what that is differentiated to it is x again, unless it stays attached."""
+attached_p.def_impl(lambda x, carrier, **_: x)
+attached_p.def_abstract_eval(lambda x, carrier, **_: x)
+mlir.register_lowering(attached_p, lambda ctx, x, carrier, **_: [x])
+
+
 # What is constant to this differentiation is not to the next.
-ad.primitive_jvps[attached_p] = lambda primals, tangents: (primals[0], tangents[1])
+def _jvp_of_attached(primals: tuple, tangents: tuple, *, stays: bool) -> tuple[Any, Any]:
+    return attached_p.bind(*primals, stays=True) if stays else primals[0], tangents[1]
 
 
-def _batch_with_carrier(operands, axes):
+def _batch_with_carrier(operands, axes, **stays):
     size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
-    return attached_p.bind(
-        *(batching.bdim_at_front(x, a, size) for x, a in zip(operands, axes, strict=True))
-    ), 0
+    both = (batching.bdim_at_front(x, a, size) for x, a in zip(operands, axes, strict=True))
+    return attached_p.bind(*both, **stays), 0
 
 
+ad.primitive_jvps[attached_p] = _jvp_of_attached
 batching.primitive_batchers[attached_p] = _batch_with_carrier
 
 
-def with_tangent_of(x: Array, carrier: Array) -> Array:
-    """x, with the derivative of the carrier, an array of its shape and type."""
-    return attached_p.bind(x, carrier)
+def with_tangent_of(x: Array, carrier: Array, *, stays: bool = False) -> Array:
+    """x, with the derivative of the carrier, an array of its shape and type; of any order, if it `stays`."""
+    return attached_p.bind(x, carrier, stays=stays)
 
 
 def freeze(x: Array) -> Array:
     """x as a constant to the first differentiation, but not to the next."""
-    return attached_p.bind(x, jnp.zeros_like(x))
+    return attached_p.bind(x, jnp.zeros_like(x), stays=False)

@@ -180,6 +180,8 @@ class Rebuilder:
             return b.rule(args[0], *node.data, inputs=args[1:])
         if op == "refuse":
             return b.refuse(args[0], *node.data)
+        if op == "attached":
+            return b.node(op, t, *args, data=node.data)
         if op in ("convert", "bitcast"):
             if op == "convert" and is_number(args[0]):
                 return convert_number(args[0], t)
@@ -336,7 +338,7 @@ class _Forward(Rebuilder):
         return 0.0
 
     def scalar(self, node: Node) -> Any:
-        value = self.get(node.args[0]) if node.op == "attached" else super().scalar(node)
+        value = self.get(node.args[0]) if _is_left_out(node) else super().scalar(node)
         if node in self.varied:
             self.tangents[node] = self._change(node, value)
         return value
@@ -488,7 +490,7 @@ class _Reverse(Rebuilder):
         self._tape_of = dict[Node, _Kept]()
 
     def scalar(self, node: Node) -> Any:
-        return self.get(node.args[0]) if node.op == "attached" else super().scalar(node)
+        return self.get(node.args[0]) if _is_left_out(node) else super().scalar(node)
 
     # --- with tapes
 
@@ -932,6 +934,11 @@ class _Reverse(Rebuilder):
         self.values, self.cotangents = around, outside
         for i, change in zip(moving, found, strict=True):
             self.give(node.args[1 + i], change)
+
+
+def _is_left_out(node: Node) -> bool:
+    """Whether what is attached to a value is so for one differentiation alone."""
+    return node.op == "attached" and not node.data
 
 
 def _entries_of(b: Builder, array: Node) -> Any:
