@@ -97,7 +97,7 @@ class SmoothStep(NamedTuple):
         told = self.step, (t, h), last, coefficients
         # A second derivative is that of the first one, in which impulses and displacements stand: these have derivatives.
         once, of_once = _differentiate(*told, after, record)
-        still = lambda x: _mark(x, jnp.zeros_like(x))
+        still = lambda x: loop(x.size, lambda i, y: put(y, i, freeze(entry(x, i))), blank(x.size, x.dtype))
         once = after._replace(p=still(once.p))
         return _differentiate(*told, once, record._replace(push=still(of_once.push), d=freeze(of_once.d)))[0]
 
@@ -167,7 +167,7 @@ def _differentiate(
             u = _mark(no_impulses, _add_rates(contacts, room, off, rows.gap))
             after = follow(p, u)
             d = _add_response(d + off, contacts.rows, of, p, after)
-            return with_tangent_of(record.d, d), _mark(held.p, after)
+            return with_tangent_of(record.d, d, stays=True), _mark(held.p, after)
 
         some = (held.rows > 0).astype(held.rows.dtype)
         d, p = loop(_LINEARIZED * some, nearer, (d, held.p))
@@ -176,12 +176,10 @@ def _differentiate(
     state = after._replace(
         q=with_tangent_of(after.q, q_end, stays=True),
         v=with_tangent_of(after.v, v_end, stays=True),
-        p=_mark(after.p, impulses, stays=True),
+        p=_mark(after.p, impulses),
         push=with_tangent_of(after.push, push, stays=True),
     )
-    return state, record._replace(
-        push=_mark(record.push, pi, stays=True), d=with_tangent_of(record.d, d, stays=True)
-    )
+    return state, record._replace(push=_mark(record.push, pi), d=with_tangent_of(record.d, d, stays=True))
 
 
 def _list_closed(step: ContactStep, takes_part: Array, p: Array, laws: tuple[Array, Array] | None) -> _Closed:
@@ -301,7 +299,7 @@ def _place(step: ContactStep, contacts: ContactList, p: Array, to: Array) -> Arr
     return loop(contacts.number, place, to)
 
 
-def _mark(x: Array, carrier: Array, *, stays: bool = False) -> Array:
-    """An array with the derivative of another, entry by entry, as `with_tangent_of`."""
-    mark = lambda i, y: put(y, i, with_tangent_of(entry(x, i), entry(carrier, i), stays=stays))
+def _mark(x: Array, carrier: Array) -> Array:
+    """An array with the derivatives of another, entry by entry."""
+    mark = lambda i, y: put(y, i, with_tangent_of(entry(x, i), entry(carrier, i), stays=True))
     return loop(x.size, mark, blank(x.size, x.dtype))

@@ -38,6 +38,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler._structured._scalarize import LeftToXLA, because, scalarize
+from .._misc._derivatives import forward_only
 from .._misc._errors import InputError, Untranslatable
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
@@ -50,6 +51,10 @@ from ._step_derivatives import SmoothStep
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
+_FORWARD = (
+    "reverse-mode differentiation (jax.grad, jax.jacrev) cannot go through contact steps without scalar code, as {}: "
+    "take jax.jvp or jax.jacfwd, or write what has none otherwise."
+)
 
 
 class TimeSteppingRun(NamedTuple):
@@ -111,8 +116,8 @@ def _smooth_step(smooth: bool, model: Model, layout: ContactLayout, *state: Arra
 def _run_with_derivatives(
     given: Any, by_list: Callable[..., Any], finish: Callable[..., Any]
 ) -> tuple[Any, LeftToXLA]:
-    """What `finish` makes of a function of pytrees, as a program of scalars. Its derivatives are those of another program,
-    in which steps are smooth: what takes steps alone need not be larger for it."""
+    """What `finish` makes of a function of pytrees, as a program of scalars. Its derivatives are those of another one, in
+    which steps are smooth: what takes steps alone need not be larger for it."""
     arrays, rest = eqx.partition(given, eqx.is_array)
     flat, tree = jax.tree.flatten(arrays)
     whole, left = lambda flat: eqx.combine(jax.tree.unflatten(tree, flat), rest), LeftToXLA()
@@ -126,7 +131,7 @@ def _run_with_derivatives(
             found = scalarize(fn)(*flat)
         except Untranslatable as error:
             left = because(error)
-            found = fn(*flat)
+            found = forward_only(fn(*flat), _FORWARD.format(left.reason))
         return finish(found, *whole(flat))
 
     @jax.custom_jvp

@@ -168,6 +168,7 @@ _identity_p = Primitive("reverse_only")
 _tangent_p = Primitive("reverse_only_tangent")
 _constant_p = Primitive("not_differentiable")
 _first_p = Primitive("first_derivative")
+_forward_p = Primitive("forward_only")
 
 _ONCE = (
     "second derivatives cannot go through the reverse mode of this run, which is for one derivative: take "
@@ -220,9 +221,26 @@ def not_differentiable(tree: T, message: str) -> T:
     return jax.tree.map(bound, tree)
 
 
+def forward_only(tree: T, message: str) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` under reverse-mode differentiation."""
+    bound = lambda x: _forward_p.bind(x, message=message) if eqx.is_inexact_array(x) else x
+    return jax.tree.map(bound, tree)
+
+
 def reverse_only(tree: T) -> T:
     """The same pytree, whose floating-point arrays raise `InputError` under forward-mode differentiation."""
     return jax.tree.map(lambda x: _identity_p.bind(x) if eqx.is_inexact_array(x) else x, tree)
+
+
+def _refuse_transposed(*_: Any, message: str) -> NoReturn:
+    raise InputError(message)
+
+
+_forward_p.def_impl(lambda x, **_: x)
+_forward_p.def_abstract_eval(lambda x, **_: x)
+ad.deflinear2(_forward_p, _refuse_transposed)
+batching.primitive_batchers[_forward_p] = lambda args, axes, **of: (_forward_p.bind(*args, **of), axes[0])
+mlir.register_lowering(_forward_p, lambda _, x, **__: [x])
 
 
 def _has_no_second(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
