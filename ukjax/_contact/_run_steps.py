@@ -209,8 +209,8 @@ def run_steps(
             return j + 1, Saved(*rows)
 
         number, saved = lax.while_loop(lambda c: is_within(c[0], i), save, (so_far.saved, run.saved))
-        # A guess has no derivatives.
-        return _Loop(kept._replace(p=impulses, kept=after.kept), number, run._replace(saved=saved))
+        guess = kept.p if step.held is None else jnp.where(finite, impulses, last.p)  # without derivatives
+        return _Loop(kept._replace(p=guess, kept=after.kept), number, run._replace(saved=saved))
 
     return loop(steps, taken, start).run
 

@@ -95,11 +95,11 @@ class SmoothStep(NamedTuple):
         if self.held is None:
             return after
         told = self.step, (t, h), last, coefficients
-        # A second derivative is that of the first one, in which impulses and displacements stand: these have derivatives.
+        # Impulses and displacements stand in the first derivative. For the second one they have derivatives themselves.
         once, of_once = _differentiate(*told, after, record)
         still = lambda x: loop(x.size, lambda i, y: put(y, i, freeze(entry(x, i))), blank(x.size, x.dtype))
-        once = after._replace(p=still(once.p))
-        return _differentiate(*told, once, record._replace(push=still(of_once.push), d=freeze(of_once.d)))[0]
+        after, d = after._replace(p=still(once.p)), freeze(of_once.d)
+        return _differentiate(*told, after, record._replace(push=still(of_once.push), d=d))[0]
 
 
 def _differentiate(
@@ -110,7 +110,7 @@ def _differentiate(
     after: StepState,
     record: StepRecord,
 ) -> tuple[StepState, StepRecord]:
-    """The state after a step from time t of length h, which has no derivatives, with those of the step."""
+    """What a step from time t of length h leaves, as `after` and `record` that have no derivatives, with derivatives."""
     (t, h), (q, v), room, dtype = span, (last.q, last.v), step.room, last.q.dtype
     free = step.free(t, q, v, h)
     no_impulses = fill_entries(blank(room.stride, dtype), 0, 0, room.stride)
@@ -135,9 +135,8 @@ def _differentiate(
         row, of_contact = entry(contacts.row, k), lambda x: entry(x, entry(contacts.contact, k))
         more = of_contact(after.struck) * of_contact(coefficients.restitution) * entry(before, row)
         if step.layout.soft:
-            more += of_contact(by_gap) * entry(rows.gap, row) + of_contact(by_impulse) * entry(
-                contacts.p, row
-            )
+            more += of_contact(by_gap) * entry(rows.gap, row)
+            more += of_contact(by_impulse) * entry(contacts.p, row)
         return loop(entry(contacts.normals, k), lambda _, u: put(u, row, entry(u, row) + more), u)
 
     u = loop(contacts.number, add_laws, u)
