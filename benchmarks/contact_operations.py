@@ -1,8 +1,8 @@
 """Where a time step with contacts goes, of a humanoid that falls and of Cassie dropped, beside MuJoCo's stages.
 
-Scalar operations of each stage are counted in the code that is compiled; contact problems, of which Newton steps are
-counted, and pushing out come on top. Times are processor time of one thread: of our whole steps with 256 members, and of
-MuJoCo's stages, each called again at states of its own fall, and of its steps.
+Scalar operations are counted in the program of a step, and of its motion without impulses, those of a loop once; Newton
+steps of contact problems are counted as they run. Times are processor time of one thread: of our whole steps with 256
+members, and of MuJoCo's stages, each called again at states of its own fall, and of its steps.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import time
 
 import _one_thread  # noqa: F401
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -20,11 +21,9 @@ from robot_contacts import TOUCHING
 from robot_runs import FILE as CASSIE
 
 import ukjax as uk
-from ukjax._compiler import system_function
-from ukjax._contact._penetration import Gaps
-from ukjax._contact._rows import OfModel, contact_model, layout_of
-from ukjax._contact._run_steps import EndPositions, MidpointStage
-from ukjax._contact._stepping import run_time_stepping
+from ukjax._contact._rows import contact_model, layout_of
+from ukjax._contact._run_steps import free_step
+from ukjax._contact._stepping import contact_step, run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
 
 jax.config.update("jax_enable_x64", True)
@@ -86,18 +85,23 @@ def of_ours(system, q0, v, steps):
         return found.q[-1], found.v[-1], solved, found.contacts.gap.min()
 
     (q, v, solved, gap), whole = seconds(jax.jit(jax.vmap(one)), v)
-    p = jnp.zeros(len(layout.owner))
-    for part, given in (
-        (MidpointStage(layout), (q[0], v[0], t, h, *laws)),
-        (EndPositions(), (q[0], v[0], t, h, q[0], v[0])),
-        (Gaps(layout), (q[0], v[0], t, p)),
-    ):
-        code = system_function(OfModel(part, model.code), model.system, model.stabilizer, *given)
-        yield type(part).__name__, f"{code.written.program.size:,} operations", np.nan
+    arrays, rest = eqx.partition(model.ready(), eqx.is_array)
+
+    def without_impulses(arrays, t, q, v, h):
+        return free_step(eqx.combine(arrays, rest))(t, q, v, h)[:-1]
+
+    def with_contacts(arrays, t, q, v, h):
+        step = contact_step(eqx.combine(arrays, rest), layout, t, q, v)
+        after = step(t, h, step.before(t, q, v), laws, jnp.asarray(False))[0]
+        return after.q, after.v
+
+    for function in (without_impulses, with_contacts):
+        count = sum(uk.scalarize(function).operations(arrays, t, q[0], v[0], h).values())
+        yield function.__name__.replace("_", " "), f"{count:,} operations", np.nan
     if model.system.constraints:
         yield "projection", f"{model.projection.whole.size:,} operations each time", np.nan
     newton, residual, closed = (np.asarray(x) for x in solved)
-    told = f"{newton.mean() / steps:.2f} Newton steps, {len(p)} rows, in the end {closed.mean():.1f} contacts closed"
+    told = f"{newton.mean() / steps:.2f} Newton steps, {len(layout.owner)} rows, {closed.mean():.1f} closed at the end"
     yield "whole step", told, whole / steps / MEMBERS * 1e6
     yield "residual, at worst", f"{residual.max():.0e}; gap {float(gap.min()):.0e} m", np.nan
 

@@ -1,10 +1,10 @@
-"""Impulses on contacts given by their rows, of which only some are active: laws, derivatives, and what goes wrong."""
+"""Impulses on contacts given by their rows: laws, derivatives, and what goes wrong."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ukjax._contact._solve import ImpulseRows, solve_by_list, solve_impulses
+from ukjax._contact._solve import solution_of, solve_by_list
 from ukjax._formula._contact_newton import ContactData, flatten_problem, solve_on_arrays
 
 LAYOUT = ((True, 2), (True, 0), (False, 1), (True, 2), (True, 1), (True, 2))
@@ -13,43 +13,39 @@ ROWS = 13
 
 
 def problems(members=MEMBERS):
-    """Random ones with a third of the contacts inactive, one contact without friction, and some that give way."""
+    """Random ones with one contact without friction, and some that give way."""
     rng = np.random.default_rng(0)
     J, A = rng.normal(size=(members, ROWS, FREEDOMS)), rng.normal(size=(members, FREEDOMS, FREEDOMS))
     W = A @ np.swapaxes(A, 1, 2) + 0.1 * np.eye(FREEDOMS)
     mu = rng.uniform(0.1, 0.4, (members, len(LAYOUT))) * (np.array(LAYOUT)[:, 0] & (np.arange(6) != 3))
     c = np.where(np.array(LAYOUT)[:, 0], 0.0, 0.3) * np.ones((members, 1))
-    active = (rng.uniform(size=(members, len(LAYOUT))) > 0.33).astype(float)
     v, u = rng.normal(size=(members, FREEDOMS)), 0.1 * rng.normal(size=(members, ROWS))
     soft = np.zeros((members, ROWS))
     soft[:, [start for start, (normal, _) in zip(STARTS, LAYOUT, strict=True) if normal][::2]] = 2.0
-    return [jnp.asarray(x) for x in (J, W, v, u, mu, c, soft, active)]
+    return [jnp.asarray(x) for x in (J, W, v, u, mu, c, soft)]
 
 
-def solved(J, W, v, u, mu, c, soft, active):
-    rows = ImpulseRows(J.reshape(-1), W.reshape(-1))
-    return solve_impulses(LAYOUT, rows, v, u, (mu, c, soft), active, jnp.zeros(ROWS, u.dtype))
+def solved(J, W, v, u, mu, c, soft, layout=LAYOUT):
+    """The solution, and what its impulses change."""
+    G = J @ W @ J.T + jnp.diag(soft)
+    found = solution_of(flatten_problem(ContactData(0.5 * (G + G.T), u + J @ v, mu, c)), layout)
+    return found, W @ J.T @ found.p
 
 
-def test_laws_hold_and_inactive_contacts_do_nothing():
+def test_laws_hold():
     given = problems()
-    found = jax.jit(jax.vmap(solved))(*given)
-    J, W, v, u, mu, c, soft, active = map(np.asarray, given)
-    p = np.asarray(found.found.p)
-    change = np.einsum("bij,bkj,bk->bi", W, J, p)
-    np.testing.assert_allclose(found.change, change, atol=1e-12)
+    found, change = jax.jit(jax.vmap(solved))(*given)
+    p, (J, _, v, u, mu, c, soft) = np.asarray(found.p), map(np.asarray, given)
     after = np.einsum("bij,bj->bi", J, v + change) + soft * p + u
     for k, (start, (normal, tangents)) in enumerate(zip(STARTS, LAYOUT, strict=True)):
-        on, size = active[:, k] > 0, normal + tangents
-        assert np.all(p[~on, start : start + size] == 0)
-        bound = c[:, k]
+        size, bound = normal + tangents, c[:, k]
         if normal:
-            np.testing.assert_allclose(np.minimum(p[on, start], after[on, start]), 0, atol=1e-10)
+            np.testing.assert_allclose(np.minimum(p[:, start], after[:, start]), 0, atol=1e-10)
             bound = bound + mu[:, k] * p[:, start]
-        force, slip = (x[on, start + normal : start + size] for x in (p, after))
+        force, slip = (x[:, start + normal : start + size] for x in (p, after))
         length, speed = np.linalg.norm(force, axis=1), np.linalg.norm(slip, axis=1)
-        assert np.all(length <= bound[on] + 1e-10)
-        np.testing.assert_allclose((force * slip).sum(1), -bound[on] * speed, atol=1e-10)
+        assert np.all(length <= bound + 1e-10)
+        np.testing.assert_allclose((force * slip).sum(1), -bound * speed, atol=1e-10)
 
 
 def test_contacts_of_a_chain_of_bodies_obey_the_laws():
@@ -65,13 +61,9 @@ def test_contacts_of_a_chain_of_bodies_obey_the_laws():
     for b in range(bodies):
         A = rng.normal(size=(3, 3))
         W[3 * b : 3 * b + 3, 3 * b : 3 * b + 3] = A @ A.T + np.eye(3)
-    v, mu, zero = rng.normal(size=n), np.full(len(layout), 0.3), np.zeros(len(layout))
-    rows, still = ImpulseRows(jnp.asarray(J.reshape(-1)), jnp.asarray(W.reshape(-1))), jnp.zeros(m)
-    laws = jnp.asarray(mu), jnp.asarray(zero), still
-    found = jax.jit(lambda v: solve_impulses(layout, rows, v, still, laws, jnp.ones(len(layout)), still))(
-        jnp.asarray(v)
-    )
-    p = np.asarray(found.found.p)
+    v, mu, still = rng.normal(size=n), np.full(len(layout), 0.3), np.zeros(m)
+    given = J, W, v, still, mu, np.zeros(len(layout)), still
+    p = np.asarray(jax.jit(lambda *x: solved(*x, layout)[0].p)(*map(jnp.asarray, given)))
     after = J @ (v + W @ J.T @ p)
     np.testing.assert_allclose(np.minimum(p[0::3], after[0::3]), 0, atol=1e-10)
     force, slip = p.reshape(-1, 3)[:, 1:], after.reshape(-1, 3)[:, 1:]
@@ -90,23 +82,17 @@ def test_alone_as_in_a_batch():
 
 
 def test_derivatives_against_differences():
-    *given, active = (x[:6] for x in problems())
+    given = [x[:6] for x in problems()]
     rng = np.random.default_rng(1)
     direction = [rng.normal(size=x.shape) * (np.asarray(x) != 0) for x in given]
     direction[1] = direction[1] + np.swapaxes(direction[1], 1, 2)
     direction = [jnp.asarray(x) for x in direction]
-    run = jax.jit(jax.vmap(lambda *x: solved(*x).change))
-    moved = lambda s: np.asarray(
-        run(
-            *(jnp.asarray(np.asarray(x) + s * np.asarray(d)) for x, d in zip(given, direction, strict=True)),
-            active,
-        )
-    )
-    of = lambda *x: run(*x, active)
-    slope = np.asarray(jax.jit(lambda *x: jax.jvp(of, x, tuple(direction))[1])(*given))
+    run = jax.jit(jax.vmap(lambda *x: solved(*x)[1]))
+    moved = lambda s: np.asarray(run(*(x + s * d for x, d in zip(given, direction, strict=True))))
+    slope = np.asarray(jax.jit(lambda *x: jax.jvp(run, x, tuple(direction))[1])(*given))
     differences = (8 * (moved(1e-6) - moved(-1e-6)) - (moved(2e-6) - moved(-2e-6))) / 12e-6
     np.testing.assert_allclose(slope, differences, rtol=1e-6, atol=1e-6)
-    pulled = jax.jit(lambda *x: jax.vjp(of, *x)[1](jnp.ones_like(slope)))(*given)
+    pulled = jax.jit(lambda *x: jax.vjp(run, *x)[1](jnp.ones_like(slope)))(*given)
     np.testing.assert_allclose(
         sum(np.vdot(x, d) for x, d in zip(pulled, direction, strict=True)), slope.sum()
     )
@@ -128,9 +114,8 @@ def test_machine_code_and_arrays_agree():
 
 def test_what_is_not_a_number_is_not_iterated_on():
     """Neither by machine code nor by arrays; the other members are solved."""
-    J, W, v, *others, active = problems(4)
-    active = jnp.ones_like(active)
-    found = jax.jit(jax.vmap(solved))(J, W, v.at[2].set(jnp.nan), *others, active).found
+    J, W, v, *others = problems(4)
+    found = jax.jit(jax.vmap(solved))(J, W, v.at[2].set(jnp.nan), *others)[0]
     assert found.steps[2] == 0
     assert np.all(np.delete(np.asarray(found.residual), 2) < 1e-11)
     nan = jnp.full(3, jnp.nan)

@@ -373,6 +373,18 @@ def test_a_force_without_scalar_code():
     np.testing.assert_allclose(run.q[:, 0], np.maximum(0.5 - 9.81 * t**2 / 2, 0), atol=2e-3)
 
 
+def test_derivatives_without_scalar_code():
+    """By XLA in forward mode: of a ball that falls; reverse mode is refused."""
+    weight = lambda t, q, v: jnp.fft.fft(jnp.array([-G, 0.0])).real[:1]
+    system = uk.System(jnp.eye(1), weight, [Unilateral(lambda t, q: q[0], name="ground")])
+    step = lambda v: uk.step(system, 0.0, jnp.ones(1), v, 0.1)[0]
+    np.testing.assert_allclose(jax.jacfwd(step)(jnp.zeros(1)), [[0.1]], rtol=1e-12)
+    with pytest.raises(
+        uk.InputError, match="cannot go through contact steps without scalar code, as numbers of type"
+    ):
+        jax.jacrev(step)(jnp.zeros(1))
+
+
 @pytest.mark.parametrize("size", [(0.4, 0.02), (0.4, 0.2)])
 def test_boxes_that_bounce_come_to_rest(size: tuple[float, float]) -> None:
     """Its corners strike by turns; while it falls about one, the other moves faster than by gravity alone."""
@@ -385,3 +397,84 @@ def test_boxes_that_bounce_come_to_rest(size: tuple[float, float]) -> None:
     run = uk.simulate(thrown, contact="steps", dt0=2e-3, ts=[1.9, 1.998, 2.0])
     np.testing.assert_allclose(run.v, 0, atol=1e-12)
     np.testing.assert_allclose(run.q[:, 1], size[1] / 2, atol=1e-10)
+
+
+def _rod(length):
+    """A rod whose tip slides on the floor: how deep it is depends on its angle."""
+    down = lambda t, q, v: jnp.array([0.0, -G, 0.0])
+    mass = lambda t, q: jnp.diag(jnp.stack([1.0 + 0 * length, 1.0 + 0 * length, length**2 / 3]))
+    tip = lambda t, q: q[1] - length * jnp.sin(q[2])
+    slip = lambda t, q, v: v[0] + length * jnp.sin(q[2]) * v[2]
+    return uk.System(mass, down, [Unilateral(tip, friction=0.3, restitution=0.4, slip=slip)])
+
+
+def _step_of_rod(x):
+    """From below the floor, so it is pushed out; it strikes, and slides."""
+    length, h, q, v = x[0], x[1], x[2:5], x[5:]
+    return jnp.concatenate(uk.step(_rod(length), 0.0, q, v, h))
+
+
+_ROD = jnp.array([0.5, 1e-3, 0.1, 0.5 * np.sin(0.8) - 1e-4, 0.8, 1.5, -0.6, 0.2])
+
+
+def test_derivatives_of_a_step_against_differences():
+    """By length, step and state, of first order in both modes and in a batch."""
+    step, unit = jax.jit(_step_of_rod), 1e-5 * jnp.eye(8)
+    differ = lambda d: (
+        (8 * (step(_ROD + d) - step(_ROD - d)) - (step(_ROD + 2 * d) - step(_ROD - 2 * d))) / 12e-5
+    )
+    expected = np.stack([differ(d) for d in unit], axis=1)
+    assert np.linalg.matrix_rank(expected[:3]) == 3
+    for of in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_allclose(
+            jax.jit(of(_step_of_rod))(_ROD), expected, rtol=0, atol=2e-7
+        )  # gaps are closed to 5e-11
+    starts = _ROD[None] + 1e-5 * jnp.arange(5.0)[:, None]
+    together = jax.jit(jax.vmap(jax.jacrev(_step_of_rod)))(starts)
+    alone = jax.jit(jax.jacrev(_step_of_rod))
+    np.testing.assert_allclose(together, np.stack([alone(x) for x in starts]), rtol=1e-12, atol=1e-12)
+
+
+def test_second_derivatives_of_a_step_against_differences():
+    gain = lambda x: jnp.sum(jnp.sin(_step_of_rod(x)))
+    slope, unit = jax.jit(jax.grad(gain)), 1e-5 * jnp.eye(8)
+    differ = lambda d: (
+        (8 * (slope(_ROD + d) - slope(_ROD - d)) - (slope(_ROD + 2 * d) - slope(_ROD - 2 * d))) / 12e-5
+    )
+    expected = np.stack([differ(d) for d in unit])
+    for twice in (jax.hessian, lambda f: jax.jacfwd(jax.jacfwd(f))):
+        np.testing.assert_allclose(jax.jit(twice(gain))(_ROD), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [jax.jacfwd, jax.jacrev])
+def test_derivatives_of_a_run_are_products_of_those_of_steps(mode):
+    """Of the end by the start; and of the force while a block is slowed down, which is what stops it."""
+    h, steps, rod = 1e-2, 12, _rod(0.5)
+    one = jax.jit(lambda x: jnp.concatenate(uk.step(rod, 0.0, x[:3], x[3:], h)))
+    product, x = jnp.eye(6), _ROD[2:]
+    for _ in range(steps):
+        product, x = jax.jacfwd(one)(x) @ product, one(x)
+
+    def run(x):
+        found = uk.simulate(
+            rod, x[:3], x[3:], t0=0.0, t1=steps * h, dt0=h, ts=[steps * h], contact="differentiated steps"
+        )
+        return jnp.concatenate([found.q_end, found.v_end])
+
+    np.testing.assert_allclose(jax.jit(run)(_ROD[2:]), x, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(jax.jit(mode(run))(_ROD[2:]), product, rtol=0, atol=1e-9)
+
+    def force(mu):
+        found = uk.simulate(
+            block(mu),
+            jnp.zeros(2),
+            jnp.array([3.0, 0.0]),
+            t0=0.0,
+            t1=0.2,
+            dt0=h,
+            ts=[0.15],
+            contact="differentiated steps",
+        )
+        return found.contacts.force[0]
+
+    np.testing.assert_allclose(jax.jit(mode(force))(0.4), [0.0, -2 * G], rtol=0, atol=1e-11)

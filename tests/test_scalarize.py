@@ -16,6 +16,7 @@ from numpy.testing import assert_allclose
 import ukjax as uk
 from ukjax._compiler._structured import _primitive
 from ukjax._formula._contact_list import entry, loop, put
+from ukjax._misc._derivatives import freeze, with_tangent_of
 
 X = jnp.array([0.5, 1.5, 2.5])
 MATRIX = jnp.asarray(np.random.default_rng(0).normal(size=(4, 4)))
@@ -501,3 +502,40 @@ def test_jax_debug_nans_finds_the_operation() -> None:
         assert f(2.0) == 2.0
         with pytest.raises(FloatingPointError, match="sqrt"):
             f(0.5)
+
+
+def test_a_value_keeps_the_derivative_of_its_carrier():
+    """A root with the derivative of a step of Newton's method: of first order, and with the root attached, of second."""
+
+    def root(a):
+        x = jax.lax.stop_gradient(jnp.sqrt(a))
+        step = lambda x: x - (x * x - a) / (2 * x)
+        once = with_tangent_of(x, step(x), stays=True)
+        return with_tangent_of(x, step(freeze(once)))
+
+    for of in (uk.scalarize(root), root):
+        assert_allclose(of(2.0), np.sqrt(2.0), rtol=1e-15)
+        assert_allclose([jax.grad(of)(2.0), jax.jacfwd(of)(2.0)], 0.5 / np.sqrt(2.0), rtol=1e-14)
+        second = jax.jacfwd(jax.jacfwd(of))(2.0), jax.jacfwd(jax.grad(of))(2.0)
+        assert_allclose(second, -0.25 * 2.0**-1.5, rtol=1e-13)
+    known = uk.scalarize(lambda a: with_tangent_of(jnp.zeros(()), 3 * a))
+    assert (known(2.0), jax.grad(known)(2.0)) == (0.0, 3.0)
+
+
+def test_what_is_not_differentiated_is_not_computed_again():
+    """A loop that finds an array in each pass, which the way back reads: sums of y = a / (1 + k), found by Newton."""
+
+    def passes(a):
+        def one(k, total):
+            number = 1.0 + k
+            held, at = jax.lax.stop_gradient((a, number))
+            nearer = lambda c: (c[0] + 1, c[1] * (2 - at * c[1]) + 0 * held)
+            inverse = jax.lax.while_loop(lambda c: c[0] < 40, nearer, (0, jnp.full(3, 0.1)))[1]
+            return total + jnp.sum(inverse * a)
+
+        return jax.lax.fori_loop(0, 5, one, 0.0 * a[0])
+
+    a = jnp.array([1.0, 2.0, 3.0])
+    slope = np.sum(1 / np.arange(1.0, 6.0))
+    assert_allclose(uk.scalarize(passes)(a), 6 * slope, rtol=1e-12)
+    assert_allclose(jax.grad(uk.scalarize(passes))(a), np.full(3, slope), rtol=1e-12)

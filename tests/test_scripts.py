@@ -71,6 +71,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/contact_problems.py": [],
     "benchmarks/contact_starts.py": ["--starts", "8", "--only", "box"],
     "benchmarks/cube_tosses.py": ["--help"],
+    "benchmarks/step_derivatives.py": ["--of", "ball"],
     "benchmarks/first_results.py": [
         "--only",
         "a pendulum for 1 s",

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +10,7 @@ from scipy.integrate import solve_ivp
 
 import ukjax as uk
 import ukjax.mechanisms as um
-from ukjax._contact._rows import contact_model, layout_of
-from ukjax._contact._stepping import _run_by_arrays, run_time_stepping
-from ukjax._formula._acceleration import UdwadiaKalaba
-from ukjax._motion._project import Projection
+from ukjax._contact._rows import layout_of
 
 G, MASS = 9.81, 2.0
 
@@ -121,20 +117,6 @@ def test_a_box_sinks_on_its_corners():
     assert (changed.stiffness, changed.damping) == (touch.stiffness, touch.damping)
     problem = dataclasses.replace(um.problem(system), q0=found.q[-1])
     assert "Redundant contacts: of crate-ground[0] normal" not in str(uk.check(problem))
-
-
-def test_the_path_of_derivatives_takes_the_same_steps():
-    system, state = ball(1e4, 100.0), (jnp.array([0.05]), jnp.array([0.0]))
-    ts, at = jnp.linspace(0.0, 0.5, 11), (jnp.zeros(()), *state)
-    model, _ = contact_model(system, UdwadiaKalaba(), Projection(), dfx.Tsit5(), at, automatic=True)
-    made = model, *layout_of(system, *at), state
-    by_list = run_time_stepping(*made, (0.0, 0.5), 500, ts)
-    by_arrays = _run_by_arrays(*made, (jnp.zeros(()), jnp.asarray(1e-3), 500), ts, None, 100, stops=True)
-    for name in ("q", "v", "push"):
-        assert np.allclose(getattr(by_list, name), getattr(by_arrays, name), rtol=0, atol=1e-7), name
-    for name in ("force", "closed", "ambiguous"):
-        x, y = (getattr(found.contacts, name) for found in (by_list, by_arrays))
-        assert np.allclose(x, y, rtol=0, atol=1e-6), name
 
 
 def test_the_derivative_of_the_depth_by_the_stiffness():

@@ -11,7 +11,6 @@ are positive: gaps of open contacts, normal forces of closed ones, friction left
 ones.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -21,17 +20,12 @@ from jaxtyping import Array, Float
 
 from .._formula._contact_newton import ContactData, ContactRows, ContactSolution, rows_of
 from .._misc._types import choose_by_precision
-from .._motion._model import Model
 from ._rows import (
     Coefficients,
     ContactContext,
     ContactLayout,
     ContactState,
     evaluate_contact_part,
-    evaluate_model_part,
-    evaluate_part_on_arrays,
-    passing,
-    with_push,
 )
 
 # Slower than this [m/s] a contact sticks if it can: less than tolerances, far above rounding.
@@ -293,28 +287,3 @@ def _mode_of(rows: ContactRows, coefficients: Coefficients, u: Array, closed: Ar
     return Mode(
         closed, closed * (1 - sliding) * rough, spread_to_tangents(rows, closed * sliding / length) * u
     )
-
-
-def ambiguous_state(
-    model: Model,
-    layout: ContactLayout,
-    coefficients: Coefficients,
-    h: Array,
-    state: tuple[Array, Array, Array],
-    found: tuple,
-) -> Float[Array, " n"]:
-    """The same of a state by time steps of length h."""
-    t, q, v = state
-    rows, (p, closed, sliding) = rows_of(layout.contacts, q.dtype), found
-    equations = with_push(model, jnp.zeros_like(v)).equations(t, q, v)
-    accelerated = lambda Q: model.formula.solve(dataclasses.replace(equations, Q=Q)).a
-    a, change = jax.linearize(accelerated, equations.Q)
-    gap, u, rate, J = evaluate_model_part(passing, model, t, q, v, a)
-    response = jax.vmap(change)(J).T
-    G = J @ response + jnp.diag(coefficients.soften(h)[0] @ rows.normal)
-    contact = ContactState(gap, u, J, response, response, G, v, a, rate)
-    mode = _mode_of(rows, coefficients, u, closed, sliding)
-    parting = rows.normal @ u
-    touches = (gap <= gap_tolerance(t, q, parting)) & (parting <= still(q.dtype))
-    touching = jnp.where(closed > 0, sliding, touches.astype(q.dtype))
-    return evaluate_part_on_arrays(ambiguous, layout, coefficients, contact, mode, p, touching)

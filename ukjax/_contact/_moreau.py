@@ -251,6 +251,19 @@ class StepState(NamedTuple):
     kept: list[Any]
 
 
+class StepRecord(NamedTuple):
+    """What the derivative of a step needs besides what the step leaves.
+
+    - `push`: impulses of positions, on normal rows (m + 1,).
+    - `d`: the displacements by these (n_v,).
+    - `middle`: of each kind where contacts were in the middle, as far as that is sought.
+    """
+
+    push: Array
+    d: Array
+    middle: list[Any]
+
+
 class _Problems(NamedTuple):
     """The problems of a step, one after the other.
 
@@ -268,6 +281,8 @@ class _Problems(NamedTuple):
     - `projected`: velocities at the end on the bilateral rows.
     - `number`: how many were solved; -1 for a look at the start before.
     - `going`: whether there is another.
+    - `pushed`: impulses of positions up to `base`.
+    - `middle_kept`: what was kept in the middle.
     """
 
     state: StepState
@@ -285,6 +300,8 @@ class _Problems(NamedTuple):
     projected: Array
     number: Array
     going: Array
+    pushed: Array
+    middle_kept: list[Any]
 
 
 @final
@@ -349,9 +366,13 @@ class ContactStep:
             [kind.nothing(at) for kind in self.kinds],
         )
 
+    def no_record(self, state: StepState) -> StepRecord:
+        """What there is of no step."""
+        return StepRecord(state.p, jnp.zeros_like(state.v), state.kept)
+
     def __call__(
         self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
-    ) -> StepState:
+    ) -> tuple[StepState, StepRecord]:
         """The state after a step of length h from time t; with push and ambiguous contacts where it `looks` at them."""
         q, v, dtype = last.q, last.v, last.q.dtype
         free = self.free(t, q, v, h)
@@ -362,14 +383,14 @@ class ContactStep:
         yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
         start = _Problems(
             *(state, where, last.kept, yes, none, none, none, none, jnp.zeros((), dtype)),
-            *(push, no, no, v, number, yes),
+            *(push, no, no, v, number, yes, push, last.kept),
         )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
             listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
-            of = self._soften(delassus(listed, self.room, free.respond), listed, coefficients, h)
+            of = self.soften(delassus(listed, self.room, free.respond), listed, coefficients, h)
             enough = jnp.where(first, 0, 0.1 * choose_by_precision(dtype, *PENETRATION))
             found = solve(contacts, self.room, of, tolerance_of(dtype), enough)
             state, push = self._scattered(contacts, struck, found, x, first)
@@ -413,6 +434,7 @@ class ContactStep:
                 seek = lambda kind, own: kind.seek(at, kind.unsought(at, own))
                 kept = loop(whole(x.seeks), lambda _, kept: list(map(seek, self.kinds, kept)), kept)
             gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept), x.gaps)
+            x = x._replace(middle_kept=loop(whole(first), lambda _, former: kept, x.middle_kept))
             # Of its own, so that how bodies move is only computed where it is asked for.
             near = lambda _, x: self._near(moving(x.q), h, x, last, looks)
             x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
@@ -429,12 +451,14 @@ class ContactStep:
                 seeks=start | first | again,
                 base=jnp.where(again, x.d, x.base),
                 push=jnp.where(again, 0, x.push),
+                pushed=jnp.where(again, x.pushed + x.push, x.pushed),
             )
             x = loop(whole(first | pushes), lambda _, y: solved(y, moving(x.q)), x)
             return x._replace(number=x.number + 1, q=jnp.where(start, free.q, x.q))
 
         end = lax.while_loop(lambda x: x.going, look, start)
-        return end.state._replace(v=end.projected, kept=end.kept)
+        record = StepRecord(end.pushed + end.push, end.d, end.middle_kept)
+        return end.state._replace(v=end.projected, kept=end.kept), record
 
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, last: StepState, looks: Array
@@ -578,7 +602,7 @@ class ContactStep:
         )
         return listed, listed._replace(number=number, rows=rows), struck
 
-    def _soften(
+    def soften(
         self, of: DelassusRows, contacts: ContactList, coefficients: Coefficients, h: Array
     ) -> DelassusRows:
         """The operator with what springs and dampers of contacts give way."""

@@ -367,28 +367,6 @@ def contact_model(
     return model, said
 
 
-# --- What contacts do while a system moves, without the inertia they feel
-
-
-class ContactKinematics(NamedTuple):
-    """What contacts do while the system moves: gaps (n,), contact velocities and their rates (m,), and rows (m, n_v)."""
-
-    gap: Array
-    u: Array
-    rate: Array
-    J: Array
-
-
-@in_full_precision
-def passing(model: Model, t: Array, q: Array, v: Array, a: Array) -> ContactKinematics:
-    """The contacts of a motion at one state."""
-    assert isinstance(model.system, PushedSystem)
-    system = model.system.system
-    of = lambda t, q, v: kinematics(system, t, q, v)
-    (gap, u), (_, rate) = jax.jvp(of, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), a))
-    return ContactKinematics(gap, u, rate, jax.jacfwd(lambda v: of(t, q, v).u)(v))
-
-
 # --- What is computed of contacts, by scalar code where there can be such, else on arrays
 #
 # A part is a plain function, written once for both: of a model, or only of what `contact_at` found at a state.

@@ -12,40 +12,12 @@ from jaxtyping import Array
 
 from .._formula._blank import blank
 from .._formula._contact_list import entry, fill_entries, loop, put
-from .._misc._types import choose_by_precision
 from .._motion._model import Model
-from ._moreau import SLOW, ContactStep, FreeStep, StepState
-from ._penetration import PENETRATION
-from ._rows import Coefficients, ContactLayout, kinematics, with_push
+from ._moreau import ContactStep, FreeStep, StepState
+from ._rows import Coefficients, with_push
+from ._step_derivatives import SmoothStep
 
-# --- One time step with contacts, in parts; see `_stepping` for the equations
-
-
-class PreparedStep(NamedTuple):
-    """A step before its impulses are known; matrices as vectors, which a batch of scalar programs passes on as they are.
-
-    - `middle`: the positions at its middle, where all is computed (n_q,).
-    - `free`: velocities at its end without impulses (n,).
-    - `u`: contact velocities there, with what restitution adds, and springs of contacts (m,).
-    - `soft`: by how much rows give way to impulses (m,).
-    - `J`, `W`: rows of the contacts (m n,), and the inverse inertia they feel (n n,).
-    - `active`: 1 where contacts take part (n_contacts,).
-    - `fast`: 1 where contacts close so fast that they bounce; see `SLOW`.
-    """
-
-    middle: Array
-    free: Array
-    u: Array
-    soft: Array
-    J: Array
-    W: Array
-    active: Array
-    fast: Array
-
-
-def _take_normal_entries(layout: ContactLayout, x: Array) -> Array:
-    """What rows have on the normal ones, by contact (n,); zero for dry friction."""
-    return jnp.zeros(len(layout.contacts), x.dtype).at[layout.owner[layout.normals]].set(x[layout.normals])
+# --- One time step, but for its contacts; see `_stepping` for the equations
 
 
 def _add_implicit_inertia(model: Model, t: Array, q: Array, v: Array, h: Array) -> tuple[Model, Array]:
@@ -60,49 +32,6 @@ def _add_implicit_inertia(model: Model, t: Array, q: Array, v: Array, h: Array) 
     k = -jnp.diagonal(jax.jacfwd(along)(jnp.zeros_like(v)))
     added = jnp.maximum(0.5 * h * c + 0.25 * h * h * k, 0)
     return dataclasses.replace(model, system=dataclasses.replace(system, added=added), numbers=None), c
-
-
-@dataclasses.dataclass(frozen=True)
-class MidpointStage:
-    """The part of a step before its impulses.
-
-    - `layout`: of the contacts.
-    """
-
-    layout: ContactLayout
-
-    def __call__(self, model: Model, q: Array, v: Array, t: Array, h: Array, *given: Array) -> PreparedStep:
-        """**Arguments:** the state, its time, the step, and the coefficients of contacts."""
-        layout, coefficients, system = self.layout, Coefficients(*given), model.system
-        middle, q_middle = t + 0.5 * h, q + 0.5 * h * system.kinematics(t, q, v)
-        model, damping = _add_implicit_inertia(model, middle, q_middle, v, h)
-        acceleration = lambda v, push: with_push(model, push).acceleration(middle, q_middle, v)
-        v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
-        pushed, push = functools.partial(acceleration, v_middle), damping * (v_middle - v)
-        a, unit = pushed(push), jnp.eye(v.size, dtype=v.dtype)
-        W = jax.vmap(lambda d: jax.jvp(pushed, (push,), (d,))[1])(unit)
-        of = lambda t, q, v: kinematics(system.system, t, q, v)  # pyright: ignore[reportAttributeAccessIssue]
-        velocities = lambda t, q, v: of(t, q, v).u
-        J = jax.jacfwd(velocities, argnums=2)(middle, q_middle, v_middle)
-        q_rate, free = system.kinematics(middle, q_middle, v_middle), v + h * a
-        state, change = (middle, q_middle, v_middle), (jnp.ones_like(t), q_rate, a)
-        rate = jax.jvp(velocities, state, change)[1]
-        before, u = velocities(middle, q_middle, v), velocities(middle, q_middle, free)
-        # What was pushed apart by a body that is held, as this one is not yet, touches.
-        zero = 2 * choose_by_precision(q.dtype, *PENETRATION)
-        gap = of(*state).gap
-        near = gap + 0.125 * h * h * _take_normal_entries(layout, rate) <= zero
-        fast = layout.is_normal & layout.is_rigid[layout.owner] & (before < -SLOW * h * jnp.abs(rate))
-        soft, pulls = coefficients.soften(h)
-        on_normals = lambda x: jnp.where(layout.is_normal, x[layout.owner], 0)
-        u = u + jnp.where(fast, coefficients.restitution[layout.owner] * before, 0)
-        if layout.soft:
-            u = u + on_normals(pulls * gap)
-        number, active = lambda x: x.astype(q.dtype), jnp.asarray(~layout.has_gap) | near
-        flat = lambda x: x.reshape(-1)
-        struck = _take_normal_entries(layout, number(fast))
-        W = flat(0.5 * (W + W.T))
-        return PreparedStep(q_middle, free, u, on_normals(soft), flat(J), W, number(active), struck)
 
 
 def free_step(model: Model) -> Callable[..., FreeStep]:
@@ -121,35 +50,16 @@ def free_step(model: Model) -> Callable[..., FreeStep]:
 
 
 def arrival(model: Model) -> Callable[..., tuple[tuple[Array, Array], Array]]:
-    """The end of a step, on the bilateral rows, and whether it is off them, as `ContactStep` takes it."""
+    """The end of a step, q + h/2 N (v + v+) + N d, on the bilateral rows, and whether it is off them."""
 
     def arrive(
         q: Array, both: Array, v: Array, d: Array, t: Array, h: Array, free: FreeStep
     ) -> tuple[tuple[Array, Array], Array]:
-        end = EndPositions()(model, q, both, t, h, free.q, d)
-        y = end.q, v
-        return model.kept(end.t, y) if model.system.constraints else (y, jnp.zeros((), bool))
+        of = lambda v: model.system.kinematics(t + 0.5 * h, free.q, v)
+        y = q + 0.5 * h * of(both) + jax.jvp(of, (both,), (d,))[1], v
+        return model.kept(t + h, y) if model.system.constraints else (y, jnp.zeros((), bool))
 
     return arrive
-
-
-class Arrived(NamedTuple):
-    """The end of a step: positions (n_q,) and time."""
-
-    q: Array
-    t: Array
-
-
-@dataclasses.dataclass(frozen=True)
-class EndPositions:
-    """Positions at the end of a step, moved by displacements d along velocities: q + h/2 N (v + v+) + N d."""
-
-    def __call__(
-        self, model: Model, q: Array, both: Array, t: Array, h: Array, middle: Array, d: Array
-    ) -> Arrived:
-        """**Arguments:** positions at its beginning, v + v+, time, step, positions at its middle, and d."""
-        of = lambda v: model.system.kinematics(t + 0.5 * h, middle, v)
-        return Arrived(q + 0.5 * h * of(both) + jax.jvp(of, (both,), (d,))[1], t + h)
 
 
 # --- The run
@@ -213,7 +123,7 @@ class _Loop(NamedTuple):
 
 
 def run_steps(
-    step: ContactStep,
+    step: SmoothStep,
     coefficients: Coefficients,
     y0: tuple[Array, Array],
     grid: tuple[Array, Array, Array],
@@ -225,7 +135,7 @@ def run_steps(
 ) -> StepsRun:
     """A run."""
     (q, v), (t0, h, steps), dtype = y0, grid, y0[0].dtype
-    n, m, k = len(step.layout.contacts), step.room.rows, ts.size
+    n, m, k = len(step.step.layout.contacts), step.step.room.rows, ts.size
     new = lambda *sizes: [blank(rows * max(count, 1), dtype) for rows, count in sizes]
     saved = Saved(*new((k, q.size), (k, v.size), (k, v.size), (k, n), (k, m), (k, n), (k, n), (k, n)))
     times, *others = new((most, 1), (most, m), (most, n), (most, n), (most, 1))
@@ -248,13 +158,15 @@ def run_steps(
         t = t0 + h * i.astype(dtype)
         going, looks = run.finite & ~run.off, is_within(so_far.saved, i)
 
-        def attempt(c: tuple[Array, Array, StepState]) -> tuple[Array, Array, StepState]:
-            _, looks, before = c
-            after = step(t, h, last._replace(kept=before.kept), coefficients, looks)
+        def attempt(c: tuple) -> tuple:
+            _, looks, before, _ = c
+            after, record = step.solve(t, h, last._replace(kept=before.kept), coefficients, looks)
             # The last step of a run is looked at, which is known after it: it is taken once more.
-            return after.off & ~looks & stops, jnp.asarray(True), after
+            return after.off & ~looks & stops, jnp.asarray(True), after, record
 
-        after = lax.while_loop(lambda c: c[0], attempt, (going, looks, last))[2]
+        begin = going, looks, last, step.step.no_record(last)
+        *_, after, record = lax.while_loop(lambda c: c[0], attempt, begin)
+        impulses, after = after.p, step.differentiate(t, h, last, coefficients, after, record)
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
         finite &= jnp.isfinite(after.residual)
         no = (~finite).astype(i.dtype)
@@ -263,7 +175,7 @@ def run_steps(
         impacts, going = run.impacts, (going & finite).astype(i.dtype)
         told = (hit & (run.num_impacts < most)).astype(i.dtype) * going
         place = jnp.minimum(run.num_impacts, most - 1)
-        impulse = _select_impact_impulses(step, kept, told)
+        impulse = _select_impact_impulses(step.step, kept, told)
         impacts = Impacts(
             _write(impacts.time, place, jnp.reshape(t + 0.5 * h, (1,)), 1, told),
             _write(impacts.impulse, place, impulse, m, told),
@@ -289,14 +201,15 @@ def run_steps(
             s = (there - t0) / h - i.astype(dtype)
             q, v = ((1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v)))
             force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / h), blank(m + 1, dtype))
-            gaps, one = step.gaps_at(there, q, after.kept), jnp.asarray(1)
+            gaps, one = step.step.gaps_at(there, q, after.kept), jnp.asarray(1)
             values = (q, v, kept.push, gaps, force, kept.closed, kept.sliding, kept.ambiguous)
             sizes = (q.size, v.size, v.size, n, m, n, n, n)
             rows = (_write(x, j, y, size, one) for x, y, size in zip(saved, values, sizes, strict=True))
             return j + 1, Saved(*rows)
 
         number, saved = lax.while_loop(lambda c: is_within(c[0], i), save, (so_far.saved, run.saved))
-        return _Loop(kept._replace(kept=after.kept), number, run._replace(saved=saved))
+        guess = kept.p if step.held is None else jnp.where(finite, impulses, last.p)  # without derivatives
+        return _Loop(kept._replace(p=guess, kept=after.kept), number, run._replace(saved=saved))
 
     return loop(steps, taken, start).run
 

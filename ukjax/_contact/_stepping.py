@@ -27,6 +27,7 @@ Steps do not end at impacts, so any number of contacts and infinitely many impac
 motion is of first order in h. Forces alone are of second order.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,22 +38,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler._structured._scalarize import LeftToXLA, because, scalarize
-from .._formula._contact_newton import ContactSolution
-from .._misc._derivatives import scan_packed
+from .._misc._derivatives import forward_only
 from .._misc._errors import InputError, Untranslatable
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
 from ._kinds import kinds_of
-from ._modes import ambiguous_state
 from ._moreau import ContactStep
-from ._penetration import Apart, Gaps, solve_push_out
-from ._rows import Coefficients, ContactLayout, evaluate_model_part, passing
-from ._run_steps import EndPositions, MidpointStage, StepsRun, arrival, free_step, run_steps
-from ._solve import ImpulseRows, solve_impulses
+from ._rows import Coefficients, ContactLayout
+from ._run_steps import StepsRun, arrival, free_step, run_steps
+from ._step_derivatives import SmoothStep
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
+_FORWARD = (
+    "reverse-mode differentiation (jax.grad, jax.jacrev) cannot go through contact steps without scalar code, as {}: "
+    "take jax.jvp or jax.jacfwd, or write what has none otherwise."
+)
 
 
 class TimeSteppingRun(NamedTuple):
@@ -86,32 +88,6 @@ class TimeSteppingRun(NamedTuple):
     left: LeftToXLA = LeftToXLA()
 
 
-class StepResult(NamedTuple):
-    """What a step leaves: positions, velocities, impulses and modes, 1 for contacts that were struck fast (n,), and
-    whether the state is off the bilateral rows."""
-
-    q: Array
-    v: Array
-    found: ContactSolution
-    fast: Array
-    off: Array
-
-
-class _Step(NamedTuple):
-    """What a step leaves: the state, impulses (m,), and by contact whether it is closed, slides, and was struck (n,)."""
-
-    q: Array
-    v: Array
-    p: Array
-    closed: Array
-    sliding: Array
-    struck: Array
-    residual: Array
-    solver_steps: Array
-    finite: Array
-    off: Array
-
-
 def steps_within(t0: float, t1: float, h: float) -> int:
     """The number of equal steps from t0 to t1 that are at most h long.
 
@@ -122,14 +98,6 @@ def steps_within(t0: float, t1: float, h: float) -> int:
     return max(1, math.ceil((t1 - t0) / h * (1 - 1e-12)))
 
 
-def _make_initial_step(layout: ContactLayout, q: Array, v: Array) -> _Step:
-    """What there is before a first step."""
-    p, none, zero = jnp.zeros(len(layout.owner), q.dtype), jnp.zeros(len(layout.contacts), bool), jnp.int32(0)
-    return _Step(
-        q, v, p, none, none, none, jnp.zeros((), q.dtype), zero, jnp.asarray(True), jnp.asarray(False)
-    )
-
-
 def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Array) -> ContactStep:
     """A step over a list of contacts."""
     system: Any = model.system
@@ -137,29 +105,42 @@ def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Arr
     return ContactStep(kinds, layout, v.size, free_step(model), arrival(model), system.kinematics)
 
 
+def _smooth_step(smooth: bool, model: Model, layout: ContactLayout, *state: Array) -> SmoothStep:
+    """A step that has derivatives if it is `smooth`."""
+    arrays, rest = eqx.partition(model, eqx.is_array)
+    still = eqx.combine(jax.lax.stop_gradient(arrays), rest)
+    held = contact_step(still, layout, *jax.lax.stop_gradient(state)) if smooth else None
+    return SmoothStep(contact_step(model, layout, *state), held)
+
+
 def _run_with_derivatives(
-    given: Any, by_list: Callable[..., Any], finish: Callable[..., Any], by_arrays: Callable[..., Any]
+    given: Any, by_list: Callable[..., Any], finish: Callable[..., Any]
 ) -> tuple[Any, LeftToXLA]:
-    """What `finish` makes of a function of pytrees, as a program of scalars; its derivatives are those of another one,
-    which takes its place where it has no scalar code."""
+    """What `finish` makes of a function of pytrees, as a program of scalars. Its derivatives are those of another one, in
+    which steps are smooth: what takes steps alone need not be larger for it."""
     arrays, rest = eqx.partition(given, eqx.is_array)
     flat, tree = jax.tree.flatten(arrays)
-    whole = lambda flat: eqx.combine(jax.tree.unflatten(tree, flat), rest)
-    program, left = scalarize(lambda *flat: by_list(*whole(flat))), LeftToXLA()
+    whole, left = lambda flat: eqx.combine(jax.tree.unflatten(tree, flat), rest), LeftToXLA()
+    plain, smooth = (
+        functools.partial(lambda it, *flat: by_list(it, *whole(flat)), it) for it in (False, True)
+    )
+
+    def run_by(fn: Callable[..., Any], *flat: Array) -> Any:
+        nonlocal left
+        try:
+            found = scalarize(fn)(*flat)
+        except Untranslatable as error:
+            left = because(error)
+            found = forward_only(fn(*flat), _FORWARD.format(left.reason))
+        return finish(found, *whole(flat))
 
     @jax.custom_jvp
     def run(*flat: Array) -> Any:
-        nonlocal left
-        try:
-            found = program(*flat)
-        except Untranslatable as error:
-            left = because(error)
-            return by_arrays(*whole(flat))
-        return finish(found, *whole(flat))
+        return run_by(plain, *flat)
 
     @run.defjvp
     def _(primals: tuple, tangents: tuple) -> Any:
-        return run(*primals), jax.jvp(lambda *flat: by_arrays(*whole(flat)), primals, tangents)[1]
+        return run(*primals), jax.jvp(functools.partial(run_by, smooth), primals, tangents)[1]
 
     return run(*flat), left
 
@@ -174,66 +155,17 @@ def one_step(
 ) -> tuple[Array, Array]:
     """The state (q, v) after one step; NaN where it is not finite."""
 
-    def ended(q: Array, v: Array) -> tuple[Array, Array]:
-        finite = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v))
-        return jnp.where(finite, q, jnp.nan), jnp.where(finite, v, jnp.nan)
-
-    def by_list(model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array) -> tuple[Array, Array]:
-        step = contact_step(model, layout, t, *y)
-        return ended(*step(t, h, step.before(t, *y), coefficients, jnp.asarray(False))[:2])
-
-    def by_arrays(
-        model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array
+    def by_list(
+        smooth: bool, model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array
     ) -> tuple[Array, Array]:
-        end = _take_step(model, layout, coefficients, h, _make_initial_step(layout, *y), t)
-        return ended(end.q, end.v)
+        step = _smooth_step(smooth, model, layout, t, *y)
+        given = t, h, step.before(t, *y), coefficients
+        after = step.differentiate(*given, *step.solve(*given, jnp.asarray(False)))
+        finite = jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
+        return jnp.where(finite, after.q, jnp.nan), jnp.where(finite, after.v, jnp.nan)
 
     given = model.ready(), coefficients, t, y, h
-    return _run_with_derivatives(given, by_list, lambda end, *_: end, by_arrays)[0]
-
-
-def _take_step(
-    model: Model, layout: ContactLayout, coefficients: Coefficients, h: Array, last: _Step, t: Array
-) -> _Step:
-    """One step from time t; nothing of a run that has ended."""
-    q, v, found, fast, off = _solve_step(model, layout, coefficients, h, last, t)
-    p, residual, solver_steps, *modes = found
-    closed, sliding = (mode > 0 for mode in modes)
-    finite = last.finite & jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)) & jnp.all(jnp.isfinite(p))
-    step = _Step(
-        *(q, v, p, closed, sliding, closed & (fast > 0), residual, solver_steps.astype(jnp.int32), finite),
-        off,
-    )
-    ended = _idle(last, layout)._replace(finite=finite | last.off)
-    return jax.tree.map(lambda new, old: jnp.where(finite & ~last.off, new, old), step, ended)
-
-
-def _idle(last: _Step, layout: ContactLayout) -> _Step:
-    """A step of a run that has ended: the state stays, and nothing happens."""
-    start = _make_initial_step(layout, last.q, last.v)
-    return last._replace(**{name: getattr(start, name) for name in ("struck", "residual", "solver_steps")})
-
-
-def _solve_step(
-    model: Model, layout: ContactLayout, coefficients: Coefficients, h: Array, last: _Step, t: Array
-) -> StepResult:
-    """The end of a step, without penetration and on the bilateral rows."""
-    x = evaluate_model_part(MidpointStage(layout), model, last.q, last.v, t, h, *coefficients)
-    going = (last.finite & ~last.off).astype(x.active.dtype)  # a run that has ended has nothing to solve
-    rows, laws = ImpulseRows(x.J, x.W), (coefficients.friction, coefficients.limit * h, x.soft)
-    still = jnp.zeros_like(x.free)
-    found, change = solve_impulses(layout.contacts, rows, still, x.u, laws, x.active * going, last.p)
-    v_end = x.free + change
-
-    def at(d: Array, pi: Array) -> tuple[Array, Array, Array, Apart]:
-        end = evaluate_model_part(EndPositions(), model, last.q, last.v + v_end, t, h, x.middle, d)
-        y, off = (end.q, v_end), jnp.zeros((), bool)
-        (q, v), off = model.kept(end.t, y) if model.system.constraints else (y, off)
-        return q, v, off, evaluate_model_part(Gaps(layout), model, q, v, end.t, pi)
-
-    d = solve_push_out(lambda d, pi: at(d, pi)[3], layout, x.W, v_end.size) if len(layout.normals) else still
-    q, v, off, _ = at(d, jnp.zeros_like(last.p))
-    return StepResult(q, v, found, x.fast, off)
+    return _run_with_derivatives(given, by_list, lambda end, *_: end)[0]
 
 
 def run_time_stepping(
@@ -266,10 +198,17 @@ def run_time_stepping(
     unsolved = choose_by_precision(dtype, *_UNSOLVED)
 
     def by_list(
-        model: Model, coefficients: Coefficients, y0: Any, t0: Array, t1: Array, count: Array, ts: Array
+        smooth: bool,
+        model: Model,
+        coefficients: Coefficients,
+        y0: Any,
+        t0: Array,
+        t1: Array,
+        count: Array,
+        ts: Array,
     ) -> tuple[TimeSteppingRun, Array]:
         h = (t1 - t0) / count.astype(dtype)
-        step, grid = contact_step(model, layout, t0, *y0), (t0, h, count)
+        step, grid = _smooth_step(smooth, model, layout, t0, *y0), (t0, h, count)
         found = run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops)
         t, there, t_end = _clip_saved_times(ts, (t0, h), found.off, found.steps)
         return _assemble_run(layout, coefficients, found, (t, t_end), y0, most_impacts), there
@@ -282,25 +221,9 @@ def run_time_stepping(
         q, v = jax.lax.map(lambda x: model.project(*x), (there, (told.q, told.v)))
         return told._replace(q=q, v=v)
 
-    def by_arrays(
-        model: Model, coefficients: Coefficients, y0: Any, t0: Array, t1: Array, count: Array, ts: Array
-    ) -> TimeSteppingRun:
-        h = (t1 - t0) / count.astype(dtype)
-        return _run_by_arrays(
-            model,
-            layout,
-            coefficients,
-            y0,
-            (t0, h, count if room is not None else steps),
-            ts,
-            room,
-            most_impacts,
-            stops=stops,
-        )
-
     t0, t1 = (jnp.asarray(x, dtype) for x in span)
     given = model.ready(), coefficients, y0, t0, t1, jnp.asarray(steps), ts
-    found, left = _run_with_derivatives(given, by_list, finish, by_arrays)
+    found, left = _run_with_derivatives(given, by_list, finish)
     return found._replace(left=left)
 
 
@@ -375,122 +298,3 @@ def _history_of(
         reset_moved=jnp.zeros(most, time.dtype),
         **found,
     )
-
-
-def _run_by_arrays(
-    model: Model,
-    layout: ContactLayout,
-    coefficients: Coefficients,
-    y0: tuple[Array, Array],
-    grid: tuple[Array, Array, int | Array],
-    ts: Array,
-    room: int | None,
-    most_impacts: int,
-    *,
-    stops: bool,
-) -> TimeSteppingRun:
-    """The same run by operations on arrays, which JAX differentiates."""
-    (t0, h, steps), q0 = grid, y0[0]
-    model, start, until = model.ready(), _make_initial_step(layout, *y0), jnp.asarray(steps, q0.dtype)
-
-    def one(last: _Step, i: Array) -> _Step:
-        step = _take_step(model, layout, coefficients, h, last, t0 + h * i)
-        return step._replace(off=step.off & stops)
-
-    idle = lambda last, i: _idle(last, layout)
-
-    def advanced(last: _Step, i: Array) -> tuple[_Step, _Step]:
-        new = one(last, i) if room is None else jax.lax.cond(i < until, one, idle, last, i)
-        return new, new
-
-    numbers = jnp.arange(steps if room is None else room, dtype=q0.dtype)
-    end, taken = scan_packed(advanced, start, numbers)
-    stopped = jnp.concatenate([start.off[None], taken.off[:-1]]) | ~taken.finite
-    count = jnp.sum((numbers < until) & ~stopped).astype(jnp.int32)
-    t, ts, t_end = _clip_saved_times(ts, (t0, h), end.off, count)
-    q, v = _interpolate_states(model, y0, taken, t0, h, ts)
-    history, push = _history(model, layout, coefficients, taken, (t0, h), (ts, q, v), most_impacts)
-    residual, struck = taken.residual, jnp.any(taken.struck, axis=1)
-    unsolved = jnp.sum(residual > choose_by_precision(q0.dtype, *_UNSOLVED))
-    solver_steps, impacts, unsolved = (
-        jnp.sum(x).astype(jnp.int32) for x in (taken.solver_steps, struck, unsolved)
-    )
-    worst, diverged = jnp.max(residual), ~end.finite
-    return TimeSteppingRun(
-        t, t_end, q, v, push, history, worst, solver_steps, impacts, unsolved, diverged, count
-    )
-
-
-def _step_of(taken: _Step, t0: Array, h: Array, ts: Array) -> tuple[Array, Array]:
-    """The step in which saved times lie, and how far in it, from 0 to 1; an end of a step belongs to it."""
-    steps = taken.finite.shape[0]
-    place = (ts - t0) / h
-    step = jnp.clip(jnp.ceil(jax.lax.stop_gradient(place) - 1e-9) - 1, 0, steps - 1)
-    return step.astype(jnp.int32), place - step
-
-
-def _interpolate_states(
-    model: Model, y0: tuple[Array, Array], taken: _Step, t0: Array, h: Array, ts: Array
-) -> tuple[Array, Array]:
-    """States at saved times."""
-    step, s = _step_of(taken, t0, h, ts)
-    s = s[:, None]
-    between = lambda x0, x: (1 - s) * jnp.concatenate([x0[None], x])[step] + s * x[step]
-    y = between(y0[0], taken.q), between(y0[1], taken.v)
-    if not model.system.constraints:
-        return y
-    # One after the other, by the code that the start is projected by: as a batch it would be compiled once more.
-    return scan_packed(lambda _, x: ((), model.project(*x)), (), (ts, y))[1]
-
-
-def _ambiguous(
-    model: Model,
-    layout: ContactLayout,
-    coefficients: Coefficients,
-    saved: tuple[Array, Array, Array],
-    found: tuple[Array, Array, Array],
-    h: Array,
-) -> Array:
-    of_one = lambda *x: ambiguous_state(model, layout, coefficients, h, *x)
-    found = jax.tree.map(lambda x: x.astype(saved[1].dtype), found)
-    return jax.vmap(of_one)(*jax.lax.stop_gradient((saved, found))) > 0
-
-
-def _history(
-    model: Model,
-    layout: ContactLayout,
-    coefficients: Coefficients,
-    taken: _Step,
-    grid: tuple[Array, Array],
-    saved: tuple[Array, Array, Array],
-    most: int,
-) -> tuple[ContactHistory, Array]:
-    """What became of the contacts, and their generalized force at saved times (k, n)."""
-    (t0, h), (ts, q, v) = grid, saved
-    step, _ = _step_of(taken, t0, h, ts)
-    force = taken.p[step] / h
-    modes = taken.closed[step], taken.sliding[step]
-    seen = jax.vmap(lambda *x: evaluate_model_part(passing, model, *x))(ts, q, v, jnp.zeros_like(v))
-    struck = jnp.any(taken.struck, axis=1)
-    found = jnp.nonzero(struck, size=most, fill_value=struck.size)[0]
-    there = found < struck.size
-    which = jnp.minimum(found, struck.size - 1)
-    time = jnp.where(there, t0 + (which.astype(h.dtype) + 0.5) * h, jnp.inf)
-    impulse = jnp.where((there[:, None] & taken.struck[which])[:, layout.owner], taken.p[which], 0)
-    history = _history_of(
-        layout,
-        coefficients,
-        most,
-        gap=seen.gap,
-        force=force,
-        closed=modes[0],
-        sliding=modes[1],
-        ambiguous=_ambiguous(model, layout, coefficients, saved, (force, *modes), h),
-        event_time=time,
-        impulse=impulse,
-        event_closed=taken.closed[which],
-        event_sliding=taken.sliding[which],
-        residual=taken.residual[which],
-        num_events=jnp.sum(struck),
-    )
-    return history, jnp.einsum("km,kmv->kv", force, seen.J)

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from .._misc._derivatives import freeze
 from ._blank import blank
-from ._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
+from ._contact_newton import FIRST, GROW, IMPLICIT, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
 
 # --- Loops over arrays in memory whose bounds are known when they run: what lists of contacts are computed by
 #
@@ -393,6 +394,44 @@ def subtract_solution(A: Array, b: Array, width: Array, p: Array, of: Coupling) 
     return A, b, p
 
 
+def substitute(A: Array, b: Array, width: Array, of: Coupling) -> Array:
+    """The solution of a linear system whose matrix `subtract_solution` has eliminated; the matrix is held."""
+    held = lambda place: freeze(entry(A, place))
+
+    def product(k: Array, j: Array, first: Any, last: Any, b: Array) -> Array:
+        """Of row j in block k, with the entries of b from one place to another."""
+
+        def along(begin: Array, end: Array, x: Array) -> Array:
+            begin, end = jnp.maximum(begin, first), jnp.minimum(end, last)
+            add = lambda c, x: x + held(j * width + begin + c) * entry(b, begin + c)
+            return loop(end - begin, add, x)
+
+        return of.over_ranges(k, 0, along, jnp.zeros((), b.dtype))
+
+    def below(k: Array, b: Array) -> Array:
+        first, count = of.block(k)
+
+        def one(i: Array, b: Array) -> Array:
+            j = first + i
+            pivot = held(j * width + j)
+            left = entry(b, j) - product(k, j, 0, j, b)
+            return put(b, j, left * (1 / jnp.where(pivot == 0, 1, pivot)))
+
+        return loop(count, one, b)
+
+    def above(back: Array, b: Array) -> Array:
+        k = of.number - 1 - back
+        first, count = of.block(k)
+
+        def one(i: Array, b: Array) -> Array:
+            j = first + count - 1 - i
+            return put(b, j, entry(b, j) - product(k, j, j + 1, of.rows, b))
+
+        return loop(count, one, b)
+
+    return loop(of.number, above, loop(of.number, below, b))
+
+
 class _State(NamedTuple):
     """Where the iteration is; see `_contact_newton.State`. `A` and `b` are the linear system of a step."""
 
@@ -474,6 +513,21 @@ class _Iteration(NamedTuple):
         zero = jnp.zeros_like(state.e)
         return loop(self.contacts.number, of_contact, (zero, zero))
 
+    def slope(
+        self, k: Array, e: Array, place: tuple[Array, Array], centre: Array
+    ) -> tuple[_Cut, list[Array], list[list[Array]], list[Array]]:
+        """The cut of a contact, the places of its rows, the derivative of P(y) by y there, and their sizes r."""
+        rows, (mu, _) = _rows_of(self.contacts, k, self.room), self.laws(k)
+        cut = self.cut(k, e, place, centre)
+        closed = (cut.closed & rows.has_normal).astype(e.dtype)
+        pressing = [jnp.where(cut.slides, closed * mu, 0) * x for x in cut.direction]
+        shares = [[closed, *(jnp.zeros_like(e) for _ in rows.tangents)]]
+        for a, along in enumerate(cut.direction):
+            turning = [cut.left * (float(a == b) - along * other) for b, other in enumerate(cut.direction)]
+            shares.append([pressing[a], *turning])
+        sizes = [cut.r_normal, *(cut.r_tangent for _ in rows.tangents)]
+        return cut, [rows.normal, *(i for i, _ in rows.tangents)], shares, sizes
+
     def linearized(
         self, A: Array, b: Array, e: Array, place: tuple[Array, Array], centre: Array
     ) -> tuple[Array, Array]:
@@ -482,19 +536,7 @@ class _Iteration(NamedTuple):
 
         def of_contact(k: Array, system: tuple[Array, Array]) -> tuple[Array, Array]:
             A, b = system
-            rows, (mu, _) = _rows_of(self.contacts, k, self.room), self.laws(k)
-            cut = self.cut(k, e, place, centre)
-            closed = (cut.closed & rows.has_normal).astype(e.dtype)
-            # By row: how much of each row of 1 - r (G + e 1) is taken from 1.
-            places = [rows.normal, *(i for i, _ in rows.tangents)]
-            pressing = [jnp.where(cut.slides, closed * mu, 0) * x for x in cut.direction]
-            shares = [[closed, *(jnp.zeros_like(e) for _ in rows.tangents)]]
-            for a, along in enumerate(cut.direction):
-                turning = [
-                    cut.left * (float(a == b) - along * other) for b, other in enumerate(cut.direction)
-                ]
-                shares.append([pressing[a], *turning])
-            sizes = [cut.r_normal, *(cut.r_tangent for _ in rows.tangents)]
+            cut, places, shares, sizes = self.slope(k, e, place, centre)
             starts = [i * width for i in places]
             factors = [[x * r * self.mass for x, r in zip(row, sizes, strict=True)] for row in shares]
 
@@ -717,3 +759,61 @@ def _solve(
     closed, sliding = loop(contacts.number, modes, (by_contact[0], by_contact[1]))
     p = loop(m, lambda i, p: put(p, i, entry(p, i) / of_force), p)
     return ImpulseSolution(p, jnp.zeros(0, dtype), closed, sliding, residual, steps)
+
+
+# --- Derivatives of a solution: one step of Newton's method more, with its matrix held
+
+
+_AGAIN = 7  # steps that make up for e: each by e beside the smallest positive eigenvalue of G
+
+
+def linearize_solution(
+    contacts: ContactList, room: Room, of: DelassusRows, u: Array
+) -> Callable[[Array, Array], Array]:
+    """What gives impulses the derivative of a solution, of a list of closed contacts with velocities u after impulses.
+
+    It takes impulses and velocities of the same values, and returns p less A^-1 (p - P(y)) with A held: the derivative is
+    that by velocities as they would change if impulses did not, and by the friction of the list.
+    """
+    m, width, dtype = contacts.rows, of.width, u.dtype
+    by_row = lambda value: loop(m, lambda i, x: put(x, i, value(i)), blank(room.stride, dtype))
+    diagonal = by_row(lambda i: freeze(entry(of.G, i * width + i)))
+    trace = loop(m, lambda i, x: x + entry(diagonal, i), jnp.zeros((), dtype))
+    e = IMPLICIT * jnp.where(trace > 0, trace / jnp.maximum(m, 1).astype(dtype), 1)
+    one = jnp.ones((), dtype)
+    problem = _Iteration(contacts, room, of, one, put(diagonal, room.rows, 0), u, one)
+    at = contacts.p, by_row(lambda i: freeze(entry(u, i)))
+    A, b = problem.linearized(blank(of.G.size, dtype), blank(room.stride, dtype), e, at, at[0])
+    A = subtract_solution(A, b, width, blank(room.stride, dtype), of.coupling)[0]
+    solve = lambda b: substitute(A, b, width, of.coupling)
+
+    def pull(x: Array) -> Array:
+        """What e adds to the residual of a change."""
+
+        def of_contact(k: Array, y: Array) -> Array:
+            _, places, shares, sizes = problem.slope(k, e, at, at[0])
+            for i, row in zip(places, shares, strict=True):
+                terms = [freeze(s * r * e) * entry(x, j) for s, r, j in zip(row, sizes, places, strict=True)]
+                y = put(y, i, sum(terms[1:], terms[0]))
+            return y
+
+        x = put(x, room.rows, 0)
+        return loop(contacts.number, of_contact, blank(room.stride, dtype))
+
+    def follow(p: Array, u: Array) -> Array:
+        def residual(k: Array, b: Array) -> Array:
+            rows, cut = _rows_of(contacts, k, room), problem.cut(k, e, (p, u), p)
+            places = [rows.normal, *(i for i, _ in rows.tangents)]
+            for i, off in zip(places, [cut.normal, *cut.tangent], strict=True):
+                b = put(b, i, off)
+            return b
+
+        def again(_: Array, x: Array) -> Array:
+            more = solve(pull(x))
+            return by_row(lambda i: entry(first, i) + entry(more, i))
+
+        first = solve(loop(contacts.number, residual, blank(room.stride, dtype)))
+        change = loop(jnp.asarray(_AGAIN), again, by_row(lambda i: entry(first, i)))
+        return by_row(lambda i: entry(p, i) - entry(change, i))
+
+    return follow

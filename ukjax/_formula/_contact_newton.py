@@ -78,15 +78,6 @@ def rows_of(layout: Layout, dtype: Any) -> ContactRows:
     return ContactRows(jnp.asarray(own & first[None], dtype), jnp.asarray(own & ~first[None], dtype))
 
 
-def apart(layout: Layout, data: ContactData, active: Array) -> ContactData:
-    """A problem in which only active contacts touch: the rows of the others move by themselves, and do not."""
-    (G, u, mu, c), rows = data, rows_of(layout, data.u.dtype)
-    on = jnp.sum((rows.normal + rows.tangent) * active[:, None], axis=0)
-    size = jnp.trace(G) / max(u.size, 1)
-    G = on[:, None] * G * on[None] + jnp.diag((1 - on) * jnp.where(size > 0, size, 1))
-    return ContactData(G, on * u, mu, c)
-
-
 def invert_matrix(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
     """A^-1 by Gauss and Jordan with the largest pivots of each column; batches well, unlike LAPACK's."""
     m = A.shape[0]
@@ -137,7 +128,7 @@ SHRINK, GROW = 0.03, 30.0
 # Of e, beside the mean of G's diagonal. From 1e-4 on a falling humanoid takes a fifth fewer steps, but solutions just
 # within tolerance are less exact: derivatives through impacts of 1e-6 m/s, where rocking ends, were off by 1e-4.
 FIRST, LEAST, MOST = 1e-2, 1e-7, 1e2
-_IMPLICIT = 1e-5  # of e in derivatives
+IMPLICIT = 1e-5  # of e in derivatives
 NEARER = 0.3  # what one e is to leave of the error: to solve for it exactly would be in vain
 TRIES = 8  # steps for one e; where they converge, one to four are enough
 STEPS = 400.0  # of 2,400 random problems of up to 8 contacts none took more than 170
@@ -352,7 +343,7 @@ class _Sensitivity(NamedTuple):
 
 def _sensitivity(rows: ContactRows, data: ContactData, p: Array) -> _Sensitivity:
     mean = jnp.trace(data.G) / p.size
-    e = _IMPLICIT * jnp.where(mean > 0, mean, 1)
+    e = IMPLICIT * jnp.where(mean > 0, mean, 1)
     r, unit = _sizes(rows, data, e), jnp.eye(p.size, dtype=p.dtype)
     y = p - r * (dot(data.G, p) + data.u)
     cut = _cut(rows, data, y)
@@ -387,5 +378,5 @@ def find_border_contacts(layout: Layout, data: ContactData, p: Array, tolerance:
     slips = rubs & (jnp.abs(jnp.sqrt(dot(rows.tangent, y * y)) - bound) <= least)
     # Where closed contacts depend on each other, u' may change so that there is none: K is as large as e lets it be.
     by_velocity = dot(K, cut.by_y * r[None]) * mean
-    large = (jnp.sqrt(jnp.sum(by_velocity**2, axis=1)) > 1 / _IMPLICIT).astype(p.dtype)
+    large = (jnp.sqrt(jnp.sum(by_velocity**2, axis=1)) > 1 / IMPLICIT).astype(p.dtype)
     return opens | slips | (dot(rows.normal + rows.tangent, large) > 0)

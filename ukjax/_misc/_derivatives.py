@@ -1,13 +1,11 @@
 """Derivatives told to JAX: traced only where they are needed, in reverse mode only, or those of something else."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import core
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
@@ -159,27 +157,6 @@ batching.primitive_batchers[_lazy_p] = _lazy_batched
 mlir.register_lowering(_lazy_p, _lazy_lowered)
 
 
-def scan_packed(body: Callable[..., Any], start: Any, xs: Any) -> Any:
-    """`jax.lax.scan`, also where one result has a cotangent and another has none, which JAX 0.10 does not transpose."""
-    made: Any = None
-
-    def packed(carry: Any, x: Any) -> Any:
-        nonlocal made
-        carry, y = body(carry, x)
-        leaves, tree = jax.tree.flatten(y)
-        real = [jnp.issubdtype(x.dtype, jnp.inexact) for x in leaves]
-        made = tree, [x.shape for x in leaves], real
-        of = lambda kind: [x for x, it in zip(leaves, real, strict=True) if it is kind]
-        return carry, (jnp.concatenate([x.reshape(-1) for x in of(True)]), of(False))
-
-    end, (one, others) = jax.lax.scan(packed, start, xs)
-    tree, shapes, real = made
-    ends = np.cumsum([math.prod(shape) for shape, it in zip(shapes, real, strict=True) if it])
-    parts, rest = iter(jnp.split(one, ends[:-1], axis=1)), iter(others)
-    unpacked = [next(parts).reshape(-1, *x) if it else next(rest) for x, it in zip(shapes, real, strict=True)]
-    return end, jax.tree.unflatten(tree, unpacked)
-
-
 # --- Arrays that may be differentiated in reverse mode only, once, or not at all: the rest ends in a sentence, not in
 # JAX's trace.
 #
@@ -191,6 +168,7 @@ _identity_p = Primitive("reverse_only")
 _tangent_p = Primitive("reverse_only_tangent")
 _constant_p = Primitive("not_differentiable")
 _first_p = Primitive("first_derivative")
+_forward_p = Primitive("forward_only")
 
 _ONCE = (
     "second derivatives cannot go through the reverse mode of this run, which is for one derivative: take "
@@ -243,9 +221,26 @@ def not_differentiable(tree: T, message: str) -> T:
     return jax.tree.map(bound, tree)
 
 
+def forward_only(tree: T, message: str) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` under reverse-mode differentiation."""
+    bound = lambda x: _forward_p.bind(x, message=message) if eqx.is_inexact_array(x) else x
+    return jax.tree.map(bound, tree)
+
+
 def reverse_only(tree: T) -> T:
     """The same pytree, whose floating-point arrays raise `InputError` under forward-mode differentiation."""
     return jax.tree.map(lambda x: _identity_p.bind(x) if eqx.is_inexact_array(x) else x, tree)
+
+
+def _refuse_transposed(*_: Any, message: str) -> NoReturn:
+    raise InputError(message)
+
+
+_forward_p.def_impl(lambda x, **_: x)
+_forward_p.def_abstract_eval(lambda x, **_: x)
+ad.deflinear2(_forward_p, _refuse_transposed)
+batching.primitive_batchers[_forward_p] = lambda args, axes, **of: (_forward_p.bind(*args, **of), axes[0])
+mlir.register_lowering(_forward_p, lambda _, x, **__: [x])
 
 
 def _has_no_second(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
@@ -284,29 +279,32 @@ def once_through_events(tree: T) -> T:
 # --- Values whose derivatives are those of something else: of a solution, what the equations lack where it is held
 
 attached_p = core.Primitive("attached")
-"""x, with the derivative of the carrier."""
-attached_p.def_impl(lambda x, carrier: x)
-attached_p.def_abstract_eval(lambda x, carrier: x)
-mlir.register_lowering(attached_p, lambda ctx, x, carrier: [x])
+"""x, with the derivative of the carrier; of what that is differentiated to it is x again, unless it stays attached."""
+attached_p.def_impl(lambda x, carrier, **_: x)
+attached_p.def_abstract_eval(lambda x, carrier, **_: x)
+mlir.register_lowering(attached_p, lambda ctx, x, carrier, **_: [x])
+
+
 # What is constant to this differentiation is not to the next.
-ad.primitive_jvps[attached_p] = lambda primals, tangents: (primals[0], tangents[1])
+def _jvp_of_attached(primals: tuple, tangents: tuple, *, stays: bool) -> tuple[Any, Any]:
+    return attached_p.bind(*primals, stays=True) if stays else primals[0], tangents[1]
 
 
-def _batch_with_carrier(operands, axes):
+def _batch_with_carrier(operands, axes, **stays):
     size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
-    return attached_p.bind(
-        *(batching.bdim_at_front(x, a, size) for x, a in zip(operands, axes, strict=True))
-    ), 0
+    both = (batching.bdim_at_front(x, a, size) for x, a in zip(operands, axes, strict=True))
+    return attached_p.bind(*both, **stays), 0
 
 
+ad.primitive_jvps[attached_p] = _jvp_of_attached
 batching.primitive_batchers[attached_p] = _batch_with_carrier
 
 
-def with_tangent_of(x: Array, carrier: Array) -> Array:
-    """x, with the derivative of the carrier, an array of its shape and type."""
-    return attached_p.bind(x, carrier)
+def with_tangent_of(x: Array, carrier: Array, *, stays: bool = False) -> Array:
+    """x, with the derivative of the carrier, an array of its shape and type; of any order, if it `stays`."""
+    return attached_p.bind(x, carrier, stays=stays)
 
 
 def freeze(x: Array) -> Array:
     """x as a constant to the first differentiation, but not to the next."""
-    return attached_p.bind(x, jnp.zeros_like(x))
+    return attached_p.bind(x, jnp.zeros_like(x), stays=False)

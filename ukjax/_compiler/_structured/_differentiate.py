@@ -183,6 +183,8 @@ class Rebuilder:
             return b.rule(args[0], *node.data, inputs=args[1:])
         if op == "refuse":
             return b.refuse(args[0], *node.data)
+        if op == "attached":
+            return b.node(op, t, *args, data=node.data)
         if op in ("convert", "bitcast"):
             if op == "convert" and is_number(args[0]):
                 return convert_number(args[0], t)
@@ -339,7 +341,7 @@ class _Forward(Rebuilder):
         return 0.0
 
     def scalar(self, node: Node) -> Any:
-        value = self.get(node.args[0]) if node.op == "attached" else super().scalar(node)
+        value = self.get(node.args[0]) if _is_left_out(node) else super().scalar(node)
         if node in self.varied:
             self.tangents[node] = self._change(node, value)
         return value
@@ -446,7 +448,7 @@ def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any]
     build, needed = Builder(), Needed(program.flat)
     values = {p: build.parameter(build.top, p.type, p.size) for p in program.params}
     seeds = [program.params[i] for i in varied]
-    maker = _Forward(build, needed, values, find_varied(needed, set(seeds)))
+    maker = _Forward(build, needed, values, find_active(needed, set(seeds), program.flat))
     maker.tangents.update({p: build.parameter(build.top, p.type, p.size) for p in seeds})
     maker.nodes(needed.outermost)
     outputs = [
@@ -491,7 +493,7 @@ class _Reverse(Rebuilder):
         self._tape_of = dict[Node, _Kept]()
 
     def scalar(self, node: Node) -> Any:
-        return self.get(node.args[0]) if node.op == "attached" else super().scalar(node)
+        return self.get(node.args[0]) if _is_left_out(node) else super().scalar(node)
 
     # --- with tapes
 
@@ -606,6 +608,9 @@ class _Reverse(Rebuilder):
                 stack.append(node.args[1])
             elif node.op == "select":
                 stack.append(node.args[0])
+            elif node.op == "mul":
+                one, other = node.args
+                stack += [x for x, factor in ((one, other), (other, one)) if factor in self.varied]
             elif node.op not in _LINEAR:
                 stack += node.args
         while stack:
@@ -638,11 +643,20 @@ class _Reverse(Rebuilder):
     def _is_worth_keeping(self, control: Node) -> bool:
         """Whether what it gives is kept, so that it is not run again."""
         outs = self.needed.outputs[control]
-        if any(x.size is not None for x in outs):
+        if any(x.size == GROWING for x in outs):
             return False
         if control.op == "loop":
-            return not self._is_active(control)
+            # A short loop that fills an array is run again in no more time than it is copied.
+            entries = sum(map(_entries, outs))
+            short = any(x.size is not None for x in outs) and self._weight(control) < entries
+            return not short and not self._is_active(control)
+        if any(x.size is not None for x in outs):
+            return False
         return control.op == "call" and control.data.size > _WORTH_KEEPING * len(outs)
+
+    def _weight(self, loop: Node) -> int:
+        """How many operations a pass of a loop is written in."""
+        return sum(len(self.needed.of(x)) for x in self._inside(loop.data.region))
 
     def _inside(self, region: Region) -> list[Region]:
         """A region and those within it."""
@@ -925,6 +939,11 @@ class _Reverse(Rebuilder):
         self.values, self.cotangents = around, outside
         for i, change in zip(moving, found, strict=True):
             self.give(node.args[1 + i], change)
+
+
+def _is_left_out(node: Node) -> bool:
+    """Whether what is attached to a value is so for one differentiation alone."""
+    return node.op == "attached" and not node.data
 
 
 def _entries_of(b: Builder, array: Node) -> Any:

@@ -282,7 +282,7 @@ class Interpreter:
             return self._with_rule(e, inputs, self.closed(solve, given))
         if name == "attached":
             t = type_of(e.outvars[0].aval)
-            attach = lambda x, y: x if is_number(x) else self.b.node("attached", t, x, y)
+            attach = lambda x, y: self.b.node("attached", t, x, y, data=params["stays"])
             return [map_entries(attach, *(to_scalars(self.b, x) for x in inputs))]
         if (
             name in _EVALUATED

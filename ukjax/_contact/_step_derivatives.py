@@ -1,0 +1,304 @@
+"""Derivatives of a time step with contacts: those of the equations that hold after it, with the modes of contacts held.
+
+Closed contacts obey p = P(p - r u), and those that were pushed out have a gap of zero (implicit function theorem). So a
+change of a step is one more step of Newton's method for each of its two problems, over a list of the contacts that are
+closed, or were pushed, with the matrices held. What the equations are taken from is differentiated by the compiler.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from .._formula._blank import blank
+from .._formula._contact_list import (
+    ContactList,
+    DelassusRows,
+    Room,
+    delassus,
+    empty_list,
+    entry,
+    fill_entries,
+    linearize_solution,
+    loop,
+    put,
+)
+from .._misc._derivatives import freeze, with_tangent_of
+from ._kinds import ContactKind, Instant, Motion
+from ._moreau import ContactStep, StepRecord, StepState
+from ._rows import Coefficients
+
+# How often displacements are linearized about where they are: each time what is left goes with their size and the step.
+_LINEARIZED = 3
+
+
+class _Closed(NamedTuple):
+    """Contacts that are closed, by kinds.
+
+    - `contacts`: the list, with its impulses.
+    - `own`: of each, which of its kind it is.
+    - `begin`: where those of each kind begin, and the last ones end.
+    """
+
+    contacts: ContactList
+    own: Array
+    begin: list[Array]
+
+
+class _Rows(NamedTuple):
+    """Rows of a list, transposed, and by row contact velocities at rest, and on normal rows gaps where asked for."""
+
+    J: Array
+    drift: Array
+    gap: Array
+
+
+class SmoothStep(NamedTuple):
+    """A step, and the same without derivatives: none for one that is to have none.
+
+    - `step`: of a model.
+    - `held`: of the model held.
+    """
+
+    step: ContactStep
+    held: ContactStep | None
+
+    def before(self, t: Array, q: Array, v: Array) -> StepState:
+        """What there is before a first step."""
+        if self.held is None:
+            return self.step.before(t, q, v)
+        return self.held.before(*lax.stop_gradient((t, q, v)))._replace(q=q, v=v)
+
+    def solve(
+        self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
+    ) -> tuple[StepState, StepRecord]:
+        """What a step leaves, without derivatives, as `ContactStep` gives it."""
+        if self.held is None:
+            return self.step(t, h, last, coefficients, looks)
+        t, h, q, v, coefficients = lax.stop_gradient((t, h, last.q, last.v, coefficients))
+        return self.held(t, h, last._replace(q=q, v=v), coefficients, looks)
+
+    def differentiate(
+        self,
+        t: Array,
+        h: Array,
+        last: StepState,
+        coefficients: Coefficients,
+        after: StepState,
+        record: StepRecord,
+    ) -> StepState:
+        """What a step leaves, with derivatives."""
+        if self.held is None:
+            return after
+        told = self.step, (t, h), last, coefficients
+        # Impulses and displacements stand in the first derivative. For the second one they have derivatives themselves.
+        once, of_once = _differentiate(*told, after, record)
+        still = lambda x: loop(x.size, lambda i, y: put(y, i, freeze(entry(x, i))), blank(x.size, x.dtype))
+        after, d = after._replace(p=still(once.p)), freeze(of_once.d)
+        return _differentiate(*told, after, record._replace(push=still(of_once.push), d=d))[0]
+
+
+def _differentiate(
+    step: ContactStep,
+    span: tuple[Array, Array],
+    last: StepState,
+    coefficients: Coefficients,
+    after: StepState,
+    record: StepRecord,
+) -> tuple[StepState, StepRecord]:
+    """What a step from time t of length h leaves, as `after` and `record` that have no derivatives, with derivatives."""
+    (t, h), (q, v), room, dtype = span, (last.q, last.v), step.room, last.q.dtype
+    free = step.free(t, q, v, h)
+    no_impulses = fill_entries(blank(room.stride, dtype), 0, 0, room.stride)
+
+    def write(closed: _Closed, at: Instant, kept: Sequence[Any], *, gaps: bool) -> tuple[ContactList, _Rows]:
+        kept = [kind.unsought(at, x) for kind, x in zip(step.kinds, kept, strict=True)]
+        motion = Motion(at, free.v, step.kinematics(at.t, at.q, free.v), free.a)
+        moving = [kind.moving(motion) for kind in step.kinds]
+        rows = _write_rows(step.kinds, room, closed, moving, kept, gaps=gaps)
+        return closed.contacts._replace(J=rows.J), rows
+
+    # Velocities, by the contacts that are closed
+    closed = _list_closed(step, after.closed, after.p, (coefficients.friction, coefficients.limit * h))
+    contacts, rows = write(closed, Instant(free.t, free.q), record.middle, gaps=bool(step.layout.soft))
+    of = step.soften(delassus(contacts, room, free.respond), contacts, coefficients, h)
+    change = free.respond(_sum_rows(contacts, room, contacts.p))
+    u = _add_rates(contacts, room, free.end + change, rows.drift)
+    before = _add_rates(contacts, room, v, rows.drift)
+    by_impulse, by_gap = coefficients.soften(h)
+
+    def add_laws(k: Array, u: Array) -> Array:
+        row, of_contact = entry(contacts.row, k), lambda x: entry(x, entry(contacts.contact, k))
+        more = of_contact(after.struck) * of_contact(coefficients.restitution) * entry(before, row)
+        if step.layout.soft:
+            more += of_contact(by_gap) * entry(rows.gap, row)
+            more += of_contact(by_impulse) * entry(contacts.p, row)
+        return loop(entry(contacts.normals, k), lambda _, u: put(u, row, entry(u, row) + more), u)
+
+    u = loop(contacts.number, add_laws, u)
+    p = linearize_solution(contacts, room, of, u)(contacts.p, u)
+    v_end = _add_response(free.end + change, contacts.rows, of, contacts.p, p)
+    push, impulses = _sum_rows(contacts, room, p) / h, _place(step, contacts, p, no_impulses)
+
+    # Positions, by those that were pushed
+    d, pi = record.d, record.push
+    if len(step.layout.normals):
+        pushed = lambda k, x: put(x, k, entry(record.push, entry(jnp.asarray(step.starts), k)) > 0)
+        pushed = loop(len(step.starts), pushed, jnp.zeros_like(after.closed))
+        closed = _list_closed(step, pushed, record.push, None)
+
+        def write_at(d: Array) -> tuple[ContactList, _Rows]:
+            at = Instant(t + h, step.arrive(q, v + v_end, v_end, d, t, h, free)[0][0])
+            return write(closed, at, after.kept, gaps=True)
+
+        held = write_at(freeze(d))[0]
+        of = delassus(held, room, free.respond)
+        follow = linearize_solution(held, room, of, no_impulses)
+
+        def nearer(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            d, p = so_far
+            contacts, rows = write_at(d)
+            off = free.respond(_sum_rows(contacts, room, p)) - d
+            u = _mark(no_impulses, _add_rates(contacts, room, off, rows.gap))
+            after = follow(p, u)
+            d = _add_response(d + off, contacts.rows, of, p, after)
+            return with_tangent_of(record.d, d, stays=True), _mark(held.p, after)
+
+        some = (held.rows > 0).astype(held.rows.dtype)
+        d, p = loop(_LINEARIZED * some, nearer, (d, held.p))
+        pi = _place(step, held, p, pi)
+    (q_end, v_end), _ = step.arrive(q, v + v_end, v_end, d, t, h, free)
+    state = after._replace(
+        q=with_tangent_of(after.q, q_end, stays=True),
+        v=with_tangent_of(after.v, v_end, stays=True),
+        p=_mark(after.p, impulses),
+        push=with_tangent_of(after.push, push, stays=True),
+    )
+    return state, record._replace(push=_mark(record.push, pi), d=with_tangent_of(record.d, d, stays=True))
+
+
+def _list_closed(step: ContactStep, takes_part: Array, p: Array, laws: tuple[Array, Array] | None) -> _Closed:
+    """The contacts for which `takes_part` is positive (n,), with impulses from the places of all; normal rows alone
+    without laws of friction."""
+    starts, dtype = jnp.asarray(step.starts), p.dtype
+
+    def of_kind(kind: ContactKind, so_far: tuple[ContactList, Array]) -> tuple[ContactList, Array]:
+        which, normals = jnp.asarray(np.array(kind.contacts)), int(kind.has_gap)
+
+        def look(i: Array, so_far: tuple) -> tuple:
+            k = entry(which, i)
+
+            def add(_: Array, so_far: tuple) -> tuple:
+                contacts, own = so_far
+                at, row, tangents = contacts.number, contacts.rows, jnp.asarray(0)
+                if laws is not None:
+                    mu, c = (entry(x, k) for x in laws)
+                    tangents = jnp.where((mu > 0) | (c > 0), kind.tangents, 0)
+                copy = lambda a, x: put(x, row + a, entry(p, entry(starts, k) + a))
+                contacts = contacts._replace(
+                    contact=put(contacts.contact, at, k),
+                    row=put(contacts.row, at, row),
+                    normals=put(contacts.normals, at, normals),
+                    tangents=put(contacts.tangents, at, tangents),
+                    p=loop(normals + tangents, copy, contacts.p),
+                    number=at + 1,
+                    rows=row + normals + tangents,
+                )
+                return contacts, put(own, at, i)
+
+            return loop((entry(takes_part, k) > 0).astype(i.dtype), add, so_far)
+
+        return loop(len(kind.contacts), look, so_far)
+
+    contacts = empty_list(step.room, dtype)
+    own, begin = jnp.zeros_like(contacts.contact), [contacts.number]
+    for kind in step.kinds:
+        contacts, own = of_kind(kind, (contacts, own))
+        begin.append(contacts.number)
+    take = lambda x: loop(
+        contacts.number, lambda j, y: put(y, j, entry(x, entry(contacts.contact, j))), blank(own.size, dtype)
+    )
+    friction, limit = map(take, laws or [jnp.zeros_like(takes_part)] * 2)
+    return _Closed(contacts._replace(friction=friction, limit=limit), own, begin)
+
+
+def _write_rows(
+    kinds: Sequence[ContactKind],
+    room: Room,
+    closed: _Closed,
+    moving: Sequence[Any],
+    kept: Sequence[Any],
+    *,
+    gaps: bool,
+) -> _Rows:
+    """The rows of a list."""
+    dtype = closed.contacts.p.dtype
+    rows = _Rows(*(blank(size, dtype) for size in (room.stride * room.velocities, room.stride, room.stride)))
+
+    def of_kind(number: int, rows: _Rows) -> _Rows:
+        kind, of, own = kinds[number], moving[number], kept[number]
+        first, normals = closed.begin[number], int(kind.has_gap)
+
+        def write(j: Array, so_far: _Rows) -> _Rows:
+            i, row = (entry(x, first + j) for x in (closed.own, closed.contacts.row))
+            empty = lambda k, J: fill_entries(J, k * room.stride + row, 0, normals + kind.tangents)
+            found = kind.rows(of, own, i)
+            J = kind.write(found, loop(room.velocities, empty, so_far.J), row, room.stride)
+            rest, drift, gap = kind.drift(found), so_far.drift, so_far.gap
+            for a in range(normals + kind.tangents):
+                drift = put(drift, row + a, rest[1 - normals + a])
+                gap = put(gap, row + a, kind.motion(of, own, i).gap if gaps and not a and normals else 0)
+            return _Rows(J, drift, gap)
+
+        return loop(closed.begin[number + 1] - first, write, rows)
+
+    for number in range(len(kinds)):
+        rows = of_kind(number, rows)
+    return rows
+
+
+def _sum_rows(contacts: ContactList, room: Room, p: Array) -> Array:
+    """J^T p (n_v,)."""
+    add = lambda i, k, x: put(x, k, entry(x, k) + entry(contacts.J, k * room.stride + i) * entry(p, i))
+    of_row = lambda i, x: loop(room.velocities, functools.partial(add, i), x)
+    return loop(contacts.rows, of_row, jnp.zeros(room.velocities, p.dtype))
+
+
+def _add_rates(contacts: ContactList, room: Room, v: Array, u: Array) -> Array:
+    """U + J v, by row."""
+    add = lambda i, k, y: y + entry(contacts.J, k * room.stride + i) * entry(v, k)
+    of_row = lambda i, y: put(y, i, loop(room.velocities, functools.partial(add, i), entry(u, i)))
+    return loop(contacts.rows, of_row, blank(u.size, u.dtype))
+
+
+def _add_response(x: Array, rows: Array, of: DelassusRows, p: Array, after: Array) -> Array:
+    """Velocities with what a change of impulses adds; how much that is, is held."""
+
+    def add(i: Array, x: Array) -> Array:
+        more = entry(after, i) - entry(p, i)
+        held = lambda k: freeze(entry(of.R, i * x.size + k))
+        return loop(x.size, lambda k, x: put(x, k, entry(x, k) + more * held(k)), x)
+
+    return loop(rows, add, x)
+
+
+def _place(step: ContactStep, contacts: ContactList, p: Array, to: Array) -> Array:
+    """Impulses of a list in the places of all contacts."""
+    starts = jnp.asarray(step.starts)
+
+    def place(k: Array, to: Array) -> Array:
+        first, row = entry(starts, entry(contacts.contact, k)), entry(contacts.row, k)
+        width = entry(contacts.normals, k) + entry(contacts.tangents, k)
+        return loop(width, lambda a, to: put(to, first + a, entry(p, row + a)), to)
+
+    return loop(contacts.number, place, to)
+
+
+def _mark(x: Array, carrier: Array) -> Array:
+    """An array with the derivatives of another, entry by entry."""
+    mark = lambda i, y: put(y, i, with_tangent_of(entry(x, i), entry(carrier, i), stays=True))
+    return loop(x.size, mark, blank(x.size, x.dtype))
