@@ -312,6 +312,7 @@ class ContactStep:
     ):
         self.kinds, self.layout = kinds, layout
         self.seeks = any(kind.seeks for kind in kinds)
+        self.passes = any(kind.is_thin for kind in kinds)
         self.free, self.arrive, self.kinematics = free, arrive, kinematics
         rows = sum(int(normal) + tangents for normal, tangents in layout.contacts)
         most = max((tangents for _, tangents in layout.contacts), default=0)
@@ -345,6 +346,15 @@ class ContactStep:
             jnp.asarray(False),
             [kind.nothing(at) for kind in self.kinds],
         )
+
+    def share_without_passing(self, t: Array, h: Array, last: StepState, after: StepState) -> Array:
+        """How much of a step may be taken so that bodies which it takes through each other still overlap by little, from 0
+        to 1: 1 where none does."""
+        start, end, share = Instant(t, last.q), Instant(t + h, after.q), jnp.ones_like(h)
+        for kind, kept in zip(self.kinds, last.kept, strict=True):
+            if kind.is_thin:
+                share = jnp.minimum(share, kind.share_without_passing(start, end, kept))
+        return share
 
     def __call__(
         self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
@@ -501,7 +511,9 @@ class ContactStep:
                 v, moved, (drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents)))
             )
             forced = h * jnp.abs(entry(x.rates, k))
-            fast = (before < -SLOW * forced) & (entry(is_rigid, k) > 0)
+            # Also what parts fast: all contacts have one law, or impulses on what parts would create energy.
+            bounces = (jnp.abs(before) > SLOW * forced) & (entry(is_rigid, k) > 0)
+            fast = bounces & (before < 0)
             other = entry(x.takes_part, k) == 2
 
             def parting(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -518,7 +530,7 @@ class ContactStep:
                     so_far - entry(J, j * stride + row) * (entry(x.d, j) - entry(x.base, j))
                 )
                 gap = loop(v, less, entry(x.gaps, k))
-                after = free[0] + jnp.where(fast, e * before, 0)
+                after = free[0] + jnp.where(bounces, e * before, 0)
                 if self.layout.soft:
                     after = after + entry(coefficients.soften(h)[1], k) * entry(x.middle, k)
                 after = jnp.where(other, parts, after)

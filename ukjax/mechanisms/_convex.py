@@ -62,6 +62,7 @@ class Core(NamedTuple):
     - `spread`: S of the ellipsoid {x : x = S y, |y| <= 1} about each point [m] (3, 3).
     - `axis`: where this is a disc, its axis; else zero (3,).
     - `radius`: [m].
+    - `inradius`: the radius of a ball within the body [m]; infinite where that is not known.
     - `size`: about how large it is [m].
     - `origin`, `axes`: x = origin + axes y are its points for fixed y, whatever its measures; columns are orthogonal.
     """
@@ -72,6 +73,7 @@ class Core(NamedTuple):
     spread: Float[Array, "3 3"]
     axis: Float[Array, "3"]
     radius: Array
+    inradius: Array
     size: Array
     origin: Float[Array, "3"]
     axes: Float[Array, "3 3"]
@@ -119,6 +121,7 @@ def core_of(
     spread: Any = None,
     axis: Any = None,
     radius: Any = 0.0,
+    inradius: Any = jnp.inf,
 ) -> Core:
     """One body by itself: its points (n, 3) and what else its core has, by default nothing."""
     dtype, count = points.dtype, points.shape[0]
@@ -132,6 +135,7 @@ def core_of(
         spread,
         zero if axis is None else axis,
         jnp.asarray(radius, dtype),
+        jnp.asarray(inradius, dtype),
         jnp.sqrt(square) + radius,
         origin,
         jnp.eye(3, dtype=dtype) if axes is None else axes,

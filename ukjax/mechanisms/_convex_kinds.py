@@ -19,12 +19,13 @@ from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._types import as_jax, is_traced, module_for
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact
-from ._convex import Core, Pair
+from ._convex import Core, Pair, unit
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
 from ._placement import AnyPlacement, norm, rate_of
 from ._slips import SlipForm
+from ._thin_bodies import bow, share_without_passing
 
 
 class _Touches(NamedTuple):
@@ -163,6 +164,35 @@ class ConvexKind(eqx.Module):
         read = lambda x, like: x > 0 if like.dtype == bool else x.astype(like.dtype)
         found = [read(x, like).reshape(like.shape) for x, like in zip(flat, leaves, strict=True)]
         return jax.tree.unflatten(tree, found)
+
+    @property
+    def is_thin(self) -> bool:
+        """A half-space is not."""
+        return not self.on_plane
+
+    def share_without_passing(self, start: Instant, end: Instant, kept: _Touches) -> Array:
+        now, dtype = locate_all(self.places, self.bodies, end), end.q.dtype
+
+        def one(i: Array, share: Array) -> Array:
+            first, last = (self._pair(x, i, dtype) for x in (kept.placements, now))
+            near, (a, b) = self._is_near(first), first.cores
+            between = first.between([a.origin, b.origin])
+            # Of bodies that are not near each other by the balls about both.
+            n = jnp.where(near, self._read(kept, i).feature.n, unit(between))
+            ends = jnp.stack([jnp.dot(n, x.between([a.origin, b.origin])) for x in (first, last)]) - a.size - b.size
+
+            def look(k: Array, ends: Array) -> Array:
+                there = lambda x, y: jnp.where(k == 0, x, y)
+                pair = first._replace(places=jax.tree.map(there, first.places, last.places))
+                return put(ends, k, pair.apart(n) - a.radius - b.radius)
+
+            ends = loop(2 * near.astype(i.dtype), look, ends)
+            ways = zip((a, b), first.places, last.places, strict=True)
+            bows = sum(bow(core.size - core.radius, *way) for core, *way in ways)
+            bows, thickness = jnp.where(near, bows, 0), jnp.where(near, a.inradius + b.inradius, 0)
+            return jnp.minimum(share, share_without_passing(ends[0], ends[1] - bows, thickness))
+
+        return loop(len(self.pairs), one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: _Touches, so_far: Array) -> Array:
         firsts, counts = (jnp.asarray(np.array(x)) for x in (self.firsts, self.counts))
