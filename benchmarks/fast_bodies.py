@@ -83,7 +83,7 @@ def _at_each_other(one: Any, other: Any, name: str, aside: float) -> Case:
     def start(rng: Any, speed: float) -> tuple[np.ndarray, np.ndarray]:
         off = rng.normal(size=2)
         off *= aside * np.sqrt(rng.uniform()) / np.linalg.norm(off)
-        places = [[-0.03 - rng.uniform(0, 1) * speed * STEP, *off], [0.03, 0.0, 0.0]]
+        places = [[-0.06 - rng.uniform(0, 1) * speed * STEP, *off], [0.06, 0.0, 0.0]]
         return _state(places, [[speed, 0.0, 0.0], np.zeros(3)], [_turn(rng), _turn(rng)])
 
     return Case(name, system, start, lambda q0, v0, q, v: np.abs(v - v0).max() == 0)

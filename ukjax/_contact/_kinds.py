@@ -5,7 +5,7 @@ these their rows. Contacts of shapes are kinds whose programs run over lists of 
 What a user's function says of several contacts at once is one kind, whose rows are computed together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, final
 
 import jax
@@ -94,8 +94,8 @@ class ContactKind(Protocol):
         """Where contacts are at an instant, as far as that is sought and not computed: what is kept of it."""
         ...
 
-    def share_without_passing(self, start: Instant, end: Instant, kept: Any) -> Array:
-        """How much of a step may be taken, as `ContactStep` says; by what is kept of its start."""
+    def share_without_passing(self, instants: Sequence[Instant], kept: Any) -> Array:
+        """How much of a step may be taken, as `ContactStep` says; of its start, of which something is kept, and others."""
         ...
 
     def gaps(self, at: Instant, kept: Any, so_far: Array) -> Array:
@@ -178,8 +178,8 @@ class FunctionKind:
     def seek(self, at: Instant, unsought: None) -> None:
         return None
 
-    def share_without_passing(self, start: Instant, end: Instant, kept: None) -> Array:
-        return jnp.ones_like(start.t)
+    def share_without_passing(self, instants: Sequence[Instant], kept: None) -> Array:
+        return jnp.ones_like(instants[0].t)
 
     def gaps(self, at: Instant, kept: None, so_far: Array) -> Array:
         gaps = self._gaps(at.t, at.q)

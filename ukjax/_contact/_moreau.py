@@ -31,6 +31,7 @@ from .._formula._contact_list import (
     solve,
     subtract_solution,
 )
+from .._formula._contact_newton import ROUNDING
 from .._misc._types import choose_by_precision
 from ._kinds import ContactKind, Instant, Motion
 from ._modes import COUNTS, still
@@ -348,13 +349,17 @@ class ContactStep:
         )
 
     def share_without_passing(self, t: Array, h: Array, last: StepState, after: StepState) -> Array:
-        """How much of a step may be taken so that bodies which it takes through each other still overlap by little, from 0
-        to 1: 1 where none does."""
-        start, end, share = Instant(t, last.q), Instant(t + h, after.q), jnp.ones_like(h)
-        for kind, kept in zip(self.kinds, last.kept, strict=True):
-            if kind.is_thin:
-                share = jnp.minimum(share, kind.share_without_passing(start, end, kept))
-        return share
+        """How much of a step may be taken so that bodies which it takes through each other still overlap by little, in its
+        middle, where contacts are looked for, and at its end: from 0 to 1, where none does."""
+        if not self.passes:
+            return jnp.ones_like(h)
+        middle = last.q + 0.5 * h * self.kinematics(t, last.q, last.v)
+        # Before it was pushed out of contacts, which hides how deep it was.
+        end = last.q + 0.5 * h * self.kinematics(t + 0.5 * h, middle, last.v + after.v)
+        instants = Instant(t, last.q), Instant(t + 0.5 * h, middle), Instant(t + h, end)
+        own = zip(self.kinds, last.kept, strict=True)
+        shares = [kind.share_without_passing(instants, kept) for kind, kept in own if kind.is_thin]
+        return jnp.min(jnp.stack(shares))
 
     def __call__(
         self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
@@ -377,7 +382,9 @@ class ContactStep:
             looked = (looks & first).astype(x.number.dtype)
             listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
             of = self._soften(delassus(listed, self.room, free.respond), listed, coefficients, h)
-            enough = jnp.where(first, 0, 0.1 * choose_by_precision(dtype, *PENETRATION))
+            # Slips of joints that stand still are rounding, of the velocities of all.
+            rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
+            enough = jnp.where(first, rounding, 0.1 * choose_by_precision(dtype, *PENETRATION))
             found = solve(contacts, self.room, of, tolerance_of(dtype), enough)
             state, push = self._scattered(contacts, struck, found, x, first)
             v_end = jnp.where(first, free.end + found.change, state.v)

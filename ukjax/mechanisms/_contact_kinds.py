@@ -86,26 +86,26 @@ class ShapeKind(eqx.Module):
         """Half-spaces and surfaces are not."""
         return not isinstance(self.stacked.shapes[0], HalfSpace | Surface)
 
-    def share_without_passing(self, start: Instant, end: Instant, kept: None) -> Array:
-        both, dtype = [locate_all(self.places, self.bodies, at) for at in (start, end)], start.q.dtype
+    def share_without_passing(self, instants: Sequence[Instant], kept: None) -> Array:
+        each, dtype = [locate_all(self.places, self.bodies, at) for at in instants], instants[0].q.dtype
 
         def one(i: Array, share: Array) -> Array:
             contact, numbers = self._contact(i, dtype), self._numbers(i)
-            places = [[jax.tree.map(lambda x, b=b: item(x, b), x) for b in numbers] for x in both]
-            n, shapes = contact.meeting(*places[0]).normal[0], contact.shapes
+            start, *later = [[jax.tree.map(lambda x, b=b: item(x, b), x) for b in numbers] for x in each]
+            n, shapes = contact.meeting(*start).normal[0], contact.shapes
             corners = [x.corners() for x in shapes]  # pyright: ignore[reportAttributeAccessIssue]
+            inradii = [x.inradius for x in shapes]  # pyright: ignore[reportAttributeAccessIssue]
             radii = sum(getattr(x, "radius", 0.0) for x in shapes)
 
             def apart(ends: Any) -> Array:
                 a, b = (jax.vmap(place.point)(x) @ n for place, x in zip(ends, corners, strict=True))
                 return jnp.min(b) - jnp.max(a) - radii
 
-            bows = [
-                bow(0.5 * norm(x[-1] - x[0]), *way) for x, way in zip(corners, zip(*places, strict=True), strict=True)
-            ]
-            thickness = shapes[0].inradius + shapes[1].inradius
-            own = share_without_passing(apart(places[0]), apart(places[1]) - bows[0] - bows[1], thickness)
-            return jnp.minimum(share, own)
+            for ends in later:
+                ways = zip(corners, start, ends, strict=True)
+                bows = sum(bow(0.5 * norm(x[-1] - x[0]), *way) for x, *way in ways)
+                share = jnp.minimum(share, share_without_passing(apart(start), apart(ends) - bows, inradii))
+            return share
 
         return loop(len(self.contacts), one, jnp.ones((), dtype))
 

@@ -170,27 +170,30 @@ class ConvexKind(eqx.Module):
         """A half-space is not."""
         return not self.on_plane
 
-    def share_without_passing(self, start: Instant, end: Instant, kept: _Touches) -> Array:
-        now, dtype = locate_all(self.places, self.bodies, end), end.q.dtype
+    def share_without_passing(self, instants: Sequence[Instant], kept: _Touches) -> Array:
+        dtype = instants[0].q.dtype
+        each = kept.placements, *(locate_all(self.places, self.bodies, at) for at in instants[1:])
 
         def one(i: Array, share: Array) -> Array:
-            first, last = (self._pair(x, i, dtype) for x in (kept.placements, now))
-            near, (a, b) = self._is_near(first), first.cores
-            between = first.between([a.origin, b.origin])
+            pairs = [self._pair(x, i, dtype) for x in each]
+            start, (a, b) = pairs[0], pairs[0].cores
+            near, middles = self._is_near(start), [a.origin, b.origin]
+            n = jnp.where(near, self._read(kept, i).feature.n, unit(start.between(middles)))
             # Of bodies that are not near each other by the balls about both.
-            n = jnp.where(near, self._read(kept, i).feature.n, unit(between))
-            ends = jnp.stack([jnp.dot(n, x.between([a.origin, b.origin])) for x in (first, last)]) - a.size - b.size
+            gaps = jnp.stack([jnp.dot(n, x.between(middles)) for x in pairs]) - a.size - b.size
+            placements = jax.tree.map(lambda *x: jnp.stack(x), *(x.places for x in pairs))
 
-            def look(k: Array, ends: Array) -> Array:
-                there = lambda x, y: jnp.where(k == 0, x, y)
-                pair = first._replace(places=jax.tree.map(there, first.places, last.places))
-                return put(ends, k, pair.apart(n) - a.radius - b.radius)
+            def look(k: Array, gaps: Array) -> Array:
+                pair = start._replace(places=jax.tree.map(lambda x: item(x, k), placements))
+                return put(gaps, k, pair.apart(n) - a.radius - b.radius)
 
-            ends = loop(2 * near.astype(i.dtype), look, ends)
-            ways = zip((a, b), first.places, last.places, strict=True)
-            bows = sum(bow(core.size - core.radius, *way) for core, *way in ways)
-            bows, thickness = jnp.where(near, bows, 0), jnp.where(near, a.inradius + b.inradius, 0)
-            return jnp.minimum(share, share_without_passing(ends[0], ends[1] - bows, thickness))
+            gaps = loop(len(pairs) * near.astype(i.dtype), look, gaps)
+            inradii = [jnp.where(near, core.inradius, 0) for core in (a, b)]
+            for k, pair in enumerate(pairs[1:], 1):
+                ways = zip((a, b), start.places, pair.places, strict=True)
+                bows = jnp.where(near, sum(bow(core.size - core.radius, *way) for core, *way in ways), 0)
+                share = jnp.minimum(share, share_without_passing(gaps[0], gaps[k] - bows, inradii))
+            return share
 
         return loop(len(self.pairs), one, jnp.ones((), dtype))
 

@@ -149,19 +149,22 @@ class FieldKind(eqx.Module):
         """Of a body that is deep within the ground it is not known where it came from."""
         return True
 
-    def share_without_passing(self, start: Instant, end: Instant, kept: _Places) -> Array:
-        both, dtype = [locate_all(self.places, self.bodies, at) for at in (start, end)], start.q.dtype
-        gaps = self.gaps(start, kept, blank(max(self.contacts) + 1, dtype))
+    def share_without_passing(self, instants: Sequence[Instant], kept: _Places) -> Array:
+        each, dtype = [locate_all(self.places, self.bodies, at) for at in instants], instants[0].q.dtype
+        gaps = self.gaps(instants[0], kept, blank(max(self.contacts) + 1, dtype))
+        firsts = jnp.asarray(np.array(self.firsts))
 
         def one(pair: Array, share: Array) -> Array:
             field, core = self._shapes(pair, dtype)
-            (_, body), (_, moved) = ways = [self._ends(x, pair) for x in both]
-            least = lambda k, x: jnp.minimum(x, entry(gaps, entry(jnp.asarray(np.array(self.firsts)), pair) + k))
+            least = lambda k, x: jnp.minimum(x, entry(gaps, entry(firsts, pair) + k))
             gap = loop(PLACES, least, jnp.full((), jnp.inf, dtype))
-            # The ground is not convex, so it may be struck from any side.
-            places = [field.local(ground, body.point(core.origin)) for ground, body in ways]
-            far = norm(places[1] - places[0]) + bow(core.size - core.radius, body, moved)
-            return jnp.minimum(share, share_without_passing(gap, gap - far, core.inradius))
+            start, *later = (self._ends(x, pair) for x in each)
+            place = lambda ends: field.local(ends[0], ends[1].point(core.origin))
+            for ends in later:
+                # The ground is not convex, so it may be struck from any side.
+                far = norm(place(ends) - place(start)) + bow(core.size - core.radius, start[1], ends[1])
+                share = jnp.minimum(share, share_without_passing(gap, gap - far, [core.inradius] * 2))
+            return share
 
         return loop(len(self.pairs), one, jnp.ones((), dtype))
 
