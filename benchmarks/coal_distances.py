@@ -112,7 +112,8 @@ def compared(kinds: tuple[str, str], poses: int) -> np.ndarray:
         given = [measures(kind, rng) for kind in kinds]
         if "hull" in kinds:  # the corners only, as ukjax takes them where they are known
             given = [
-                np.asarray(um.ConvexHull("a", x).points) if k == "hull" else x for k, x in zip(kinds, given, strict=True)
+                np.asarray(um.ConvexHull("a", x).points) if k == "hull" else x
+                for k, x in zip(kinds, given, strict=True)
             ]
         a, b = map(theirs, kinds, given)
         reach = sum(np.abs(x).max() for x in given)
@@ -121,7 +122,9 @@ def compared(kinds: tuple[str, str], poses: int) -> np.ndarray:
             p *= rng.uniform(0.1, 1.4) * reach / np.linalg.norm(p)
             gap, n = map(np.asarray, answer(*given, R, S, p))
             result = coal.DistanceResult()
-            distance = coal.distance(a, coal.Transform3s(R, np.zeros(3)), b, coal.Transform3s(S, p), request, result)
+            distance = coal.distance(
+                a, coal.Transform3s(R, np.zeros(3)), b, coal.Transform3s(S, p), request, result
+            )
 
             def sigma(n: np.ndarray, given: Any = given, R: Any = R, S: Any = S, p: Any = p) -> float:
                 return n @ p - farthest(kinds[1], given[1], -S.T @ n) - farthest(kinds[0], given[0], R.T @ n)

@@ -22,7 +22,7 @@ import numpy as np
 import ukjax as uk
 import ukjax.mechanisms as um
 
-STEP, STEPS = 1e-3, 40
+STEP, STEPS = 1e-3, 80
 SPEEDS = 2.0, 10.0, 50.0, 200.0
 
 
@@ -52,7 +52,9 @@ def _turn(rng: Any) -> np.ndarray:
     return x / np.linalg.norm(x)
 
 
-def _state(places: Any, velocities: Any, turns: Any = None, spins: Any = None) -> tuple[np.ndarray, np.ndarray]:
+def _state(
+    places: Any, velocities: Any, turns: Any = None, spins: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates and velocities of free bodies: of each a place and a quaternion, velocity and spin."""
     q, v = [], []
     for i, (x, u) in enumerate(zip(places, velocities, strict=True)):
@@ -151,18 +153,20 @@ def cases() -> list[Case]:
     rng = np.random.default_rng(0)
     points = rng.normal(size=(12, 3))
     points *= 0.02 / np.linalg.norm(points, axis=1)[:, None]
-    at = np.array([0.0, 0.0, 0.1])
-    ball = lambda name, x: um.Sphere(name, x, 0.01)
-    hull = lambda name, x: um.ConvexHull(name, x + points)
-    bar = lambda name, x: um.Cuboid(name, x, (0.01, 0.01, 0.1))
-    rod = lambda name, x: um.Capsule(name, x - [0, 0, 0.05], x + [0, 0, 0.05], 0.002)
-    can = lambda name, x: um.Cylinder(name, x - [0, 0, 0.005], x + [0, 0, 0.005], 0.01)
+    at, x, z = np.array([0.0, 0.0, 0.1]), np.array([0.05, 0.0, 0.0]), np.array([0.0, 0.0, 0.05])
+    ball = lambda name, p: um.Sphere(name, p, 0.01)
+    hull = lambda name, p: um.ConvexHull(name, p + points)
+    bar = lambda name, p: um.Cuboid(name, p, (0.01, 0.01, 0.1))
+    rod = lambda name, p: um.Capsule(name, p - z, p + z, 0.002)
+    can = lambda name, p: um.Cylinder(name, p - 0.1 * z, p + 0.1 * z, 0.01)
     return [
         _onto_plate(um.Sphere("body", at, 0.005), "a ball on a plate"),
         _onto_plate(um.Cuboid("body", at, (0.02, 0.03, 0.01)), "a box that turns, on a plate", spins=50.0),
         _onto_plate(um.ConvexHull("body", at + points), "a hull that turns, on a plate", spins=50.0),
         _onto_plate(
-            um.Capsule("body", at - [0.05, 0, 0], at + [0.05, 0, 0], 0.002), "a rod that turns, on a plate", spins=200.0
+            um.Capsule("body", at - x, at + x, 0.002),
+            "a rod that turns, on a plate",
+            spins=200.0,
         ),
         _at_each_other(ball, ball, "a ball on a ball", 0.018),
         _at_each_other(hull, hull, "a hull on a hull", 0.01),
@@ -210,7 +214,8 @@ def main() -> None:
         for speed in SPEEDS if given.only in case.name else ():
             x = thrown(case, speed, given.starts)
             print(
-                f"| {case.name} | {speed:g} | {x['missed']:.1%} | {x['deepest']:.0e} | {x['energy']:.0e} | {x['parts']} |",
+                f"| {case.name} | {speed:g} | {x['missed']:.1%} | {x['deepest']:.0e} | {x['energy']:.0e} | "
+                f"{x['parts']} |",
                 flush=True,
             )
 

@@ -45,6 +45,8 @@ FILES = (
     f"{_SUITE}/quadruped.xml",
     f"{_ROBOTS}/a1_description/urdf/a1.urdf",
     f"{_ROBOTS}/laikago_description/urdf/laikago.urdf",
+    f"{_ROBOTS}/hyq_description/robots/hyq_no_sensors.urdf",
+    f"{_ROBOTS}/anymal_b_simple_description/robots/anymal.urdf",
     "genesis-world/genesis/assets/xml/two_box.xml",
     f"{_ROBOTS}/quadruped_description/urdf/quadruped.urdf",
     f"{_ROBOTS}/g1_description/urdf/g1_29dof_rev_1_0.urdf",

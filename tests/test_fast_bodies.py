@@ -108,9 +108,7 @@ def test_hulls_that_turn_strike_a_plate():
 def test_hills_stop_a_ball():
     """A height field at which a ball of 5 mm is thrown at 200 m/s."""
     x = np.linspace(0, 20, 41)
-    field = um.HeightField(
-        "ground", (0.0, 0.0, 0.0), 0.02 * np.sin(x)[:, None] * np.cos(x)[None], (1.0, 1.0)
-    )
+    field = um.HeightField("ground", (0.0, 0.0, 0.0), 0.02 * np.sin(x)[:, None] * np.cos(x)[None], (1.0, 1.0))
     touch = um.Contact(field, um.Sphere("ball", (0.0, 0.0, 0.0), 0.005))
     system = um.assemble([body("ball")], contacts=[touch])
     starts = [
@@ -156,7 +154,10 @@ def test_joints_that_stand_still_by_friction_are_no_problem():
     fingers = [
         um.Body(f"finger {k}", 0.02, (0.1, 0.05 * k, 0.03), np.diag([1e-5, 2e-5, 3e-5])) for k in (-1, 1)
     ]
-    slides = [um.Prismatic(f"slide {k}", "hand", f"finger {k}", point=(0.0, 0.0, 0.0), axis=(0.1, k, 0.2)) for k in (-1, 1)]
+    slides = [
+        um.Prismatic(f"slide {k}", "hand", f"finger {k}", point=(0.0, 0.0, 0.0), axis=(0.1, k, 0.2))
+        for k in (-1, 1)
+    ]
     free = um.Free("base", "ground", "hand", point=(0.0, 0.0, 0.0))
     rubs = [um.JointFriction(x, 0.5) for x in slides]
     tree = um.tree([hand, *fingers], [free, *slides], loads=[um.Gravity()], contacts=rubs)

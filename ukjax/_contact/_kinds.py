@@ -95,7 +95,7 @@ class ContactKind(Protocol):
         ...
 
     def share_without_passing(self, instants: Sequence[Instant], kept: Any) -> Array:
-        """How much of a step may be taken, as `ContactStep` says; of its start, of which something is kept, and others."""
+        """How much of a step may be taken, as `ContactStep` says: of its start, where something is kept, and others."""
         ...
 
     def gaps(self, at: Instant, kept: Any, so_far: Array) -> Array:

@@ -349,7 +349,7 @@ class ContactStep:
         )
 
     def share_without_passing(self, t: Array, h: Array, last: StepState, after: StepState) -> Array:
-        """How much of a step may be taken so that bodies which it takes through each other still overlap by little, in its
+        """How much of a step may be taken so that bodies which it takes through each other overlap by little, in its
         middle, where contacts are looked for, and at its end: from 0 to 1, where none does."""
         if not self.passes:
             return jnp.ones_like(h)

@@ -352,8 +352,8 @@ def _assemble_run(
     )
     q, v, push = (rows(x, y.size) for x, y in ((saved.q, y0[0]), (saved.v, y0[1]), (saved.push, y0[1])))
     counts = found.solver_steps, found.num_impacts, found.unsolved, found.steps, found.rejected, found.passed
-    solver_steps, count, unsolved, *steps = (x.astype(jnp.int32) for x in counts)
-    ended = ~found.finite, *steps
+    solver_steps, count, unsolved, steps, rejected, passed = (x.astype(jnp.int32) for x in counts)
+    ended = ~found.finite, steps, rejected, passed
     return TimeSteppingRun(
         ts, t_end, q, v, push, history, found.residual, solver_steps, count, unsolved, *ended
     )

@@ -95,9 +95,7 @@ class StepsPlan:
         }
         told |= {"contacts": lambda at_times: dataclasses.replace(found.contacts, **at_times)}
         counts = step_counts(found.steps + found.rejected, found.steps)
-        told |= {
-            "stats": counts | {"num_unsolved_steps": found.unsolved, "num_passing_steps": found.passed}
-        }
+        told |= {"stats": counts | {"num_unsolved_steps": found.unsolved, "num_passing_steps": found.passed}}
         told |= {"result": _result_of(found), "judged": self._judged}
         return trajectory_of(asked.start, observed, columns, count, **told)
 

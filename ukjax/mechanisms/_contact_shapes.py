@@ -329,7 +329,7 @@ class ConvexHull(AbstractShape):
         return as_jax(module_for(self.points).mean(self.points, 0))
 
 
-def _hull_of(what: str, points: np.ndarray) -> tuple[Array, np.ndarray]:
+def _hull_of(what: str, points: np.ndarray) -> tuple[Array, float]:
     """Its points, and the radius of a ball about their mean that is within it."""
     from scipy.spatial import ConvexHull as Hull  # slow to load
     from scipy.spatial import QhullError
@@ -339,7 +339,7 @@ def _hull_of(what: str, points: np.ndarray) -> tuple[Array, np.ndarray]:
     except QhullError as error:
         raise InputError(f"{what} lie in one plane: a hull needs a volume.") from error
     points = points[np.sort(hull.vertices)]
-    return as_jax(points), -np.max(hull.equations @ [*np.mean(points, 0), 1.0])
+    return as_jax(points), -float(np.max(hull.equations @ [*np.mean(points, 0), 1.0]))
 
 
 def _check_rotation(what: str, rotation: Any, d: int) -> Array:

@@ -1,9 +1,9 @@
 """Whether a step takes thin bodies through each other.
 
 Two bodies are apart by a(n) = min n . b - max n . a along a direction n; along the normal at the start of a step that is
-their gap. In a step that takes them through each other, a(n) of the same n falls below minus the sum of the radii of balls
-within both. As long as it stays above a part of the smaller radius, the shortest way out of an overlap is the way in, and
-bodies behind the thinner one are where they were.
+their gap. In a step that takes them through each other, a(n) of the same n falls below minus the sum of the radii of
+balls within both. As long as it stays above a part of the smaller radius, the shortest way out of an overlap is the way
+in, and bodies behind the thinner one are where they were.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,7 @@ _OVERLAP = 0.25  # of that radius: less takes more steps, more lets pass what gr
 
 
 def share_without_passing(start: Array, end: Array, inradii: Sequence[Array]) -> Array:
-    """How much of a step may be taken that leads from a(n) at its start to the one at its end, of bodies in which there are
-    balls of two radii."""
+    """How much of a step may be taken that leads from one a(n) to another, of bodies with balls of two radii within."""
     low, high = jnp.minimum(*inradii), jnp.maximum(*inradii)
     least = -_OVERLAP * jnp.where(low > 0, low, high)
     passes = (end < least) & (start > least)
