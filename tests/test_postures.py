@@ -172,6 +172,21 @@ def test_what_cannot_be_closed_is_named_by_rows() -> None:
         um.problem(FOUR_BAR, at={"C": 3.0}, v0=STILL["absolute"])
 
 
+@pytest.mark.slow
+def test_a_way_of_ever_shorter_steps_ends() -> None:
+    """Newton's method finds the second slide for steps of some 1e-4 m only, all along the way of 1 m."""
+    bodies = [um.PlanarBody(name, 1.0, (0.0, 0.0), 1.0) for name in ("one", "other")]
+    slides = [um.Prismatic(x.name, "ground", x.name, point=(0.0, 0.0), axis=(1.0, 0.0)) for x in bodies]
+    follows = uk.Holonomic(
+        lambda t, q: jax.numpy.arctan(1e6 * (q[1] - 0.1 * jax.numpy.sin(50 * q[0]))), name="follows"
+    )
+    tree = um.tree(bodies, slides, constraints=[follows])
+    with pytest.raises(uk.InputError, match="cannot be closed at one = 1.0"):
+        um.problem(tree, at={"one": 1.0})
+    near = um.problem(tree, at={"one": 1e-3}).q0
+    np.testing.assert_allclose(near, [1e-3, 0.1 * np.sin(0.05)], atol=1e-12)
+
+
 def test_more_than_a_turn_is_asked_about() -> None:
     """It is legal, and goes where as many turns less go; a slide of 90 m, or a turn by 6 rad, needs no word."""
     arm = um.rod("arm", A, B, 1.0)

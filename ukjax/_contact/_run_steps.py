@@ -217,8 +217,8 @@ _LEAST_PART = 1e-3
 
 
 class _Loop(NamedTuple):
-    """What the loop over steps carries: which step it is in, how much of that is done, the last state, how many states are
-    saved, and the run so far."""
+    """What the loop over steps carries: which step it is in, how much of that is done, the last state, how many states
+    are saved, and the run so far."""
 
     i: Array
     done: Array
