@@ -119,17 +119,17 @@ def test_hills_stop_a_ball():
 
 
 def test_an_end_that_rises_is_not_held_by_the_impact_of_the_other():
-    """A bar strikes with one end while the other parts: one after the other both bounce, and keep all energy.
+    """A bar strikes with one end, while the other rises out of the floor: one after the other both bounce.
 
-    Its ends move by u_A = -1 and u_B = 0.5 m/s. The first impulse m / 2 leaves (1, -0.5), the second one (0.5, 0.5).
+    Its ends move by -1 and 0.5 m/s. The first impulse, m / 2, leaves (1, -0.5), the second one (0.5, 0.5).
     """
     bar = um.rod("bar", (-0.5, 0.0), (0.5, 0.0), mass=1.0)
     own = um.Capsule("bar", (-0.5, 0.0), (0.5, 0.0), 0.0)
     touch = um.Contact(um.HalfSpace("ground", (0.0, 0.0)), own, restitution=1.0)
     system = um.assemble([bar], contacts=[touch])
-    run = uk.simulate(
-        system, [0.0, 0.0, 0.0], [0.0, -0.25, 1.5], t1=STEPS * H, ts=[STEPS * H], contact="steps", dt0=H
-    )
+    start = [0.0, -5e-4, -1e-3], [0.0, -0.25, 1.5]
+    options = {"contact": "steps", "dt0": H, "start_tolerance": np.inf}
+    run = uk.simulate(system, *start, t1=STEPS * H, ts=[STEPS * H], **options)
     np.testing.assert_allclose(run.v[-1], [0.0, 0.5, 0.0], atol=1e-2)
     np.testing.assert_allclose(run.energy[-1], 0.125, rtol=1e-9)
 
