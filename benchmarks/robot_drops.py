@@ -45,6 +45,8 @@ FILES = (
     f"{_SUITE}/quadruped.xml",
     f"{_ROBOTS}/a1_description/urdf/a1.urdf",
     f"{_ROBOTS}/laikago_description/urdf/laikago.urdf",
+    f"{_ROBOTS}/hyq_description/robots/hyq_no_sensors.urdf",
+    f"{_ROBOTS}/anymal_b_simple_description/robots/anymal.urdf",
     "genesis-world/genesis/assets/xml/two_box.xml",
     f"{_ROBOTS}/quadruped_description/urdf/quadruped.urdf",
     f"{_ROBOTS}/g1_description/urdf/g1_29dof_rev_1_0.urdf",
@@ -76,6 +78,10 @@ def model_over_floor(path: str) -> Any:
         spec = mujoco.MjSpec.from_file(path)
     without_missing(spec, True)
     spec.compiler.balanceinertia = True
+    for x in spec.bodies:  # of links that stand for a frame, such as HyQ's base
+        full = np.array(x.fullinertia)
+        if np.all(np.isfinite(full)) and np.linalg.eigvalsh(_matrix(full))[0] <= 0:
+            x.fullinertia = [*(full[:3] + 1e-8), *full[3:]]
     parts = [*spec.keys, *spec.actuators, *spec.sensors]
     for x in [*parts, *(x for x in spec.geoms if x.type == mujoco.mjtGeom.mjGEOM_PLANE)]:
         spec.delete(x)
@@ -93,6 +99,12 @@ def model_over_floor(path: str) -> Any:
     spec.option.timestep = STEP
     spec.option.enableflags |= mujoco.mjtEnableBit.mjENBL_ENERGY
     return spec.compile()
+
+
+def _matrix(full: Any) -> Any:
+    """The symmetric matrix of its entries xx, yy, zz, xy, xz, yz."""
+    xx, yy, zz, xy, xz, yz = full
+    return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
 
 
 def _lowest(model: Any) -> float:

@@ -172,6 +172,22 @@ def test_what_cannot_be_closed_is_named_by_rows() -> None:
         um.problem(FOUR_BAR, at={"C": 3.0}, v0=STILL["absolute"])
 
 
+def test_a_way_of_ever_shorter_steps_ends(monkeypatch) -> None:
+    """Newton's method finds the second slide for steps of some 1e-4 m only, all along the way of 1 m."""
+    monkeypatch.setattr("ukjax.mechanisms._postures._POSTURES", 20)
+    bodies = [um.PlanarBody(f"on {name}", 1.0, (0.0, 0.0), 1.0) for name in ("one", "other")]
+    slides = [
+        um.Prismatic(name, "ground", f"on {name}", point=(0.0, 0.0), axis=(1.0, 0.0))
+        for name in ("one", "other")
+    ]
+    follows = uk.Holonomic(
+        lambda t, q: jax.numpy.arctan(1e6 * (q[1] - 0.1 * jax.numpy.sin(50 * q[0]))), name="follows"
+    )
+    tree = um.tree(bodies, slides, constraints=[follows])
+    with pytest.raises(uk.InputError, match=r"cannot be closed at one = 1.0: still off are one, as given"):
+        um.problem(tree, at={"one": 1.0})
+
+
 def test_more_than_a_turn_is_asked_about() -> None:
     """It is legal, and goes where as many turns less go; a slide of 90 m, or a turn by 6 rad, needs no word."""
     arm = um.rod("arm", A, B, 1.0)

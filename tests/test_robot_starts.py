@@ -109,6 +109,35 @@ def test_overlaps_that_no_motion_changes_are_ignored():
     assert "no motion" in lost.why
 
 
+def test_balls_about_one_point_are_parted():
+    """Though their gap has no slope there: each moves as the other's mass over both, to a distance of both radii."""
+    body = '<body pos="0 0 1"><freejoint/><geom name="{}" size="{}" mass="{}"/></body>'
+    both = body.format("small", 0.04, 1.0) + body.format("large", 0.06, 3.0)
+    robot = uk.load(f"<mujoco><worldbody>{both}</worldbody></mujoco>", contact=True)
+    assert not [x for x in robot.report.features if (x.feature, x.status) == ("contact", "ignored")]
+    small, large = robot.problem.q0[:3], robot.problem.q0[7:10]
+    np.testing.assert_allclose(np.linalg.norm(small - large), 0.1, atol=1e-9)
+    np.testing.assert_allclose(small, -3 * large, atol=1e-9)
+
+
+SHELLS = """<mujoco><worldbody><geom name="floor" type="plane" size="0 0 1"/>
+  <body name="trunk" pos="0 0 {}"><freejoint/><geom name="trunk" size="0.1" mass="3"/>
+    <body name="hip" pos="0.03 0 0"><joint name="swing" axis="1 0 0"/><geom size="0.02" mass="0.1"/>
+      <body name="thigh"><joint name="lift" axis="0 1 0"/><geom name="thigh" pos="0 0 -0.04" size="0.1" mass="1"/>
+      </body></body></body></worldbody></mujoco>"""
+
+
+def test_links_that_are_built_into_each_other_lose_their_contact():
+    """Middles of trunk and thigh are 7 cm apart at most, their radii 20 cm together; the floor stays."""
+    robot = uk.load(SHELLS.format(1.0), contact=True)
+    lost = _features(robot)["contact", "ignored"]
+    assert lost.names == ("trunk-thigh",)
+    assert "trunk-thigh by 0.15" in lost.why
+    assert [x.name for x in robot.mechanism.mechanism.contacts if "thigh" in x.name] == ["thigh-floor"]
+    with pytest.raises(uk.InputError, match="trunk-thigh"):
+        uk.load(SHELLS.format(1.0), contact=True, strict=True)
+
+
 def test_ranges_without_an_end():
     text = """<mujoco><worldbody><body><joint name="{0}" axis="0 1 0" limited="true" range="{1}"/>
       <geom size=".1" pos=".2 0 0"/></body></worldbody></mujoco>"""

@@ -62,6 +62,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/chains.py": ["--links", "3", "--batch", "8"],
     "benchmarks/clearance_bias.py": ["--clearances", "0.1"],
     "benchmarks/cluster.py": ["--quick", "--overhead", "pool", "--rounds", "1"],
+    "benchmarks/coal_distances.py": ["--poses", "20", "--only", "box-sphere"],
     "benchmarks/compilation.py": ["--models", "pendulum", "--batches", "1"],
     "benchmarks/compile_choices.py": ["--one", "pendulum, uk.Tabulated of 50 entries"],
     "benchmarks/contact.py": [],
@@ -72,6 +73,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/contact_starts.py": ["--starts", "8", "--only", "box"],
     "benchmarks/cube_tosses.py": ["--help"],
     "benchmarks/step_derivatives.py": ["--of", "ball"],
+    "benchmarks/fast_bodies.py": ["--starts", "2", "--only", "in the plane"],
     "benchmarks/first_results.py": [
         "--only",
         "a pendulum for 1 s",

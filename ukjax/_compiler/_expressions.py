@@ -185,7 +185,10 @@ class Program:
         if self._alone.size < interpreter.least_called:
             return self._rebuilt(interpreter.b, inputs)
         if any(map(is_number, inputs)):
-            again, types = lambda inner, flat: self._rebuilt(inner.b, flat), [(self.build.type, None)] * len(inputs)
+            again, types = (
+                lambda inner, flat: self._rebuilt(inner.b, flat),
+                [(self.build.type, None)] * len(inputs),
+            )
             found = interpreter.specialize(self, inputs, types, again)
             if found is None:
                 return self._rebuilt(interpreter.b, inputs)

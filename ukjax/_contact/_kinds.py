@@ -5,7 +5,7 @@ these their rows. Contacts of shapes are kinds whose programs run over lists of 
 What a user's function says of several contacts at once is one kind, whose rows are computed together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, final
 
 import jax
@@ -65,12 +65,14 @@ class ContactKind(Protocol):
     - `has_gap`: whether they have normal rows.
     - `tangents`: how many tangential rows each has.
     - `seeks`: whether where they are is sought, and not only computed: then `seek` finds it.
+    - `is_thin`: whether bodies may pass through each other in one step: then `share_without_passing` says so.
     """
 
     contacts: tuple[int, ...]
     has_gap: bool
     tangents: int
     seeks: bool
+    is_thin: bool
 
     def moving(self, motion: Motion) -> Any:
         """What the others are computed from."""
@@ -90,6 +92,10 @@ class ContactKind(Protocol):
 
     def seek(self, at: Instant, unsought: Any) -> Any:
         """Where contacts are at an instant, as far as that is sought and not computed: what is kept of it."""
+        ...
+
+    def share_without_passing(self, instants: Sequence[Instant], kept: Any) -> Array:
+        """How much of a step may be taken, as `ContactStep` says: of its start, where something is kept, and others."""
         ...
 
     def gaps(self, at: Instant, kept: Any, so_far: Array) -> Array:
@@ -129,7 +135,7 @@ class FunctionKind:
     - `shape`: how many contacts and tangential rows.
     """
 
-    seeks = False
+    seeks = is_thin = False  # of a function it is not known how thin a body is
 
     def __init__(
         self, constraint: AbstractUnilateral, system: AbstractSystem, first: int, shape: tuple[int, int]
@@ -175,6 +181,9 @@ class FunctionKind:
 
     def seek(self, at: Instant, unsought: None) -> None:
         return None
+
+    def share_without_passing(self, instants: Sequence[Instant], kept: None) -> Array:
+        return jnp.ones_like(instants[0].t)
 
     def gaps(self, at: Instant, kept: None, so_far: Array) -> Array:
         gaps = self._gaps(at.t, at.q)

@@ -32,6 +32,7 @@ from .._formula._contact_list import (
     solve,
     subtract_solution,
 )
+from .._formula._contact_newton import ROUNDING
 from .._misc._types import choose_by_precision
 from ._kinds import ContactKind, Instant, Motion
 from ._modes import COUNTS, still
@@ -330,6 +331,7 @@ class ContactStep:
     ):
         self.kinds, self.layout = kinds, layout
         self.seeks = any(kind.seeks for kind in kinds)
+        self.passes = any(kind.is_thin for kind in kinds)
         self.free, self.arrive, self.kinematics = free, arrive, kinematics
         rows = sum(int(normal) + tangents for normal, tangents in layout.contacts)
         most = max((tangents for _, tangents in layout.contacts), default=0)
@@ -370,6 +372,21 @@ class ContactStep:
         """What there is of no step."""
         return StepRecord(state.p, jnp.zeros_like(state.v), state.kept)
 
+    def share_without_passing(
+        self, t: Array, h: Array, last: StepState, after: StepState, kept: Sequence[Any]
+    ) -> Array:
+        """How much of a step may be taken so that bodies which it takes through each other overlap by little, in its
+        middle, where contacts are looked for, and at its end: from 0 to 1, where none does."""
+        if not self.passes:
+            return jnp.ones_like(h)
+        middle = last.q + 0.5 * h * self.kinematics(t, last.q, last.v)
+        # Before it was pushed out of contacts, which hides how deep it was.
+        end = last.q + 0.5 * h * self.kinematics(t + 0.5 * h, middle, last.v + after.v)
+        instants = Instant(t, last.q), Instant(t + 0.5 * h, middle), Instant(t + h, end)
+        own = zip(self.kinds, kept, strict=True)
+        shares = [kind.share_without_passing(instants, kept) for kind, kept in own if kind.is_thin]
+        return jnp.min(jnp.stack(shares))
+
     def __call__(
         self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
     ) -> tuple[StepState, StepRecord]:
@@ -391,7 +408,9 @@ class ContactStep:
             looked = (looks & first).astype(x.number.dtype)
             listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
             of = self.soften(delassus(listed, self.room, free.respond), listed, coefficients, h)
-            enough = jnp.where(first, 0, 0.1 * choose_by_precision(dtype, *PENETRATION))
+            # Slips of joints that stand still are rounding, of the velocities of all.
+            rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
+            enough = jnp.where(first, rounding, 0.1 * choose_by_precision(dtype, *PENETRATION))
             found = solve(contacts, self.room, of, tolerance_of(dtype), enough)
             state, push = self._scattered(contacts, struck, found, x, first)
             v_end = jnp.where(first, free.end + found.change, state.v)
@@ -529,7 +548,9 @@ class ContactStep:
                 v, moved, (drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents)))
             )
             forced = h * jnp.abs(entry(x.rates, k))
-            fast = (before < -SLOW * forced) & (entry(is_rigid, k) > 0)
+            # Also what parts fast: all contacts have one law, or impulses on what parts would create energy.
+            bounces = (jnp.abs(before) > SLOW * forced) & (entry(is_rigid, k) > 0)
+            fast = bounces & (before < 0)
             other = entry(x.takes_part, k) == 2
 
             def parting(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -546,7 +567,7 @@ class ContactStep:
                     so_far - entry(J, j * stride + row) * (entry(x.d, j) - entry(x.base, j))
                 )
                 gap = loop(v, less, entry(x.gaps, k))
-                after = free[0] + jnp.where(fast, e * before, 0)
+                after = free[0] + jnp.where(bounces, e * before, 0)
                 if self.layout.soft:
                     after = after + entry(coefficients.soften(h)[1], k) * entry(x.middle, k)
                 after = jnp.where(other, parts, after)

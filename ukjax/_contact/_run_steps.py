@@ -13,7 +13,8 @@ from jaxtyping import Array
 from .._formula._blank import blank
 from .._formula._contact_list import entry, fill_entries, loop, put
 from .._motion._model import Model
-from ._moreau import ContactStep, FreeStep, StepState
+from ._kinds import Instant, seek_anew
+from ._moreau import ContactStep, FreeStep, StepRecord, StepState
 from ._rows import Coefficients, with_push
 from ._step_derivatives import SmoothStep
 
@@ -95,7 +96,9 @@ class StepsRun(NamedTuple):
     - `residual`, `solver_steps`, `unsolved`: the largest residual, Newton steps, and steps with large residuals.
     - `num_impacts`: how many steps had impacts.
     - `finite`, `off`: whether all states were, and whether the last one is off the bilateral rows, where it stopped.
-    - `steps`: how many it took.
+    - `steps`, `rejected`: how many it took, parts of steps included, and how many were taken again as they were too long.
+    - `passed`: how many steps were too long, and were not taken again.
+    - `until`: the time that it reached.
     """
 
     saved: Saved
@@ -107,6 +110,9 @@ class StepsRun(NamedTuple):
     finite: Array
     off: Array
     steps: Array
+    rejected: Array
+    passed: Array
+    until: Array
 
 
 def _write(x: Array, row: Array, values: Array, count: int, times: Array) -> Array:
@@ -114,12 +120,32 @@ def _write(x: Array, row: Array, values: Array, count: int, times: Array) -> Arr
     return loop(times * count, lambda i, x: put(x, row * count + i, entry(values, i)), x)
 
 
-class _Loop(NamedTuple):
-    """What the loop over steps carries: the last state, how many states are saved, and the run so far."""
+# Of a step, the least part: a body that moves a thousand times its thickness in a step is as fast as anything.
+_LEAST_PART = 1e-3
 
+
+class _Loop(NamedTuple):
+    """What the loop over steps carries: which step it is in, how much of that is done, the last state, how many states
+    are saved, and the run so far."""
+
+    i: Array
+    done: Array
     last: StepState
     saved: Array
     run: StepsRun
+
+
+class _Attempt(NamedTuple):
+    """A step, or a part of it: whether it is to be taken again, which part, whether it is looked at in any case, how many
+    were too long, whether this one was, the state after it, and what its derivatives need."""
+
+    again: Array
+    part: Array
+    looks: Array
+    rejected: Array
+    passes: Array
+    after: StepState
+    record: StepRecord
 
 
 def run_steps(
@@ -132,8 +158,9 @@ def run_steps(
     unsolved: float,
     *,
     stops: bool,
+    splits: bool,
 ) -> StepsRun:
-    """A run."""
+    """A run. A step in which thin bodies would pass through each other is split into parts, if it `splits` steps."""
     (q, v), (t0, h, steps), dtype = y0, grid, y0[0].dtype
     n, m, k = len(step.step.layout.contacts), step.step.room.rows, ts.size
     new = lambda *sizes: [blank(rows * max(count, 1), dtype) for rows, count in sizes]
@@ -141,32 +168,45 @@ def run_steps(
     times, *others = new((most, 1), (most, m), (most, n), (most, n), (most, 1))
     impacts = Impacts(fill_entries(times, 0, jnp.inf, most), *(fill_entries(x, 0, 0, x.size) for x in others))
     zero, none = jnp.zeros((), dtype), jnp.asarray(0)
-    start = _Loop(
-        step.before(t0, q, v),
-        none,
-        StepsRun(saved, impacts, zero, zero, none, none, jnp.asarray(True), jnp.asarray(False), none),
-    )
+    yes, no = jnp.asarray(True), jnp.asarray(False)
+    counts = none, none, yes, no, none, none, none, t0
+    begun = step.before(t0, q, v)
+    if step.step.passes:
+        at = Instant(*lax.stop_gradient((t0, q)))
+        begun = begun._replace(kept=[seek_anew(kind, at) for kind in (step.held or step.step).kinds])
+    start = _Loop(none, zero, begun, none, StepsRun(saved, impacts, zero, zero, *counts))
 
-    def is_within(j: Array, i: Array) -> Array:
-        """Whether saved time j is in step i, or before."""
-        there = entry(ts, jnp.minimum(j, k - 1))
-        number = jnp.clip(jnp.ceil((there - t0) / h - 1e-9) - 1, 0, (steps - 1).astype(dtype))
-        return (j < k) & (number <= i.astype(dtype))
+    def is_within(j: Array, i: Array, upto: Array) -> Array:
+        """Whether saved time j is in step i up to a share of it, or before."""
+        place = (entry(ts, jnp.minimum(j, k - 1)) - t0) / h
+        number = jnp.clip(jnp.ceil(place - 1e-9) - 1, 0, (steps - 1).astype(dtype))
+        before = (place - i.astype(dtype) <= upto + 1e-9) | (upto >= 1)
+        return (j < k) & ((number < i.astype(dtype)) | ((number == i.astype(dtype)) & before))
 
-    def taken(i: Array, so_far: _Loop) -> _Loop:
-        last, run = so_far.last, so_far.run
-        t = t0 + h * i.astype(dtype)
-        going, looks = run.finite & ~run.off, is_within(so_far.saved, i)
+    def taken(so_far: _Loop) -> _Loop:
+        i, done, last, run = so_far.i, so_far.done, so_far.last, so_far.run
+        t = t0 + h * (i.astype(dtype) + done)
+        going = run.finite & ~run.off
 
-        def attempt(c: tuple) -> tuple:
-            _, looks, before, _ = c
-            after, record = step.solve(t, h, last._replace(kept=before.kept), coefficients, looks)
+        def attempt(c: _Attempt) -> _Attempt:
+            looks = c.looks | is_within(so_far.saved, i, done + c.part)
+            from_last = last._replace(kept=c.after.kept)
+            after, record = step.solve(t, h * c.part, from_last, coefficients, looks)
+            share = step.share_without_passing(t, h * c.part, last, after)
+            shorter = (share < 1) & (c.part > _LEAST_PART) & splits
             # The last step of a run is looked at, which is known after it: it is taken once more.
-            return after.off & ~looks & stops, jnp.asarray(True), after, record
+            ends = after.off & ~looks & stops
+            part = jnp.where(shorter, jnp.maximum(share * c.part, _LEAST_PART), c.part)
+            rejected = c.rejected + shorter.astype(i.dtype)
+            looks = c.looks | (ends & ~shorter)
+            return _Attempt(shorter | ends, part, looks, rejected, share < 1, after, record)
 
-        begin = going, looks, last, step.step.no_record(last)
-        *_, after, record = lax.while_loop(lambda c: c[0], attempt, begin)
-        impulses, after = after.p, step.differentiate(t, h, last, coefficients, after, record)
+        begun = _Attempt(going, 1 - done, no, none, no, last, step.step.no_record(last))
+        tried = lax.while_loop(lambda c: c.again, attempt, begun)
+        after, part = tried.after, tried.part
+        impulses = after.p
+        after = step.differentiate(t, h * part, last, coefficients, after, tried.record)
+        upto = done + part
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
         finite &= jnp.isfinite(after.residual)
         no = (~finite).astype(i.dtype)
@@ -177,7 +217,7 @@ def run_steps(
         place = jnp.minimum(run.num_impacts, most - 1)
         impulse = _select_impact_impulses(step.step, kept, told)
         impacts = Impacts(
-            _write(impacts.time, place, jnp.reshape(t + 0.5 * h, (1,)), 1, told),
+            _write(impacts.time, place, jnp.reshape(t + 0.5 * h * part, (1,)), 1, told),
             _write(impacts.impulse, place, impulse, m, told),
             _write(impacts.closed, place, kept.closed, n, told),
             _write(impacts.sliding, place, kept.sliding, n, told),
@@ -192,26 +232,32 @@ def run_steps(
             finite=finite,
             off=kept.off & stops,
             steps=run.steps + going,
+            rejected=run.rejected + tried.rejected,
+            passed=run.passed + going * tried.passes.astype(i.dtype),
+            until=jnp.where(going > 0, t0 + h * (i.astype(dtype) + upto), run.until),
         )
-        until = t0 + h * run.steps.astype(dtype)
 
         def save(c: tuple[Array, Saved]) -> tuple[Array, Saved]:
             j, saved = c
-            there = jnp.where(run.off, jnp.minimum(entry(ts, j), until), entry(ts, j))
-            s = (there - t0) / h - i.astype(dtype)
+            there = jnp.where(run.off, jnp.minimum(entry(ts, j), run.until), entry(ts, j))
+            s = ((there - t0) / h - i.astype(dtype) - done) / part
             q, v = ((1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v)))
-            force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / h), blank(m + 1, dtype))
+            force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / (h * part)), blank(m + 1, dtype))
             gaps, one = step.step.gaps_at(there, q, after.kept), jnp.asarray(1)
             values = (q, v, kept.push, gaps, force, kept.closed, kept.sliding, kept.ambiguous)
             sizes = (q.size, v.size, v.size, n, m, n, n, n)
             rows = (_write(x, j, y, size, one) for x, y, size in zip(saved, values, sizes, strict=True))
             return j + 1, Saved(*rows)
 
-        number, saved = lax.while_loop(lambda c: is_within(c[0], i), save, (so_far.saved, run.saved))
+        is_saved = lambda c: is_within(c[0], i, upto)
+        number, saved = lax.while_loop(is_saved, save, (so_far.saved, run.saved))
+        # What is left of a step may be rounding.
+        whole = upto > 1 - 1e-3 * _LEAST_PART
+        i, done = i + whole.astype(i.dtype), jnp.where(whole, 0, upto)
         guess = kept.p if step.held is None else jnp.where(finite, impulses, last.p)  # without derivatives
-        return _Loop(kept._replace(p=guess, kept=after.kept), number, run._replace(saved=saved))
+        return _Loop(i, done, kept._replace(p=guess, kept=after.kept), number, run._replace(saved=saved))
 
-    return loop(steps, taken, start).run
+    return lax.while_loop(lambda c: c.i < steps, taken, start).run
 
 
 def _select_impact_impulses(step: ContactStep, x: StepState, times: Array) -> Array:

@@ -82,6 +82,11 @@ class SmoothStep(NamedTuple):
         t, h, q, v, coefficients = lax.stop_gradient((t, h, last.q, last.v, coefficients))
         return self.held(t, h, last._replace(q=q, v=v), coefficients, looks)
 
+    def share_without_passing(self, t: Array, h: Array, last: StepState, after: StepState) -> Array:
+        """How much of a step may be taken, as `ContactStep` says."""
+        of = (self.held or self.step).share_without_passing
+        return of(*lax.stop_gradient((t, h, last._replace(kept=[]), after._replace(kept=[]), last.kept)))
+
     def differentiate(
         self,
         t: Array,

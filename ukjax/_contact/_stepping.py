@@ -69,7 +69,8 @@ class TimeSteppingRun(NamedTuple):
     - `impacts`: how many steps had impacts.
     - `unsolved`: in how many steps the residual stayed large; there impulses do not obey the laws.
     - `diverged`: whether a state was not finite; the run stays at the last one that was.
-    - `steps`: how many were taken.
+    - `steps`, `rejected`, `passed`: how many were taken, parts of steps included, were taken again in parts, and were so
+      long that bodies may have passed through each other.
     - `left`: why they are left to XLA, if they are.
     """
 
@@ -85,6 +86,8 @@ class TimeSteppingRun(NamedTuple):
     unsolved: Int[Array, ""]
     diverged: Bool[Array, ""]
     steps: Int[Array, ""]
+    rejected: Int[Array, ""]
+    passed: Int[Array, ""]
     left: LeftToXLA = LeftToXLA()
 
 
@@ -180,8 +183,12 @@ def run_time_stepping(
     room: int | None = None,
     most_impacts: int = 100,
     stops: bool = True,
+    splits: bool = False,
 ) -> TimeSteppingRun:
     """The motion by equal time steps, as the module's docstring says; for use inside `jit`, `vmap` and `grad`.
+
+    If it `splits` steps, those that take thin bodies through each other are taken in parts. Then derivatives are those of
+    other steps.
 
     Saved states between steps are interpolated linearly, and projected onto the bilateral rows; forces there are impulses
     over h. An impact is a contact that closes faster than forces move it within one step; its time is that step's middle.
@@ -209,8 +216,10 @@ def run_time_stepping(
     ) -> tuple[TimeSteppingRun, Array]:
         h = (t1 - t0) / count.astype(dtype)
         step, grid = _smooth_step(smooth, model, layout, t0, *y0), (t0, h, count)
-        found = run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops)
-        t, there, t_end = _clip_saved_times(ts, (t0, h), found.off, found.steps)
+        found = run_steps(
+            step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops, splits=splits
+        )
+        t, there, t_end = _clip_saved_times(ts, h, found.off, found.until)
         return _assemble_run(layout, coefficients, found, (t, t_end), y0, most_impacts), there
 
     def finish(found: tuple[TimeSteppingRun, Array], model: Model, *_: Any) -> TimeSteppingRun:
@@ -227,12 +236,9 @@ def run_time_stepping(
     return found._replace(left=left)
 
 
-def _clip_saved_times(
-    ts: Array, grid: tuple[Array, Array], off: Array, steps: Array
-) -> tuple[Array, Array, Array]:
+def _clip_saved_times(ts: Array, h: Array, off: Array, until: Array) -> tuple[Array, Array, Array]:
     """Saved times, infinite after the end of a run that stopped; the same, at the end instead; and that end."""
-    t0, h = grid
-    t_end = jnp.where(off, t0 + h * steps.astype(h.dtype), jnp.inf)
+    t_end = jnp.where(off, until, jnp.inf)
     there = jnp.minimum(ts, t_end)
     return jnp.where(ts <= t_end + 1e-9 * h, there, jnp.inf), there, t_end
 
@@ -268,10 +274,9 @@ def _assemble_run(
         num_events=found.num_impacts,
     )
     q, v, push = (rows(x, y.size) for x, y in ((saved.q, y0[0]), (saved.v, y0[1]), (saved.push, y0[1])))
-    solver_steps, count, unsolved, steps = (
-        x.astype(jnp.int32) for x in (found.solver_steps, found.num_impacts, found.unsolved, found.steps)
-    )
-    ended = ~found.finite, steps
+    counts = found.solver_steps, found.num_impacts, found.unsolved, found.steps, found.rejected, found.passed
+    solver_steps, count, unsolved, steps, rejected, passed = (x.astype(jnp.int32) for x in counts)
+    ended = ~found.finite, steps, rejected, passed
     return TimeSteppingRun(
         ts, t_end, q, v, push, history, found.residual, solver_steps, count, unsolved, *ended
     )

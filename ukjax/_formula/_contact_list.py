@@ -739,15 +739,15 @@ def _solve(
         return trace + entry(G, i * width + i), jnp.maximum(speed, jnp.abs(entry(contacts.u, i)))
 
     trace, speed = loop(m, sizes, (zero, zero))
-    mean = trace / jnp.maximum(m, 1).astype(dtype)
+    mean, speed = trace / jnp.maximum(m, 1).astype(dtype), jnp.maximum(speed, enough / tolerance)
     scale, speed = (jnp.where(x > 0, x, 1) for x in (mean, speed))
-    of_force, of_mass, least = scale / speed, 1 / scale, jnp.maximum(tolerance, enough / speed)
+    of_force, of_mass = scale / speed, 1 / scale
     by_row = lambda value: loop(m, lambda i, x: put(x, i, value(i)), blank(room.stride, dtype))
     diagonal = put(by_row(lambda i: of_mass * entry(G, i * width + i)), room.rows, 0)
     base = by_row(lambda i: entry(contacts.u, i) / speed)
     p = by_row(lambda i: entry(contacts.p, i) * of_force)
     limit = loop(contacts.number, lambda k, x: put(x, k, entry(x, k) * of_force), contacts.limit)
-    problem = _Iteration(contacts._replace(limit=limit), room, of, of_mass, diagonal, base, least)
+    problem = _Iteration(contacts._replace(limit=limit), room, of, of_mass, diagonal, base, tolerance)
     p, u, residual, steps = problem.run(p)
 
     def modes(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -217,5 +217,10 @@ def warn_of_contacts(trajectory: Trajectory) -> None:
             f"no motion that obeys the laws exists, or none was found, {where}; the run went on with the impulses whose "
             "violation is the least that was found (contacts.residual)"
         )
+    if passing := int(trajectory.stats.get("num_passing_steps", 0)):
+        said.append(
+            f"in {passing} steps bodies moved so far that they may have passed through each other; take a smaller dt0, "
+            "or contact='steps', which splits such steps unless they have derivatives"
+        )
     if said:
         warnings.warn(f"contacts: {'; '.join(said)}.", ContactWarning, stacklevel=4)

@@ -76,12 +76,14 @@ class StepsPlan:
             if not self._differentiated:
                 run, q, v = not_differentiable((run, q, v), _NO_DERIVATIVE)
             ends = jnp.append(jnp.asarray(at), t1)
-            observed, columns, found, begun = _march_and_observe(run, (t0, t1), q, v, steps, None, ends)
+            observed, columns, found, begun = _march_and_observe(
+                run, (t0, t1), q, v, steps, None, ends, not self._differentiated
+            )
         else:
             q, v = self._prepared.begun(asked)
             room, ends = 2 ** (steps - 1).bit_length(), pad_times(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
             observed, columns, found, begun = _march_and_observe(
-                run, (t0, t1), q, v, as_jax(np.asarray(steps)), room, ends
+                run, (t0, t1), q, v, as_jax(np.asarray(steps)), room, ends, not self._differentiated
             )
             places = find_reached(columns["t"], count)
             observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
@@ -92,8 +94,8 @@ class StepsPlan:
             "computed_by": found.left.said(f"{steps} {run.computed_by}"),
         }
         told |= {"contacts": lambda at_times: dataclasses.replace(found.contacts, **at_times)}
-        counts = step_counts(found.steps, found.steps)
-        told |= {"stats": counts | {"num_unsolved_steps": found.unsolved}}
+        counts = step_counts(found.steps + found.rejected, found.steps)
+        told |= {"stats": counts | {"num_unsolved_steps": found.unsolved, "num_passing_steps": found.passed}}
         told |= {"result": _result_of(found), "judged": self._judged}
         return trajectory_of(asked.start, observed, columns, count, **told)
 
@@ -143,12 +145,13 @@ def _march_and_observe(
     steps: int | Array,
     room: int | None,
     ts: Array,
+    splits: bool,
 ) -> tuple[dict[str, Any], dict[str, Array], TimeSteppingRun, tuple[Array, Array]]:
     """What is told of saved states, with these along the last axes, and along the first, the steps, and the start."""
     args = run.touching
     start = scalarize(args.model.start, fallback="xla")(span[0], (q, v))
     stops, given = run.settings["stop"] is not None, (args.model, args.layout, args.coefficients)
-    found = run_time_stepping(*given, start, span, steps, ts, room=room, stops=stops)
+    found = run_time_stepping(*given, start, span, steps, ts, room=room, stops=stops, splits=splits)
     at = lambda t, *state: observe_state(run, jnp.minimum(t, found.t_end), *state)
     told = observe_each(at, ts, found.q.T, found.v.T, found.push.T)
     columns = {name: getattr(found.contacts, name) for name in AT_TIMES}

@@ -16,12 +16,13 @@ from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._contact_list import entry, item, loop, put
 from .._misc._types import as_jax, module_for
 from ._contact_pairs import is_closed_form
-from ._contact_shapes import Capsule, Cuboid, HalfSpace, HeightField, Sphere
+from ._contact_shapes import Capsule, Cuboid, HalfSpace, HeightField, Sphere, Surface
 from ._contacts import Contact
 from ._convex_kinds import ConvexKind, convex_kind
 from ._field_kinds import FieldKind, field_kind
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
-from ._placement import rate_of
+from ._placement import norm, rate_of
+from ._thin_bodies import bow, share_without_passing
 from ._vmap_by_structure import _form
 
 
@@ -79,6 +80,34 @@ class ShapeKind(eqx.Module):
 
     def seek(self, at: Instant, unsought: None) -> None:
         return None
+
+    @property
+    def is_thin(self) -> bool:
+        """Half-spaces and surfaces are not."""
+        return not isinstance(self.stacked.shapes[0], HalfSpace | Surface)
+
+    def share_without_passing(self, instants: Sequence[Instant], kept: None) -> Array:
+        each, dtype = [locate_all(self.places, self.bodies, at) for at in instants], instants[0].q.dtype
+
+        def one(i: Array, share: Array) -> Array:
+            contact, numbers = self._contact(i, dtype), self._numbers(i)
+            start, *later = [[jax.tree.map(lambda x, b=b: item(x, b), x) for b in numbers] for x in each]
+            n, shapes = contact.meeting(*start).normal[0], contact.shapes
+            corners = [x.corners() for x in shapes]  # pyright: ignore[reportAttributeAccessIssue]
+            inradii = [x.inradius for x in shapes]  # pyright: ignore[reportAttributeAccessIssue]
+            radii = sum(getattr(x, "radius", 0.0) for x in shapes)
+
+            def apart(ends: Any) -> Array:
+                a, b = (jax.vmap(place.point)(x) @ n for place, x in zip(ends, corners, strict=True))
+                return jnp.min(b) - jnp.max(a) - radii
+
+            for ends in later:
+                ways = zip(corners, start, ends, strict=True)
+                bows = sum(bow(0.5 * norm(x[-1] - x[0]), *way) for x, *way in ways)
+                share = jnp.minimum(share, share_without_passing(apart(start), apart(ends) - bows, inradii))
+            return share
+
+        return loop(len(self.contacts), one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: None, so_far: Array) -> Array:
         places = locate_all(self.places, self.bodies, at)

@@ -84,8 +84,16 @@ class Sphere(AbstractShape):
     def middle(self) -> Array:
         return self.centre
 
+    @property
+    def inradius(self) -> Array:
+        return self.radius
+
+    def corners(self) -> Float[Array, "1 d"]:
+        """Its centre."""
+        return self.centre[None]
+
     def core(self) -> Core:
-        return core_of(self.centre[None], self.centre, radius=self.radius)
+        return core_of(self.corners(), self.centre, radius=self.radius, inradius=self.inradius)
 
 
 @final
@@ -124,10 +132,19 @@ class Capsule(AbstractShape):
     def middle(self) -> Array:
         return 0.5 * (self.start + self.end)
 
+    @property
+    def inradius(self) -> Array:
+        return self.radius
+
+    def corners(self) -> Float[Array, "2 d"]:
+        """The ends of its line in the reference posture [m]."""
+        return jnp.stack([self.start, self.end])
+
     def core(self) -> Core:
         half = 0.5 * (self.end - self.start)
         axes = jnp.stack([half, jnp.zeros_like(half), jnp.zeros_like(half)], 1)
-        return core_of(jnp.stack([self.start, self.end]), self.start + half, axes, radius=self.radius)
+        middle, radius = self.start + half, self.radius
+        return core_of(self.corners(), middle, axes, radius=radius, inradius=radius)
 
 
 @final
@@ -174,8 +191,13 @@ class Cuboid(AbstractShape):
     def middle(self) -> Array:
         return self.centre
 
+    @property
+    def inradius(self) -> Array:
+        return 0.5 * jnp.min(self.size)
+
     def core(self) -> Core:
-        return core_of(self.corners(), self.centre, self.rotation * (0.5 * self.size)[None])
+        axes = self.rotation * (0.5 * self.size)[None]
+        return core_of(self.corners(), self.centre, axes, inradius=self.inradius)
 
 
 @final
@@ -220,7 +242,8 @@ class Cylinder(AbstractShape):
         one, two = across(along)
         disc = self.radius * one, self.radius * two
         spread, axes = (jnp.stack([*disc, x], 1) for x in (jnp.zeros_like(half), half))
-        return core_of(jnp.stack([self.start, self.end]), self.start + half, axes, spread, along)
+        ends, inradius = jnp.stack([self.start, self.end]), jnp.minimum(self.radius, jnp.linalg.norm(half))
+        return core_of(ends, self.start + half, axes, spread, along, inradius=inradius)
 
 
 @final
@@ -263,7 +286,7 @@ class Ellipsoid(AbstractShape):
 
     def core(self) -> Core:
         axes = self.rotation * self.radii[None]
-        return core_of(self.centre[None], self.centre, axes, axes)
+        return core_of(self.centre[None], self.centre, axes, axes, inradius=jnp.min(self.radii))
 
 
 @final
@@ -283,6 +306,7 @@ class ConvexHull(AbstractShape):
 
     body: str = eqx.field(static=True)
     points: Float[Array, "n 3"]
+    inradius: Float[Array, ""]
 
     def __init__(self, body: str, points: Any):
         self.body = check_name("body", body)
@@ -290,28 +314,32 @@ class ConvexHull(AbstractShape):
         if jnp.ndim(points) != 2 or jnp.shape(points)[1] != 3 or jnp.shape(points)[0] < 4:
             raise InputError(f"{what} must have the shape (n, 3) with n > 3, got {jnp.shape(points)}.")
         points = check_array(what, points, jnp.shape(points))
-        self.points = points if is_traced(points) else as_jax(_hull_points(what, np.asarray(points)))
+        self.points, inradius = (points, np.inf) if is_traced(points) else _hull_of(what, np.asarray(points))
+        self.inradius = as_jax(np.asarray(inradius, self.points.dtype))
 
     @property
     def dimension(self) -> int:
         return 3
 
     def core(self) -> Core:
-        return core_of(self.points, self.middle)
+        return core_of(self.points, self.middle, inradius=self.inradius)
 
     @property
     def middle(self) -> Array:
         return as_jax(module_for(self.points).mean(self.points, 0))
 
 
-def _hull_points(what: str, points: np.ndarray) -> np.ndarray:
+def _hull_of(what: str, points: np.ndarray) -> tuple[Array, float]:
+    """Its points, and the radius of a ball about their mean that is within it."""
     from scipy.spatial import ConvexHull as Hull  # slow to load
     from scipy.spatial import QhullError
 
     try:
-        return points[np.sort(Hull(points).vertices)]
+        hull = Hull(points)
     except QhullError as error:
         raise InputError(f"{what} lie in one plane: a hull needs a volume.") from error
+    points = points[np.sort(hull.vertices)]
+    return as_jax(points), -float(np.max(hull.equations @ [*np.mean(points, 0), 1.0]))
 
 
 def _check_rotation(what: str, rotation: Any, d: int) -> Array:

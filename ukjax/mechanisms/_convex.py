@@ -65,6 +65,7 @@ class Core(NamedTuple):
     - `spread`: S of the ellipsoid {x : x = S y, |y| <= 1} about each point [m] (3, 3).
     - `axis`: where this is a disc, its axis; else zero (3,).
     - `radius`: [m].
+    - `inradius`: the radius of a ball within the body [m]; infinite where that is not known.
     - `size`: about how large it is [m].
     - `origin`, `axes`: x = origin + axes y are its points for fixed y, whatever its measures; columns are orthogonal.
     """
@@ -75,6 +76,7 @@ class Core(NamedTuple):
     spread: Float[Array, "3 3"]
     axis: Float[Array, "3"]
     radius: Array
+    inradius: Array
     size: Array
     origin: Float[Array, "3"]
     axes: Float[Array, "3 3"]
@@ -122,10 +124,15 @@ def core_of(
     spread: Any = None,
     axis: Any = None,
     radius: Any = 0.0,
+    inradius: Any = jnp.inf,
 ) -> Core:
     """One body by itself: its points (n, 3) and what else its core has, by default nothing."""
     # By NumPy where values are known: JAX would compile a program for each number of points.
-    xp, dtype, count = module_for(points, origin, axes, spread, axis, radius), points.dtype, points.shape[0]
+    xp, dtype, count = (
+        module_for(points, origin, axes, spread, axis, radius, inradius),
+        points.dtype,
+        len(points),
+    )
     points, origin = xp.asarray(points), xp.asarray(origin)
     spread = xp.zeros((3, 3), dtype) if spread is None else xp.asarray(spread)
     square = xp.max(xp.sum((points - origin[None]) ** 2, 1)) + xp.sum(spread**2)
@@ -136,6 +143,7 @@ def core_of(
         spread,
         xp.zeros(3, dtype) if axis is None else axis,
         xp.asarray(radius, dtype),
+        xp.asarray(inradius, dtype),
         xp.asarray(xp.sqrt(square) + radius, dtype),
         origin,
         xp.eye(3, dtype=dtype) if axes is None else axes,

@@ -6,6 +6,7 @@ since they were looked at, by how far their bodies have moved.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
@@ -17,6 +18,7 @@ from jax import lax
 from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
+from .._formula._blank import blank
 from .._formula._contact_list import entry, fill_entries, item, loop, put, put_item
 from .._misc._types import as_jax, module_for
 from ._contact_shapes import HalfSpace
@@ -27,6 +29,7 @@ from ._convex_touch import Touch, touch_of
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
 from ._placement import AnyPlacement, norm, rate_of
 from ._slips import SlipForm
+from ._thin_bodies import bow, share_without_passing
 
 
 class _Touches(NamedTuple):
@@ -176,23 +179,27 @@ class ConvexKind(eqx.Module):
         placements = locate_all(self.places, self.bodies, at)
         if self.on_plane:
             return before._replace(placements=placements)
-        then, now = lax.stop_gradient((before.placements, placements))
-
-        def moves(b: Array, path: Array) -> Array:
-            x, y = (jax.tree.map(lambda x: item(x, b), places) for places in (then, now))
-            moved = norm(y.p - x.p) + norm(jnp.ravel(y.R - x.R)) * entry(before.reach, b)
-            return put(path, b, entry(path, b) + moved)
-
         again = before.age >= _AGE
         path = fill_entries(before.path, 0, 0, jnp.where(again, len(self.bodies), 0))
         until = fill_entries(before.until, 0, 0, jnp.where(again, len(self.pairs), 0))
-        path = loop(len(self.bodies), moves, path)
+        path = self._add_ways(before.reach, path, lax.stop_gradient((before.placements, placements)))
         age = jnp.where(again, 0, before.age + 1)
         return before._replace(placements=placements, path=path, until=until, age=age)
 
+    def _add_ways(self, reach: Array, path: Array, each: Sequence[Any]) -> Array:
+        """Paths of bodies with their ways from one place to the next."""
+
+        def add(b: Array, path: Array) -> Array:
+            for x, y in itertools.pairwise(each):
+                x, y = (jax.tree.map(lambda x: item(x, b), places) for places in (x, y))
+                moved = norm(y.p - x.p) + norm(jnp.ravel(y.R - x.R)) * entry(reach, b)
+                path = put(path, b, entry(path, b) + moved)
+            return path
+
+        return loop(len(self.bodies), add, path)
+
     def seek(self, at: Instant, unsought: _Touches) -> _Touches:
         placements, dtype = unsought.placements, at.q.dtype
-
         always = self.on_plane or self.margin == np.inf
 
         def one(i: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -222,9 +229,7 @@ class ConvexKind(eqx.Module):
         return unsought._replace(records=records, near=near, until=until)
 
     def each(self, kept: _Touches, body: Callable[[Array, Any], Any], state: Any) -> Any:
-        firsts, counts = (
-            jnp.asarray(np.array(x)) for x in (np.cumsum([0, *self.counts])[:-1], self.counts)
-        )
+        firsts, counts = (jnp.asarray(np.array(x)) for x in (np.cumsum([0, *self.counts])[:-1], self.counts))
 
         def one(i: Array, state: Any) -> Any:
             count = jnp.where(entry(kept.near, i) > 0, entry(counts, i), 0)
@@ -239,6 +244,43 @@ class ConvexKind(eqx.Module):
         read = lambda x, like: x > 0 if like.dtype == bool else x.astype(like.dtype)
         found = [read(x, like).reshape(like.shape) for x, like in zip(flat, leaves, strict=True)]
         return jax.tree.unflatten(tree, found)
+
+    @property
+    def is_thin(self) -> bool:
+        """A half-space is not."""
+        return not self.on_plane
+
+    def share_without_passing(self, instants: Sequence[Instant], kept: _Touches) -> Array:
+        dtype = instants[0].q.dtype
+        each = kept.placements, *(locate_all(self.places, self.bodies, at) for at in instants[1:])
+        moved = self._add_ways(kept.reach, kept.path, each)
+        placements = jax.tree.map(lambda *x: jnp.stack(x), *each)
+
+        def one(i: Array, share: Array) -> Array:
+            (first, second), near = self._numbers(i), entry(kept.near, i) > 0
+
+            def look(_: Array, share: Array) -> Array:
+                at = lambda k: self._pair(jax.tree.map(lambda x: item(x, k), placements), i, dtype)
+                pairs, (a, b) = [at(jnp.asarray(k)) for k in range(len(each))], self._cores(i, dtype)
+                known = self._read(kept, i)
+                # Of what comes near within the step, what was found last may be long ago.
+                seek = lambda _, n: touch_of(pairs[0], self.on_plane, known.parts).feature.n
+                n = loop((~near).astype(i.dtype), seek, known.feature.n)
+                of_instant = lambda k, gaps: put(gaps, k, at(k).apart(n) - a.radius - b.radius)
+                gaps = loop(len(each), of_instant, blank(len(each), dtype))
+                for k, pair in enumerate(pairs[1:], 1):
+                    ways = zip((a, b), pairs[0].places, pair.places, strict=True)
+                    bows = sum(
+                        (bow(core.size - core.radius, *way) for core, *way in ways), jnp.zeros((), dtype)
+                    )
+                    shares = entry(gaps, 0), entry(gaps, k) - bows, (a.inradius, b.inradius)
+                    share = jnp.minimum(share, share_without_passing(*shares))
+                return share
+
+            meets = entry(moved, first) + entry(moved, second) >= entry(kept.until, i)
+            return loop((near | meets).astype(i.dtype), look, share)
+
+        return loop(len(self.pairs), one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: _Touches, so_far: Array) -> Array:
         firsts, counts = (jnp.asarray(np.array(x)) for x in (self.firsts, self.counts))

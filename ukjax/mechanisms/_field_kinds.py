@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
+from .._formula._blank import blank
 from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._types import as_jax, module_for
 from ._contacts import Contact
@@ -30,8 +31,9 @@ from ._height_fields import (
     unpack_slot,
 )
 from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
-from ._placement import AnyPlacement, rate_of
+from ._placement import AnyPlacement, norm, rate_of
 from ._slips import SlipForm
+from ._thin_bodies import bow, share_without_passing
 
 
 class _Places(NamedTuple):
@@ -141,6 +143,30 @@ class FieldKind(eqx.Module):
             return loop(PLACES, lambda k, x: put_item(x, pair * PLACES + k, item(found, k)), records)
 
         return unsought._replace(records=loop(len(self.pairs), one, unsought.records))
+
+    @property
+    def is_thin(self) -> bool:
+        """Of a body that is deep within the ground it is not known where it came from."""
+        return True
+
+    def share_without_passing(self, instants: Sequence[Instant], kept: _Places) -> Array:
+        each, dtype = [locate_all(self.places, self.bodies, at) for at in instants], instants[0].q.dtype
+        gaps = self.gaps(instants[0], kept, blank(max(self.contacts) + 1, dtype))
+        firsts = jnp.asarray(np.array(self.firsts))
+
+        def one(pair: Array, share: Array) -> Array:
+            field, core = self._shapes(pair, dtype)
+            least = lambda k, x: jnp.minimum(x, entry(gaps, entry(firsts, pair) + k))
+            gap = loop(PLACES, least, jnp.full((), jnp.inf, dtype))
+            start, *later = (self._ends(x, pair) for x in each)
+            place = lambda ends: field.local(ends[0], ends[1].point(core.origin))
+            for ends in later:
+                # The ground is not convex, so it may be struck from any side.
+                far = norm(place(ends) - place(start)) + bow(core.size - core.radius, start[1], ends[1])
+                share = jnp.minimum(share, share_without_passing(gap, gap - far, [core.inradius] * 2))
+            return share
+
+        return loop(len(self.pairs), one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: _Places, so_far: Array) -> Array:
         firsts, now = jnp.asarray(np.array(self.firsts)), locate_all(self.places, self.bodies, at)

@@ -61,6 +61,8 @@ _STEPS = 64
 """On the way there: a full turn in steps of a tenth of a radian. In long ones a linkage could change its assembly."""
 _HALVINGS = 20
 """Of a step, before a posture counts as one that cannot be reached: shorter ones are smaller than what counts as off."""
+_POSTURES = 1_000
+"""That are sought on the way by halved steps: of 60 random linkages, loops apart by metres, none needed more than 151."""
 
 
 def _shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordinates) -> dict[str, Any]:
@@ -350,12 +352,16 @@ def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tup
                     off, best = left, with_unit_quaternions(way.system, x)
         return best if off <= most_off(dtype) * (1 + largest(best)) else None
 
+    sought = 0
+
     def go(passed: Any, last: Any, share: Any, onwards: Any, halvings: int) -> Any:
         """The postures at a share of the way and before, and the share; where that fails, the last that were found."""
-        found = land(passed, share, onwards)
+        nonlocal sought
+        sought += 1
+        found = land(passed, share, onwards) if sought <= _POSTURES else None
         if found is not None:
             return (found, passed[0]), share
-        if not halvings:
+        if not halvings or sought > _POSTURES:
             return passed, last
         middle = (last + share) / 2
         passed, reached = go(passed, last, middle, onwards / 2, halvings - 1)

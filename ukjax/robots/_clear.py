@@ -14,7 +14,7 @@ from .._compiler import evaluate_at_state
 from .._compiler._structured._scalarize import scalarize
 from .._contact._kinds import Instant, Motion, kinds_of, seek_anew
 from .._contact._rows import gaps_and_bends
-from .._formula._contact_list import entry, loop
+from .._formula._contact_list import entry
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, as_jax, choose_by_precision
 from .._motion._project import compute_position_terms, entries, project, tolerance_of
@@ -22,7 +22,7 @@ from .._pseudoinverse import GramSchmidt, unit_rows_on_host
 from .._system._constraint import AbstractUnilateral, Unilateral, bilateral, unilateral
 from ..mechanisms import Mechanism, TreeSystem
 from ..mechanisms._contact_rows import unilateral_rows
-from ..mechanisms._contacts import AnyContact
+from ..mechanisms._contacts import AnyContact, Contact
 from ..mechanisms._postures import quaternions, with_unit_quaternions
 from ._report import Feature
 
@@ -37,6 +37,7 @@ _FARTHEST = 0.5  # that a coordinate moves in one step [m], [rad]
 # its square, and a last step mends it.
 _SLACK = 1e-4
 _CONSTANT = (1e-9, 1e-5)  # a slope of a gap [m/m], [m/rad] of what no motion changes
+_BESIDE = 1e-4  # how far from a start gaps are looked at that have no slope there [m], [rad]
 _SHOWN = 5  # coordinates and gaps in a sentence
 
 
@@ -119,6 +120,14 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             least = np.finfo(M.dtype).eps * np.trace(M) * np.eye(len(M))  # of bodies without inertia
             root, N = np.linalg.inv(np.linalg.cholesky(M + least)).T, rates[0] if rates else np.eye(len(M))
             G, y, slopes = N @ root, np.zeros(len(M), M.dtype), np.zeros((gap.size, len(M)), M.dtype)
+            # Of shapes about one point gaps have slopes only beside it, unless no motion of theirs parts them.
+            hidden = (gap < -clear) & ~np.any(
+                np.abs(slope) > choose_by_precision(q.dtype, *_CONSTANT), axis=1
+            )
+            beside = N @ (_BESIDE * np.cos(np.arange(len(M)) ** 2))
+            if hidden.any():
+                q_beside = np.asarray(with_unit_quaternions(tree, q + beside), q.dtype)  # pyright: ignore
+                slope = np.where(hidden[:, None], np.asarray(at(t, q_beside)[1]), slope)
         good = gap.min() >= -clear and np.max(np.abs(phi), initial=0) <= tolerance_of(q.dtype)
         near = moved <= choose_by_precision(q.dtype, *_NEAR)
         if (any_will_do and (good or moved <= clear)) or not np.all(np.isfinite(gap)):
@@ -131,7 +140,6 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             D[k : k + 4, k : k + 4] /= np.linalg.norm(raw)
         # Along velocities of the first posture: the velocities here that move q in the same way.
         slopes = slope @ (np.linalg.pinv(rates[0]) if rates else np.eye(slope.shape[1])) @ D @ N
-        # Of shapes about one point there is none: nothing is known to part them.
         slopes = np.where(np.abs(slopes) > choose_by_precision(q.dtype, *_CONSTANT), slopes, 0)
         A, B, home = J @ D @ G, slopes @ root, y if any_will_do else 0 * y
         d = home + _least(A, A @ (y - home) - phi, B, B @ (y - home) - gap, rcond) - y
@@ -147,6 +155,19 @@ def _format_largest(what: dict[str, float]) -> str:
     largest = sorted(what.items(), key=lambda x: -abs(x[1]))
     more = f" and {len(largest) - _SHOWN} more" if len(largest) > _SHOWN else ""
     return ", ".join(f"{name} by {x:.3g}" for name, x in largest[:_SHOWN]) + more
+
+
+def _are_of_one_robot(tree: TreeSystem, contact: Contact) -> bool:
+    """Whether the same moving body carries both."""
+    carriers = {joint.child: joint.parent for joint in tree.mechanism.joints}
+
+    def root(body: str) -> str:
+        while carriers.get(body, "ground") != "ground":
+            body = carriers[body]
+        return body
+
+    one, other = map(root, contact.bodies)
+    return one == other != "ground"
 
 
 def resolve_start_penetration(
@@ -179,11 +200,15 @@ def resolve_start_penetration(
     names, left = [name for x in _rows(tree) for name in x.names], below(_rows(tree), gaps)
     stuck = {name for name, still in zip(names, constant, strict=True) if still}
     lost = [x for x in tree.mechanism.contacts if left.keys() & x.row_names and stuck.issuperset(x.row_names)]
+    why = "no motion changes their overlap"
+    if not lost:
+        # As makers' files have them: shells about joints, in each other in all postures.
+        same = [x for x in tree.mechanism.contacts if isinstance(x, Contact) and _are_of_one_robot(tree, x)]
+        lost = [x for x in same if left.keys() & x.row_names and deep.keys() & x.row_names]
+        why = f"links of one robot, and no posture near the start parts them: overlap by {_format_largest(deep)}"
     if lost:
         kept = tuple(x for x in tree.mechanism.contacts if x not in lost)
-        of_lost = Feature(
-            "contact", tuple(x.name for x in lost), "ignored", "no motion changes their overlap"
-        )
+        of_lost = Feature("contact", tuple(x.name for x in lost), "ignored", why)
         tree, q, v, features = resolve_start_penetration(with_contacts(tree, kept), q, v, start)
         return tree, q, v, [of_lost, *features]
     if left:

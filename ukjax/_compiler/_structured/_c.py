@@ -323,7 +323,9 @@ class _Function:
         }
         params = program.region.params
         given = [
-            self.value(node.args[i], params[i].type) if params[i].size is None else self.array_name(node.args[i])
+            self.value(node.args[i], params[i].type)
+            if params[i].size is None
+            else self.array_name(node.args[i])
             for i in program.given(results, values=True)
         ]
         self.lines += wrap(f"{'    ' * self.depth}{name}({', '.join([*given, *outs.values()])});").split("\n")

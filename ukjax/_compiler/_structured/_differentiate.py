@@ -907,7 +907,9 @@ class _Reverse(Rebuilder):
         changes = iter(self.b.call(callee, given))
         for x in (node.args[i] for i in varied):
             one = x.size is None
-            self.give(x, next(changes) if one else self.b.pack(list(itertools.islice(changes, x.size)), x.type))
+            self.give(
+                x, next(changes) if one else self.b.pack(list(itertools.islice(changes, x.size)), x.type)
+            )
 
     def _branch_back(self, node: Node) -> None:
         body = node.data

@@ -708,7 +708,9 @@ class Builder:
 
     def stop_gradient(self, array: Node) -> Node | None:
         """An array without a derivative, where none is copied for it: of one that is never changed, or of numbers."""
-        still = [self.apply("stop_gradient", array.type, x) for x in array.args if array.op in ("pack", "fill")]
+        still = [
+            self.apply("stop_gradient", array.type, x) for x in array.args if array.op in ("pack", "fill")
+        ]
         if array.op == "pack":
             return self.pack(still, array.type)
         if array.op == "fill":

@@ -311,7 +311,9 @@ def _translate_jaxpr(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[An
     outputs = interpreter.whole(jaxpr, known, inputs)
 
     def flatten(x: Value, t: str) -> Any:
-        if not isinstance(x, Stored) and x.size > LONG and is_known(x):  # filled or copied, not entry by entry
+        if (
+            not isinstance(x, Stored) and x.size > LONG and is_known(x)
+        ):  # filled or copied, not entry by entry
             x = to_memory(build, x, t)
         return x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist())
 

@@ -376,7 +376,9 @@ class Interpreter:
             for x in given:
                 one = isinstance(x, Stored)
                 values.append(
-                    Stored(next(rest), x.shape) if one else fill_array(x.shape, list(itertools.islice(rest, x.size)))
+                    Stored(next(rest), x.shape)
+                    if one
+                    else fill_array(x.shape, list(itertools.islice(rest, x.size)))
                 )
             outputs = inner.closed(called, values)
             if any(isinstance(x, Stored) for x in outputs):  # arrays in memory are given, but not taken
