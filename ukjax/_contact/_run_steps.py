@@ -168,8 +168,8 @@ def run_steps(
     times, *others = new((most, 1), (most, m), (most, n), (most, n), (most, 1))
     impacts = Impacts(fill_entries(times, 0, jnp.inf, most), *(fill_entries(x, 0, 0, x.size) for x in others))
     zero, none = jnp.zeros((), dtype), jnp.asarray(0)
-    yes, no = jnp.asarray(True), jnp.asarray(False)
-    counts = none, none, yes, no, none, none, none, t0
+    yes = jnp.asarray(True)
+    counts = none, none, yes, ~yes, none, none, none, t0
     begun = step.before(t0, q, v)
     if step.step.passes:
         at = Instant(*lax.stop_gradient((t0, q)))
@@ -201,7 +201,7 @@ def run_steps(
             looks = c.looks | (ends & ~shorter)
             return _Attempt(shorter | ends, part, looks, rejected, share < 1, after, record)
 
-        begun = _Attempt(going, 1 - done, no, none, no, last, step.step.no_record(last))
+        begun = _Attempt(going, 1 - done, ~yes, none, ~yes, last, step.step.no_record(last))
         tried = lax.while_loop(lambda c: c.again, attempt, begun)
         after, part = tried.after, tried.part
         impulses = after.p
@@ -209,8 +209,7 @@ def run_steps(
         upto = done + part
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
         finite &= jnp.isfinite(after.residual)
-        no = (~finite).astype(i.dtype)
-        kept = loop(no, lambda _, x: last._replace(kept=[]), after._replace(kept=[]))
+        kept = loop((~finite).astype(i.dtype), lambda _, x: last._replace(kept=[]), after._replace(kept=[]))
         hit = loop(n, lambda k, x: jnp.maximum(x, entry(kept.struck, k)), zero) > 0
         impacts, going = run.impacts, (going & finite).astype(i.dtype)
         told = (hit & (run.num_impacts < most)).astype(i.dtype) * going

@@ -393,7 +393,7 @@ class _Function:
         if op == "table":
             self.places[node] = _Place(self.module.table(node), own=False)
         elif op == "stop_gradient":
-            self.places[node] = self.places[node.args[0]]
+            self.places[node] = self.places[node.args[0]]._replace(own=False)
         elif op == "store":
             self._store(node)
         else:

@@ -133,8 +133,8 @@ class Subprogram:
         return [i for i, p in enumerate(self.region.params) if p in needed]
 
     def divide(self, varied: tuple[int, ...]) -> "tuple[tuple[int, ...], Subprogram, Subprogram] | None":
-        """What does not depend on some parameters, and the rest, which takes these, others where they are arrays, and then
-        what the first computes; with which parameters it takes. None where it would be no less work to compute it anew."""
+        """What does not depend on some parameters, and the rest; before them, which parameters the rest takes: these, and
+        others that are arrays. Behind them it takes what the first computes. None where that is no less work."""
         key = "divided", varied
         if key not in self.derivatives:
             self.derivatives[key] = self._divide(varied)
@@ -706,22 +706,16 @@ class Builder:
 
     # --- arrays
 
-    def stop_gradient(self, array: Node) -> Node | None:
-        """An array without a derivative, where none is copied for it: of one that is never changed, or of numbers."""
-        still = [
-            self.apply("stop_gradient", array.type, x) for x in array.args if array.op in ("pack", "fill")
-        ]
-        if array.op == "pack":
-            return self.pack(still, array.type)
-        if array.op == "fill":
-            return self.fill(still[0], array.data, array.type)
+    def stop_gradient(self, array: Node) -> Node:
+        """An array without a derivative, in the same memory."""
         if array.op in ("table", "stop_gradient"):
             return array
-        given = array.op == "parameter" and array.region.depth == 0
-        return self.node("stop_gradient", array.type, array, size=array.size) if given else None
+        return self.node("stop_gradient", array.type, array, size=array.size)
 
     def load(self, array: Node, index: Operand) -> Operand:
         """An entry of an array; within bounds it must be."""
+        if array.op == "stop_gradient":
+            return self.apply("stop_gradient", array.type, self.load(array.args[0], index))
         if array.op == "pack" and is_number(index):
             return array.args[int(index)]
         if array.op == "table" and is_number(index):
@@ -773,6 +767,13 @@ class Builder:
         """An array without entries that grows as it is stored to; each a new one."""
         self.count += 1
         return Node("tape", (), t, None, self.region, self.count, GROWING)
+
+
+def base_of(array: Node) -> Node:
+    """The array in whose memory one is that has no derivative."""
+    while array.op == "stop_gradient":
+        array = array.args[0]
+    return array
 
 
 def zero(t: str) -> Number:
@@ -1004,11 +1005,11 @@ def _sink(needed: Needed, outputs: Sequence[Operand]) -> dict[Node, Region]:
         if node.op in ("store", "loop", "branch"):
             for x in node.args:
                 if x.__class__ is Node and x.size is not None:
-                    replaced[x].append(node.number)
+                    replaced[base_of(x)].append(node.number)
 
     def may_wait(load: Node, inner: Region) -> bool:
         """Whether an array is there still when a control runs that stands beside a load."""
-        (array, _), control = load.args, owner[inner]
+        array, control = base_of(load.args[0]), owner[inner]
         return array.region is not load.region or not any(
             load.number < x <= control.number for x in replaced[array]
         )

@@ -686,7 +686,7 @@ class Function:
         if node.op == "table":
             self.places[node] = self.table(node)
         elif node.op == "stop_gradient":
-            self.places[node] = self.places[node.args[0]]
+            self.places[node] = self.places[node.args[0]]._replace(own=False)
         elif node.op == "blank":
             self.places[node] = self.allocate(node.type, node.size)  # pyright: ignore[reportArgumentType]
         elif node.op == "tape":

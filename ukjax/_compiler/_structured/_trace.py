@@ -311,9 +311,7 @@ class Interpreter:
         if name in _PASSED:
             return [inputs[_PASSED[name]]]
         if name == "stop_gradient" and isinstance(x := inputs[0], Stored):
-            still = self.b.stop_gradient(x.node)
-            if still is not None:
-                return [Stored(still, x.shape)]
+            return [Stored(self.b.stop_gradient(x.node), x.shape)]
         if name in _REFUSED:
             message = str(params.get("msg") or params.get("message") or name)
             refuse = lambda y: self.b.refuse(y, message, name == "nondifferentiable_backward")

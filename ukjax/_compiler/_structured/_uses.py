@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ._ir import GROWING, Needed, Node, Operand, Region, is_number
+from ._ir import GROWING, Needed, Node, Operand, Region, base_of, is_number
 
 
 @final
@@ -30,6 +30,7 @@ class Uses:
             self.count[x] += 1
             if x.size is None:
                 return
+            x = base_of(x)
             while (
                 region is not x.region and region in needed.owner
             ):  # it is read when the loop or branch runs
