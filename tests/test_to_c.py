@@ -220,6 +220,8 @@ def test_a_step_with_contacts(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[1], [1.0, 0.0, -10.0], atol=1e-12)
     with pytest.raises(uk.InputError, match="does not know unilateral constraints"):
         uk.to_c(problem, tmp_path, "acceleration")
+    with pytest.raises(uk.InputError, match=r"step has a loop .* for ever, one of ukjax, as of contacts"):
+        uk.to_c(problem, tmp_path, "step", bounded=True)
 
 
 @needs_cc
@@ -623,6 +625,16 @@ def test_a_loop_without_a_bound(tmp_path: Path) -> None:
         uk.to_c(uk.models.pendulum(), tmp_path, never_ends, bounded=True)
 
 
+def _by_numpy(t: Any, q: Any, v: Any) -> Any:
+    return jnp.array([np.sin(q[0]), -9.81])
+
+
+def test_numpy_in_a_force_is_named_with_its_line(tmp_path: Path) -> None:
+    falling = uk.Problem(uk.System(jnp.eye(2), _by_numpy), jnp.ones(2), jnp.zeros(2), 0.0, 1.0)
+    with pytest.raises(uk.InputError, match=rf"NumPy.*: write jnp .*\({_line_of(_by_numpy)}\)\.$"):
+        uk.to_c(falling, tmp_path)
+
+
 def test_every_loop_of_a_step_is_bounded(tmp_path: Path) -> None:
     uk.to_c(uk.models.four_bars(), tmp_path, ["step", "acceleration_jacobian"], bounded=True)
 
@@ -643,6 +655,7 @@ def _has_no_form(system: Any, t: Any, q: Any, v: Any) -> Any:
         ((lambda system, t, q: q,), {}, r"must be a function of \(system, t, q, v\)"),
         ((lambda system, t, q, v: {"q": v},), {}, "must differ"),
         ((_has_no_form,), {}, "'eig' has no scalar code"),
+        (("step",), {"inputs": ["hip"]}, r"names 'hip', but Pendulum has no joints .* jnp.eye\(2\)"),
     ],
 )
 def test_what_cannot_be_is_said(arguments: Any, options: Any, message: str, tmp_path: Path) -> None:
