@@ -148,9 +148,9 @@ class Solver:
     ) -> None:
         """By rows only where masses M and pivots leave open that all are independent in A.
 
-        With masses from m to m', pivots of A A^T are at least m times those of S, diagonal entries at most m' times. So no
-        row is left out whose pivot is above m' / m times what the rule asks of the square of the sine. Rounding is below
-        that: of what the pivots before leave, ROUNDING EPS over that square.
+        With masses from m to m', pivots of A A^T are at least m times those of S, diagonal entries at most m' times. So
+        no row is left out whose pivot is above m' / m times what the rule asks of the square of the sine. Rounding is
+        below that: of what the pivots before leave, ROUNDING EPS over that square.
         """
         build, apply, S = self.build, self.build.apply, self.S
         pivots = dict[int, Expression]()

@@ -10,6 +10,7 @@ from .._run._mechanism_parts import coordinate_units
 from .._system._system import has_quasi_velocities, innermost
 from ..mechanisms import TreeSystem
 from ..mechanisms._current_values import MechanismSystem
+from ..robots._passive import JointDamping, JointSprings
 
 _DERIVED = {
     "N": {"kg": 1, "m": 1, "s": -2}, "J": {"kg": 1, "m": 2, "s": -2}, "W": {"kg": 1, "m": 2, "s": -3},
@@ -50,6 +51,35 @@ def describe_field(owner: Any, field: str) -> tuple[str, str]:
         )
         return re.split(r"\s*[\[(;.]", about)[0].strip(" ,"), unit
     return "", ""
+
+
+def describe_entries(owner: Any, field: str, system: Any) -> list[tuple[str, str]]:
+    """What entries of an array belong to, and their units, where they are of joints of a tree: in their order, as
+    `("knee c0", "N m s/rad")`; else none."""
+    tree = innermost(system)
+    if not isinstance(tree, TreeSystem):
+        return []
+    if field == "armature":
+        places: Any = range(len(tree.velocity_labels))
+    elif isinstance(owner, JointDamping | JointSprings):
+        places = owner.places if isinstance(owner, JointDamping) else owner.places[1]
+    else:
+        return []
+    found = list[tuple[str, str]]()
+    for label, rate in ((tree.velocity_labels[i], velocity_units(tree)[i]) for i in places):
+        slides, known = rate == "m/s", bool(rate)
+        if field == "armature":
+            found.append((label, ("kg" if slides else "kg m^2") if known else ""))
+        elif field == "rest":
+            found.append((label, rate.removesuffix("/s")))
+        else:
+            angle, letter = "m" if slides else "rad", "c" if field == "damping" else "k"
+            for k in range(3):
+                power = f"^{k + 1}" if k else ""
+                speed = f" s{power}" if field == "damping" else ""
+                effort = "N" if slides else "N m"
+                found.append((f"{label} {letter}{k}", f"{effort}{speed}/{angle}{power}" if known else ""))
+    return found
 
 
 def _docstrings(kind: type) -> Iterator[str]:
