@@ -105,11 +105,14 @@ class Builder:
         if is_number(known):
             return list(values) if known else list(compute(lambda x: x))
         given = list(dict.fromkeys(x for x in [*given, *values] if x.__class__ is Node))
-        types = [(x.type, None) for x in given]
-        there = lambda params: lambda x: dict(zip(given, params, strict=True)).get(x, x)
-        sides = lambda p: [there(p)(x) for x in values], lambda p: compute(there(p))
+
+        def there(params: Sequence[Node]) -> Callable[[Expression], Expression]:
+            of = dict(zip(given, params, strict=True))
+            return lambda x: of.get(x, x)
+
+        sides = lambda params: list(map(there(params), values)), lambda params: compute(there(params))
         gives = [("bool" if is_truth(x) else self.type, None) for x in values]
-        return list(self.nodes.branch(known, given, sides, gives, types))
+        return list(self.nodes.branch(known, given, sides, gives, [(x.type, None) for x in given]))
 
     def total(self, terms: Iterable[Expression]) -> Expression:
         """The sum, pairwise, so that rounding errors stay small."""

@@ -56,29 +56,27 @@ def describe_field(owner: Any, field: str) -> tuple[str, str]:
 def describe_entries(owner: Any, field: str, system: Any) -> list[tuple[str, str]]:
     """What entries of an array belong to, and their units, where they are of joints of a tree: in their order, as
     `("knee c0", "N m s/rad")`; else none."""
-    tree = innermost(system)
-    if not isinstance(tree, TreeSystem):
+    tree, places = innermost(system), None
+    if isinstance(owner, JointDamping):
+        places = owner.places
+    elif isinstance(owner, JointSprings):
+        places = owner.places[1]
+    elif field == "armature" and isinstance(tree, TreeSystem):
+        places = range(len(tree.velocity_labels))
+    if places is None:
         return []
-    if field == "armature":
-        places: Any = range(len(tree.velocity_labels))
-    elif isinstance(owner, JointDamping | JointSprings):
-        places = owner.places if isinstance(owner, JointDamping) else owner.places[1]
-    else:
-        return []
-    found = list[tuple[str, str]]()
-    for label, rate in ((tree.velocity_labels[i], velocity_units(tree)[i]) for i in places):
-        slides, known = rate == "m/s", bool(rate)
-        if field == "armature":
-            found.append((label, ("kg" if slides else "kg m^2") if known else ""))
-        elif field == "rest":
-            found.append((label, rate.removesuffix("/s")))
-        else:
-            angle, letter = "m" if slides else "rad", "c" if field == "damping" else "k"
-            for k in range(3):
-                power = f"^{k + 1}" if k else ""
-                speed = f" s{power}" if field == "damping" else ""
-                effort = "N" if slides else "N m"
-                found.append((f"{label} {letter}{k}", f"{effort}{speed}/{angle}{power}" if known else ""))
+    found, units = list[tuple[str, str]](), velocity_units(tree)
+    for label, slides in ((tree.velocity_labels[i], units[i] == "m/s") for i in places):
+        length, force, inertia = ("m", "N", "kg") if slides else ("rad", "N m", "kg m^2")
+        if field in ("armature", "rest"):
+            found.append((label, inertia if field == "armature" else length))
+            continue
+        for k, power in enumerate(("", "^2", "^3")):
+            found.append(
+                (f"{label} c{k}", f"{force} s{power}/{length}{power}")
+                if field == "damping"
+                else (f"{label} k{k}", f"{force}/{length}{power}")
+            )
     return found
 
 

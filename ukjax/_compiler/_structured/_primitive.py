@@ -73,7 +73,7 @@ def _count_tapes(needed: Needed) -> int:
     return sum(x.op in ("tape", "zeros_like") for x in needed.nodes) + sum(map(_count_tapes, calls))
 
 
-def _hidden_one(operands: Sequence[Array]) -> Array | None:
+def _hidden_one(operands: Sequence[Array]) -> Any:
     """1, as no number has more than 64 bits set; for each member, for XLA takes the reciprocal of what all share."""
     for x in operands:
         if x.size and jnp.issubdtype(x.dtype, jnp.floating):
@@ -99,7 +99,7 @@ class _Evaluator:
         members: int,
         room: int,
         functions: dict[Any, Any],
-        one: Array | None,
+        one: Any,
     ):
         self.needed, self.values, self.members, self.functions = needed, values, members, functions
         self.one, self.behind = one, dict[Any, frozenset[Node]]()  # what XLA may repeat with a value
