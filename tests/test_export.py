@@ -145,3 +145,35 @@ def test_a_bouncing_ball_in_a_file_bounces() -> None:
     end = jax.export.export(run)(jax.ShapeDtypeStruct((1,), float)).call(jnp.ones(1))
     since = 0.6 - np.sqrt(2 / 9.81)
     assert end == pytest.approx(0.8 * np.sqrt(2 * 9.81) * since - 9.81 * since**2 / 2, abs=1e-8)
+
+
+def _recurrence(length, x):
+    out = []
+    u, v, w = x
+    for _ in range(length):
+        u, v = u * v + 0.1 * w, v - 0.2 * u
+        out.append(u)
+    return out
+
+
+def test_code_grows_as_the_program_does():
+    """XLA computes a value again in each kernel that needs it: of a long program that were its square."""
+    x, sizes = np.array([0.3, 0.4, 0.5]), []
+    for length in (50, 100):
+        program = uk.scalarize(lambda x, length=length: jnp.stack(_recurrence(length, x)))
+        compiled = jax.jit(jax.export.export(jax.jit(program))(x).call).lower(x).compile()
+        np.testing.assert_allclose(compiled(x), _recurrence(length, x), rtol=1e-14)
+        sizes.append(len(compiled.as_text().splitlines()))
+    assert sizes[1] < 2.5 * sizes[0]
+
+
+@pytest.mark.slow
+def test_a_saved_step_of_a_four_bar_has_its_derivative(tmp_path):
+    """XLA compiles some 15,000 operations here, of which it made so many more that memory was not enough."""
+    problem = uk.models.four_bars(1)
+    step = uk.scalarize(lambda q, v: uk.step(problem.system, 0.0, q, v, 0.02)[0])
+    run = uk.load_exported(uk.export(step, tmp_path / "step", problem.q0, problem.v0, vjp_order=1))
+    along = problem.v0 / jnp.linalg.norm(problem.v0)  # stays on the constraints
+    gradient = jax.jit(jax.grad(lambda v: run(problem.q0, v).sum()))(problem.v0)
+    slope = helpers.central(lambda s: run(problem.q0, problem.v0 + s * along).sum())
+    np.testing.assert_allclose(gradient @ along, slope, rtol=1e-7)

@@ -125,6 +125,18 @@ def units(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Unit]:
 # --- Whole runs
 
 
+@pytest.mark.parametrize("model", ["ball", "stopped"])
+def test_solvers_that_are_told_no_tolerance_keep_impacts(model: str, units: Callable[[str], Unit]) -> None:
+    unit = units(model)
+    found = fmpy.simulate_fmu(
+        unit.path, fmi_type="ModelExchange", stop_time=1.0, output_interval=0.1, output=unit.states,
+        record_events=False,
+    )  # fmt: skip
+    run = uk.simulate(unit.problem, t1=1.0, ts=11, rtol=1e-12, atol=1e-12)
+    states = np.array([[row[x] for x in unit.states] for row in found])
+    np.testing.assert_allclose(states, np.hstack([run.q, run.v]), atol=2e-6)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_fmpy_has_no_finding(model: str, units: Callable[[str], Unit]) -> None:
     unit = units(model)

@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 import ukjax as uk
 import ukjax.mechanisms as um
+from ukjax._compiler import compile_acceleration
 
 GRAVITY = 9.81
 ROPES = ((1.0, 0.0, 0.0, 1.0), (0.0, 1.0, 1.0, -2.0))
@@ -235,3 +236,29 @@ def test_light_links_and_a_redundant_one_carry_a_load(mass):
     run = uk.simulate(problem, ts=2, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(run.points()["link 0.end"][-1], [np.cos(angle), np.sin(angle)], atol=1e-5)
     assert (run.rank_max, len(run.row_names), run.stats["num_steps"] < 1000) == (11, 12, True)
+
+
+@pytest.mark.parametrize("sine", [1.0, 1e-2, 1e-3, 3e-4, 1e-6, 1e-10, 0.0])
+@pytest.mark.parametrize("light", [1.0, 1e-4])
+def test_rows_at_an_angle(sine, light):
+    """Clearly independent rows take the short way, others that by A: both give the same accelerations."""
+    masses = np.array([1.0, light, 2.0, 3.0, 0.5])
+    rows = np.array(
+        [
+            [1.0, 0.2, 0.0, 0.0, 0.0],
+            [0.0, 1.0, -0.5, 0.0, 0.1],
+            [0.0, 0.0, 0.3, 1.0, 0.0],
+            [0.0, 0.0, 0.0, 0.0, 1.0],
+        ]
+    )
+    rows[3] = (rows[0] - rows[1] + 0.5 * rows[2]) / 1.7 + sine * rows[3]
+    A, force = jnp.asarray(rows), jnp.array([0.3, -1.0, 2.0, 0.7, -0.4])
+    system = uk.System(jnp.diag(masses), force, [uk.Holonomic(lambda t, q: A @ q, name="rows")])
+    state = jnp.zeros(()), jnp.zeros(5), jnp.zeros(5)
+    code = compile_acceleration(system, 1e-4, uk.NoStabilizer(), *state)
+    found = code(code.numbers(system, uk.NoStabilizer()), *state)
+    kept = rows if sine > 1e-4 else rows[:3]
+    m = len(kept)
+    matrix = np.block([[np.diag(masses), -kept.T], [kept, np.zeros((m, m))]])
+    right = np.linalg.solve(matrix, np.concatenate([force, np.zeros(m)]))[:5]
+    np.testing.assert_allclose(found, right, rtol=1e-8, atol=1e-8)

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._cli import _commands as cli
+from ukjax._interop._c_functions import parameters_of
 
 CC = shutil.which("cc")
 ZIG = [sys.executable, "-m", "ziglang", "cc"] if importlib.util.find_spec("ziglang") else None
@@ -186,6 +187,22 @@ def _with_mass(system: Any, mass: float) -> Any:
     return eqx.tree_at(lambda s: s.mechanism.bodies[1].mass, system, jnp.asarray(mass))
 
 
+ON_A_RAIL = """<mujoco><worldbody><body><joint name="rail" type="slide" axis="1 0 0" damping="0.5" stiffness="40"/>
+<geom size="0.1"/><body pos="0 0 -1"><joint name="hinge" axis="0 1 0" damping="0.3" stiffness="2" armature="0.02"/>
+<geom size="0.1"/></body></body></worldbody></mujoco>"""
+
+
+def test_numbers_of_joints_in_robot_files_have_their_names_and_units() -> None:
+    problem = uk.load(ON_A_RAIL).problem
+    found, _ = parameters_of((problem.system, uk.NoStabilizer()))
+    found = {x.name: (x.default, x.unit) for x in found}
+    assert found["joint_damping_damping_rail_c0"] == (0.5, "N s/m")
+    assert found["joint_damping_damping_hinge_c0"] == (0.3, "N m s/rad")
+    assert found["joint_springs_stiffness_rail_k0"] == (40.0, "N/m")
+    assert found["joint_springs_stiffness_hinge_k0"] == (2.0, "N m/rad")
+    assert found["armature_hinge"] == (0.02, "kg m^2")
+
+
 def test_the_header_names_what_numbers_belong_to(tmp_path: Path) -> None:
     uk.to_c(four_bar(), tmp_path)
     header = (tmp_path / "four_bar.h").read_text()
@@ -220,6 +237,8 @@ def test_a_step_with_contacts(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[1], [1.0, 0.0, -10.0], atol=1e-12)
     with pytest.raises(uk.InputError, match="does not know unilateral constraints"):
         uk.to_c(problem, tmp_path, "acceleration")
+    with pytest.raises(uk.InputError, match=r"step has a loop .* for ever, one of ukjax, as of contacts"):
+        uk.to_c(problem, tmp_path, "step", bounded=True)
 
 
 @needs_cc
@@ -623,6 +642,16 @@ def test_a_loop_without_a_bound(tmp_path: Path) -> None:
         uk.to_c(uk.models.pendulum(), tmp_path, never_ends, bounded=True)
 
 
+def _by_numpy(t: Any, q: Any, v: Any) -> Any:
+    return jnp.array([np.sin(q[0]), -9.81])
+
+
+def test_numpy_in_a_force_is_named_with_its_line(tmp_path: Path) -> None:
+    falling = uk.Problem(uk.System(jnp.eye(2), _by_numpy), jnp.ones(2), jnp.zeros(2), 0.0, 1.0)
+    with pytest.raises(uk.InputError, match=rf"NumPy.*: write jnp .*\({_line_of(_by_numpy)}\)\."):
+        uk.to_c(falling, tmp_path)
+
+
 def test_every_loop_of_a_step_is_bounded(tmp_path: Path) -> None:
     uk.to_c(uk.models.four_bars(), tmp_path, ["step", "acceleration_jacobian"], bounded=True)
 
@@ -643,6 +672,7 @@ def _has_no_form(system: Any, t: Any, q: Any, v: Any) -> Any:
         ((lambda system, t, q: q,), {}, r"must be a function of \(system, t, q, v\)"),
         ((lambda system, t, q, v: {"q": v},), {}, "must differ"),
         ((_has_no_form,), {}, "'eig' has no scalar code"),
+        (("step",), {"inputs": ["hip"]}, r"names 'hip', but Pendulum has no joints .* jnp.eye\(2\)"),
     ],
 )
 def test_what_cannot_be_is_said(arguments: Any, options: Any, message: str, tmp_path: Path) -> None:

@@ -91,6 +91,29 @@ class Builder:
         """1 / x where it is kept, else zero."""
         return self.apply("select", kept, self.apply("div", 1.0, self.apply("select", kept, x, 1.0)), 0.0)
 
+    def unless(
+        self,
+        known: Expression,
+        values: Sequence[Expression],
+        given: Iterable[Expression],
+        compute: Callable[[Callable[[Expression], Expression]], Sequence[Expression]],
+    ) -> list[Expression]:
+        """Values where it is `known` that they hold; else what is computed, which is not run otherwise.
+
+        `compute` gets what stands there for each of those `given`, and leaves numbers as they are.
+        """
+        if is_number(known):
+            return list(values) if known else list(compute(lambda x: x))
+        given = list(dict.fromkeys(x for x in [*given, *values] if x.__class__ is Node))
+
+        def there(params: Sequence[Node]) -> Callable[[Expression], Expression]:
+            of = dict(zip(given, params, strict=True))
+            return lambda x: of.get(x, x)
+
+        sides = lambda params: list(map(there(params), values)), lambda params: compute(there(params))
+        gives = [("bool" if is_truth(x) else self.type, None) for x in values]
+        return list(self.nodes.branch(known, given, sides, gives, [(x.type, None) for x in given]))
+
     def total(self, terms: Iterable[Expression]) -> Expression:
         """The sum, pairwise, so that rounding errors stay small."""
         return self.nodes.total(terms, self.type)

@@ -25,7 +25,7 @@ from .._formula._acceleration import AbstractFormula, Equations
 from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE, TOLD_BY_POSITIONS, TURNED_AT_STAGES
 from .._pseudoinverse import AbstractPseudoinverse
 from .._system._system import TreeInertia
-from ._factors import Taken, factor, factor_mass_matrix, order_of, product, solve_by_factors
+from ._factors import Factors, Taken, factor, factor_mass_matrix, order_of, product, solve_by_factors
 from ._scalars import (
     Builder,
     Expression,
@@ -73,6 +73,11 @@ def _gram(build: Builder, left: Sequence[Any], right: Sequence[Any]) -> np.ndarr
         for j in range(i + 1):
             X[i, j] = X[j, i] = build.dot(row, right[j])
     return X
+
+
+def _off_diagonal(M: np.ndarray) -> np.ndarray:
+    """Which entries off the diagonal are not structurally zero."""
+    return ~np.eye(len(M), dtype=bool) & ~np.vectorize(is_zero, otypes=[bool])(M)
 
 
 def _noise(build: Builder, X: np.ndarray, eps: float) -> Expression:
@@ -130,34 +135,83 @@ class Solver:
             [build.apply("mul", d, w) for d, w in zip(self.mass.inverse, row, strict=True)] for row in self.W
         ]
         S = _gram(build, list(map(entries, self.W)), list(map(entries, self.scaled)))
-        self.S, self.noise, self.lost = S, _noise(build, S, eps), 0.0
-        order = order_of(S)  # of both factorizations, so that both tell the same row of a dependent set
-        self.schur = factor(build, S, self._by_rows(A, rcond, eps, or_in_metric, order), order)
+        self.S, self.noise = S, _noise(build, S, eps)
+        self._order = order_of(S)  # of both factorizations, so that both tell the same row of a dependent set
+        # With as many rows as velocities, some depend on others in all that moves.
+        if isinstance(M, np.ndarray) and 2 < len(S) < len(M) and not np.any(_off_diagonal(M)):
+            self._factor_quickly(np.diag(M), A, rcond, eps, or_in_metric)
+        else:
+            self.schur, self.lost = self._factor_by_rows(S, A, rcond, eps, or_in_metric)
 
-    def _by_rows(
-        self, A: np.ndarray, rcond: Expression, eps: float, or_in_metric: Expression, order: list[int]
-    ) -> Callable[..., Expression]:
-        """The rule by A: rows of a light body, independent in A, are nearly parallel in the metric of M^-1."""
+    def _factor_quickly(
+        self, M: np.ndarray, A: np.ndarray, rcond: Expression, eps: float, or_in_metric: Expression
+    ) -> None:
+        """By rows only where masses M and pivots leave open that all are independent in A.
+
+        With masses from m to m', pivots of A A^T are at least m times those of S, diagonal entries at most m' times. So
+        no row is left out whose pivot is above m' / m times what the rule asks of the square of the sine. Rounding is
+        below that: of what the pivots before leave, ROUNDING EPS over that square.
+        """
+        build, apply, S = self.build, self.build.apply, self.S
+        pivots = dict[int, Expression]()
+
+        def invert(pivot: Expression, i: int, taken: Taken) -> Expression:
+            pivots[i] = pivot
+            return apply("div", 1.0, pivot)
+
+        every = factor(build, S, invert, self._order)
+        lightest, heaviest = (
+            functools.reduce(lambda x, y: apply(op, x, y), dict.fromkeys(M)) for op in ("min", "max")
+        )
+        sine, rounding = apply("max", eps, rcond), max(REFINED * eps**0.5, (ROUNDING * eps) ** 0.5)
+        least = apply("mul", 4.0, apply("max", rounding, apply("mul", sine, sine)))
+        bound = apply("mul", least, apply("div", heaviest, lightest))
+        noise = apply("mul", (ROW_NOISE * eps) ** 2 / (4 * rounding), build.total(np.diag(S)))
+        independent = apply("gt", lightest, 0.0)
+        for i, pivot in pivots.items():
+            above = apply("gt", pivot, apply("mul", bound, apply("add", S[i, i], noise)))
+            independent = apply("and", independent, above)
+
+        def flat(of: Factors) -> Vector:
+            return [of.lower[k].get(c, 0.0) for k, row in enumerate(every.lower) for c in row] + of.inverse
+
+        def by_rows(there: Callable[[Expression], Expression]) -> Vector:
+            replace = np.vectorize(there, otypes=[object])
+            found, lost = self._factor_by_rows(replace(S), replace(A), there(rcond), eps, there(or_in_metric))
+            return [*flat(found), lost]
+
+        given = [*S.reshape(-1), *A.reshape(-1), rcond, or_in_metric]
+        found = iter(build.unless(independent, [*flat(every), 0.0], given, by_rows))
+        lower = [{column: next(found) for column in row} for row in every.lower]
+        self.schur = Factors(self._order, lower, [next(found) for _ in every.inverse])
+        self.lost = next(found)
+
+    def _factor_by_rows(
+        self, S: np.ndarray, A: np.ndarray, rcond: Expression, eps: float, or_in_metric: Expression
+    ) -> tuple[Factors, Expression]:
+        """The factors of S, and how many rows are lost: A decides, for rows of a light body, independent in A, are nearly
+        parallel in the metric of M^-1."""
         build, apply = self.build, self.build.apply
         rows = list(map(entries, A))
         angles = _gram(build, rows, rows)
-        factors = factor(build, angles, _rule(build, angles, rcond, eps), order)
+        factors = factor(build, angles, _rule(build, angles, rcond, eps), self._order)
         inverse = dict(zip(factors.order, factors.inverse, strict=True))
         kept = {i: apply("ne", x, 0.0) for i, x in inverse.items()}
-        in_metric = _rule(build, self.S, rcond, eps)
+        in_metric = _rule(build, S, rcond, eps)
+        lost: list[Expression] = []
 
         def invert(pivot: Expression, i: int, taken: Taken) -> Expression:
-            size = self.S[i, i]
+            size = S[i, i]
             known = apply("gt", pivot, apply("mul", ROUNDING * eps, size))
             # By how much less the row is independent in the metric of M^-1.
             inverse_square = apply("mul", angles[i, i], inverse[i])
             exact = apply("gt", apply("mul", pivot, inverse_square), apply("mul", REFINED * eps**0.5, size))
-            lost = apply("and", kept[i], apply("not", apply("and", exact, known)))
-            self.lost = apply("add", self.lost, apply("select", lost, 1.0, 0.0))
+            unknown = apply("and", kept[i], apply("not", apply("and", exact, known)))
+            lost.append(apply("select", unknown, 1.0, 0.0))
             stays = apply("and", or_in_metric, apply("ne", in_metric(pivot, i, taken), 0.0))
             return build.inverse(pivot, apply("or", apply("and", kept[i], known), stays))
 
-        return invert
+        return factor(build, S, invert, self._order), build.total(lost)
 
     def free(self, f: Sequence[Expression]) -> Vector:
         """x = L^T a, were there no rows."""

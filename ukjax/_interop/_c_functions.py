@@ -32,7 +32,7 @@ from ..analysis._inputs import MatrixForce, input_matrix_of
 from ..analysis._inverse_dynamics import inverse_dynamics
 from ..mechanisms import Prismatic
 from ..mechanisms._tree import TreeSystem
-from ._units import describe_field, force_units
+from ._units import describe_entries, describe_field, force_units
 
 T = TypeVar("T")
 Values = dict[str, Array]
@@ -404,13 +404,16 @@ def parameters_of(model: Any) -> tuple[list[Parameter], Callable[[Sequence[Array
         of, name, values = leaf(x, x.dtype), _name_path(path, model), np.asarray(x).reshape(-1)
         owner, field = _field(path, model)
         about, unit = describe_field(owner, field)
+        of_joints = describe_entries(owner, field, model[0])
         where = list[int | None]()
-        for index, value, varies in zip(np.ndindex(x.shape), values, of.varying, strict=True):
-            where.append(len(parameters) if varies else None)
-            if varies:
+        for k, index in enumerate(np.ndindex(x.shape)):
+            where.append(len(parameters) if of.varying[k] else None)
+            if of.varying[k]:
                 entry = f"entry {', '.join(map(str, index))}" if index else ""
-                said = ", ".join(x for x in (f"{field}: {about}" if about else field, entry) if x)
-                parameters.append(Parameter("_".join([name, *map(str, index)]), float(value), unit, said))
+                of_entry, of_unit = of_joints[k] if of_joints else (entry, unit)
+                said = ", ".join(x for x in (f"{field}: {about}" if about else field, of_entry) if x)
+                called = "_".join([name, *([of_entry] if of_joints else map(str, index))])
+                parameters.append(Parameter(called, float(values[k]), of_unit, said))
         places.append(where)
         known[id(x)] = where
     names = unique_names([make_identifier(x.name) for x in parameters])

@@ -212,10 +212,11 @@ def _reads_parameters(programs: Sequence[Program], count: int) -> bool:
 def _require_bounds(functions: Sequence[Function], written: Sequence[FunctionText]) -> None:
     for function, x in zip(functions, written, strict=True):
         for loop in x.unbounded:
-            at = f" ({loop.at})" if loop.at else ""
+            what = f"{function.name} has a loop that may go on for ever"
+            if not loop.at:
+                raise InputError(f"{what}, one of ukjax, as of contacts: leave out bounded=True.")
             raise InputError(
-                f"{function.name} has a loop that may go on for ever{at}: have its condition count passes up to a "
-                "number, or leave out bounded=True."
+                f"{what} ({loop.at}): have its condition count passes up to a number, or leave out bounded=True."
             )
 
 

@@ -10,6 +10,7 @@ from .._run._mechanism_parts import coordinate_units
 from .._system._system import has_quasi_velocities, innermost
 from ..mechanisms import TreeSystem
 from ..mechanisms._current_values import MechanismSystem
+from ..robots._passive import JointDamping, JointSprings
 
 _DERIVED = {
     "N": {"kg": 1, "m": 1, "s": -2}, "J": {"kg": 1, "m": 2, "s": -2}, "W": {"kg": 1, "m": 2, "s": -3},
@@ -50,6 +51,33 @@ def describe_field(owner: Any, field: str) -> tuple[str, str]:
         )
         return re.split(r"\s*[\[(;.]", about)[0].strip(" ,"), unit
     return "", ""
+
+
+def describe_entries(owner: Any, field: str, system: Any) -> list[tuple[str, str]]:
+    """What entries of an array belong to, and their units, where they are of joints of a tree: in their order, as
+    `("knee c0", "N m s/rad")`; else none."""
+    tree, places = innermost(system), None
+    if isinstance(owner, JointDamping):
+        places = owner.places
+    elif isinstance(owner, JointSprings):
+        places = owner.places[1]
+    elif field == "armature" and isinstance(tree, TreeSystem):
+        places = range(len(tree.velocity_labels))
+    if places is None:
+        return []
+    found, units = list[tuple[str, str]](), velocity_units(tree)
+    for label, slides in ((tree.velocity_labels[i], units[i] == "m/s") for i in places):
+        length, force, inertia = ("m", "N", "kg") if slides else ("rad", "N m", "kg m^2")
+        if field in ("armature", "rest"):
+            found.append((label, inertia if field == "armature" else length))
+            continue
+        for k, power in enumerate(("", "^2", "^3")):
+            found.append(
+                (f"{label} c{k}", f"{force} s{power}/{length}{power}")
+                if field == "damping"
+                else (f"{label} k{k}", f"{force}/{length}{power}")
+            )
+    return found
 
 
 def _docstrings(kind: type) -> Iterator[str]:

@@ -17,6 +17,7 @@ from jax.core import Tracer
 from jaxtyping import Array
 
 from ._errors import InputError, MissingExtraError, SimulationError, format_value, unknown_name
+from ._places import deepest_line
 from ._types import as_jax, is_traced
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -119,8 +120,8 @@ _LONGEST = 200  # characters of a message that come from an exception
 def call_user_function(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """What a user's function returns.
 
-    **Raises:** `InputError` for what the function raises, which is kept as its cause, with the mend where it asks for
-    values that JAX traces; errors of ukjax as they are.
+    **Raises:** `InputError` for what the function raises, by its line, which is kept as its cause, with the mend where it
+    asks for values that JAX traces; errors of ukjax as they are.
     """
     try:
         return fn(*arguments, **keywords)
@@ -129,6 +130,8 @@ def call_user_function(whose: str, fn: Callable[..., Any], *arguments: Any, **ke
     except Exception as error:
         misses = isinstance(error, TypeError) and not keywords and _takes_others(fn, arguments)
         what = misses or mend(error) or f"raised {type(error).__name__}: {_first_line(error)}"
+        if at := "" if misses else deepest_line(error.__traceback__):
+            what = f"{what.removesuffix('.')} ({at})."
         raise InputError(f"{whose} {what}") from error
 
 

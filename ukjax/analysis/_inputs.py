@@ -81,6 +81,12 @@ def input_matrix_of(
         return matrix, matrix.labels, actuators
     if inputs is None and not every and isinstance(mechanism, TreeSystem):
         inputs = control_matrix(mechanism)
+    texts = [x for x in inputs if isinstance(x, str)] if isinstance(inputs, list | tuple) else []
+    if texts:
+        raise InputError(
+            f"inputs names '{texts[0]}', but {type(system).__name__} has no joints or actuators with names: give "
+            f"B_u (n, p), a column for each input, such as jnp.eye({n})[:, :1] for a force on the first velocity."
+        )
     if inputs is None:
         return Constant(jnp.eye(n, dtype=q.dtype)[:, : n if every else 0]), (), ()
     if callable(inputs):

@@ -139,7 +139,7 @@ class Distance(AbstractJoint):
     - `name`: what reports call it.
     - `parent`, `child`: names of the bodies.
     - `parent_point`: in the reference posture [m] (2,) or (3,).
-    - `point`: of the child, likewise.
+    - `point`: of the child, likewise [m].
     - `length`: [m], constant or a function of time, positive; by default that of the reference posture.
     """
 
@@ -214,7 +214,7 @@ class Connect(AbstractJoint):
     - `name`: what reports call it.
     - `parent`, `child`: names of the bodies.
     - `parent_point`: of the parent, in the reference posture [m] (3,).
-    - `point`: of the child, likewise.
+    - `point`: of the child, likewise [m].
     """
 
     name: str = eqx.field(static=True)

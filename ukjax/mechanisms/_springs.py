@@ -24,7 +24,7 @@ class SpringDamper(AbstractLoad):
     - `name`: what reports call it.
     - `parent`, `child`: names of the bodies.
     - `parent_point`: in the reference posture [m] (2,) or (3,).
-    - `point`: of the child, likewise.
+    - `point`: of the child, likewise [m].
     - `stiffness`: k [N/m].
     - `damping`: c [N s/m].
     - `length`: l0, unstretched [m]; by default that of the reference posture.

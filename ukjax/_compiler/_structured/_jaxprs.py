@@ -4,19 +4,15 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-import diffrax as dfx
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 import numpy as np
-import optimistix as optx
 from jax.extend import core
 
 from ..._misc._errors import Untranslatable
+from ..._misc._places import line_of_user
 from ._dense import REPLACED
 from ._moves import MOVES
 
@@ -40,17 +36,11 @@ def type_of(aval: Any) -> str:
     return name
 
 
-_LIBRARIES = [Path(str(x.__file__)).parent for x in (jax, eqx, dfx, lx, optx)]
-_NOT_THE_USERS = ("<", *map(str, (*_LIBRARIES, Path(__file__).parents[2])))
-
-
 def line_of(equation: Any) -> str:
     """The user's line that an equation comes from, such as "model.py, line 12"; empty where there is none."""
     traceback = equation.source_info.traceback
-    for frame in traceback.frames if traceback else ():
-        if not frame.file_name.startswith(_NOT_THE_USERS):
-            return f"{Path(frame.file_name).name}, line {frame.line_num}"
-    return ""
+    lines = (line_of_user(x.file_name, x.line_num) for x in (traceback.frames if traceback else ()))
+    return next(filter(None, lines), "")
 
 
 def core_jaxpr(x: Any) -> Any:

@@ -36,8 +36,14 @@ from ._trace import CONTROL
 #
 # What reverse mode keeps of a loop's passes grows elsewhere; XLA's arrays cannot. So they share a room that is set
 # aside at once, and results of a member that needs more are NaN, as in kernels (`_thread`).
+#
+# XLA makes a kernel of each value that is carried or stored, with all that it is computed from, so that code grows by the
+# square of a program: 20 GB for the gradient of a four-bar. It repeats no divisions. So a value with enough behind it is
+# divided by a one that XLA does not know to be one, which changes no bit.
 
 _ROOM = 1 << 30  # bytes of all growing arrays
+_REPEATED = 32  # operations that a kernel may repeat of another
+_COSTLY = ("div", "pow")  # XLA repeats neither
 
 
 def evaluate(
@@ -50,7 +56,7 @@ def evaluate(
     needed = Needed(flat, values=True)
     tapes = _count_tapes(needed)
     room = max(_ROOM // (8 * tapes * members), 1) if tapes else 0
-    run = _Evaluator(needed, values, members, room, {})
+    run = _Evaluator(needed, values, members, room, {}, _hidden_one(operands))
     run.nodes(run.needed.outermost)
     found = []
     for out, t in zip(outputs, types, strict=True):
@@ -67,6 +73,15 @@ def _count_tapes(needed: Needed) -> int:
     return sum(x.op in ("tape", "zeros_like") for x in needed.nodes) + sum(map(_count_tapes, calls))
 
 
+def _hidden_one(operands: Sequence[Array]) -> Any:
+    """1, as no number has more than 64 bits set; for each member, for XLA takes the reciprocal of what all share."""
+    for x in operands:
+        if x.size and jnp.issubdtype(x.dtype, jnp.floating):
+            bits = lax.bitcast_convert_type(x if x.ndim == 1 else x[0], f"uint{8 * x.dtype.itemsize}")
+            return lax.population_count(bits[:1] if x.ndim == 1 else bits) <= 64
+    return None
+
+
 @final
 class _Evaluator:
     """Computes nodes.
@@ -74,6 +89,7 @@ class _Evaluator:
     - `room`: how many entries a growing array has.
     - `full`: which members have needed more, if there are such arrays.
     - `functions`: sub-programs as functions of JAX, which traces each once.
+    - `one`: 1, which XLA does not know.
     """
 
     def __init__(
@@ -83,8 +99,10 @@ class _Evaluator:
         members: int,
         room: int,
         functions: dict[Any, Any],
+        one: Any,
     ):
         self.needed, self.values, self.members, self.functions = needed, values, members, functions
+        self.one, self.behind = one, dict[Any, frozenset[Node]]()  # what XLA may repeat with a value
         self.room, self.full = room, [jnp.zeros((members,), bool)] if room else []
         self.mask: Any = True
 
@@ -101,7 +119,14 @@ class _Evaluator:
             elif node.op == "call":
                 self._call(node)
             else:
-                self.values[node] = self._compute(node)
+                self.values[node] = self._end_kernel(node, self._compute(node))
+
+    def _end_kernel(self, node: Node, x: Array) -> Array:
+        """A value behind which there is not too much."""
+        behind = frozenset([node]).union(*(self.behind.get(y, ()) for y in node.args))
+        long = len(behind) > _REPEATED and is_float(node.type) and node.size is None and self.one is not None
+        self.behind[node] = frozenset() if long or node.op in _COSTLY else behind
+        return x / self.one.astype(x.dtype) if long else x
 
     def _compute(self, node: Node) -> Array:
         op, t, args = node.op, node.type, node.args
@@ -187,17 +212,19 @@ class _Evaluator:
         given = callee.given(results, values=True)
         if (callee, results) not in self.functions:
 
-            def compute(mask: Any, full: list[Array], *args: Array) -> tuple[list[Array], list[Array]]:
+            def compute(
+                mask: Any, full: list[Array], one: Any, *args: Array
+            ) -> tuple[list[Array], list[Array]]:
                 values = {params[i]: x for i, x in zip(given, args, strict=True)}
                 needed = callee.needed(results, values=True)
-                run = _Evaluator(needed, values, self.members, self.room, self.functions)
+                run = _Evaluator(needed, values, self.members, self.room, self.functions, one)
                 run.mask, run.full = mask, full
                 run.nodes(run.needed.outermost)
                 return [run.values[callee.results[k]] for k in results], run.full
 
             self.functions[callee, results] = jax.jit(compute)
         args = [self.typed(node.args[i], params[i].type) for i in given]
-        values, self.full = self.functions[callee, results](self.mask, self.full, *args)
+        values, self.full = self.functions[callee, results](self.mask, self.full, self.one, *args)
         found = dict(zip(results, values, strict=True))
         self.values.update((out, found[out.data]) for out in self.needed.outputs[node])
 
