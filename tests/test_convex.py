@@ -346,3 +346,24 @@ def test_a_can_falls_flat(seed: int) -> None:
     assert np.min(run.contacts.gap) > -1e-10
     np.testing.assert_allclose(run.v[-1], 0, atol=1e-10)
     np.testing.assert_allclose(run.q[-1, 2], 0.05, atol=1e-10)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_long_bodies_that_come_near_late_are_met(turned: bool) -> None:
+    """Balls about them overlap all the time, so only how far they have moved tells when they are looked at."""
+    bodies = [um.Body(name, 1.0, (0, 0, z), 0.1 * np.eye(3)) for name, z in (("low", 0.0), ("high", 0.5))]
+    boxes = [um.Cuboid(x.name, x.centre, (2.0, 0.1, 0.1)) for x in bodies]
+    two = um.assemble(bodies, contacts=[um.Contact(*boxes)])
+    start = um.problem(two)
+    if turned:  # the upper one turns about its middle until one of its ends strikes
+        v0 = np.array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0, 0])
+        time = next(x for x in np.linspace(0.3, 0.6, 30001) if np.sin(x) + 0.05 * np.cos(x) >= 0.45)
+    else:
+        v0, time = np.array([0, 0, 0, 0, 0, 0, 0, 0, -1.0, 0, 0, 0]), 0.4
+    run = uk.simulate(
+        dataclasses.replace(start, v0=v0, t1=0.8), contact="steps", dt0=1e-3, ts=np.linspace(0, 0.8, 81)
+    )
+    assert run.contacts is not None and run.contacts.num_events >= 1
+    np.testing.assert_allclose(run.contacts.event_time[0], time, atol=1.1e-3)
+    assert np.min(run.contacts.gap) > -1e-9
+    np.testing.assert_allclose(run.v[-1, [2, 8]].sum(), v0[[2, 8]].sum(), atol=1e-12)

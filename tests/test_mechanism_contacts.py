@@ -315,3 +315,20 @@ def test_check_names_redundant_contacts() -> None:
     found = uk.check(system, tilted, jnp.zeros(6))
     assert len(found.closed_contacts) == 2
     assert found.redundant_contacts == ()
+
+
+def test_shapes_of_many_contacts_are_held_once() -> None:
+    """A hull has many points: what JAX takes of a mechanism does not grow with its contacts, and each has its numbers."""
+    points = np.random.default_rng(0).normal(size=(200, 3))
+    hull = um.ConvexHull("stone", points)
+    stone = um.Body("stone", 1.0, (0, 0, 0), np.eye(3))
+    balls = [um.Body(f"ball {i}", 1.0, (4.0 * i, 9, 0), np.eye(3)) for i in range(1, 6)]
+    others = [um.Sphere(x.name, x.centre, 0.1) for x in balls]
+    contacts = [um.Contact(hull, x, friction=0.1 * i) for i, x in enumerate(others)]
+    mechanism = um.Mechanism([stone, *balls], contacts=contacts)
+    sizes = [x.size for x in jax.tree.leaves(mechanism)]
+    assert sum(n == hull.points.size for n in sizes) == 1
+    assert [float(x.friction) for x in mechanism.contacts] == pytest.approx([0.1 * i for i in range(5)])
+    assert all(hull in x.shapes for x in mechanism.contacts)
+    changed = eqx.tree_at(lambda m: m.contacts[2].friction, mechanism, jnp.asarray(0.7))
+    assert [float(x.friction) for x in changed.contacts] == pytest.approx([0.0, 0.1, 0.7, 0.3, 0.4])

@@ -225,3 +225,92 @@ def test_long_straight_code_is_several_functions(
     assert_allclose(jax.grad(_total(scalar))(X), wanted[1], rtol=1e-12)
     batch = jnp.stack([X, 1.1 * X, 0.9 * X])
     assert_allclose(jax.vmap(jax.grad(_total(scalar)))(batch)[0], wanted[1], rtol=1e-11)
+
+
+# --- Functions of arrays in memory
+
+
+@jax.jit
+def _farthest(points: Any, d: Any) -> tuple[Any, Any]:
+    """The point farthest along a direction, bent, and how far it is; points are indexed where the program runs."""
+
+    def look(i: Any, best: tuple[Any, Any]) -> tuple[Any, Any]:
+        height = points[i] @ d
+        return jnp.where(height > best[1], i, best[0]), jnp.maximum(height, best[1])
+
+    i, height = lax.fori_loop(0, points.shape[0], look, (0, jnp.asarray(-jnp.inf, d.dtype)))
+    x = points[i]
+    for _ in range(30):
+        x = jnp.sin(1.1 * x) + 0.1 * jnp.cross(x, d)
+    return x, height
+
+
+def _among_many(points: Any, d: Any) -> Any:
+    """By an array that is made here, given to a function in a loop and once more."""
+    many = jnp.concatenate([points * k for k in range(1, 20)])
+    s = lax.fori_loop(0, 5, lambda _, s: _farthest(many, d + 0.1 * s)[0] + s, jnp.zeros_like(d))
+    return s, _farthest(many, d)
+
+
+def _held(points: Any, d: Any) -> Any:
+    """The same of points without derivatives, in the memory of those that have them."""
+    wide = jnp.concatenate([points] * 9)
+    return jnp.sum(_farthest(lax.stop_gradient(wide), d)[0] ** 2) + jnp.sum(wide**3)
+
+
+def _cloud() -> tuple[Any, Any]:
+    points = jax.random.normal(jax.random.key(0), (10, 3), dtype=float)
+    return points, jnp.array([1.0, 2.0, 0.3])
+
+
+def test_arrays_are_given_to_functions_in_memory() -> None:
+    points, d = _cloud()
+    program = uk.scalarize(_among_many)
+    text = program.as_text(points, d)
+    found = re.search(r"^callee 1:\ngiven (.*)$", text, re.MULTILINE)
+    assert found and "float64[570]" in found[1]
+    jax.tree.map(lambda x, y: assert_allclose(x, y, rtol=1e-13), program(points, d), _among_many(points, d))
+    many = (
+        jnp.stack([points, 2 * points, points - 1, 0.3 * points, -points]),
+        jnp.stack([d, -d, 2 * d, d + 1, d]),
+    )
+    for axes in ((0, 0), (None, 0), (0, None)):
+        given = [x if axis == 0 else x[0] for x, axis in zip(many, axes, strict=True)]
+        ours, jaxs = (jax.vmap(f, in_axes=axes)(*given) for f in (program, _among_many))
+        jax.tree.map(lambda x, y: assert_allclose(x, y, rtol=1e-12), ours, jaxs)
+
+
+@pytest.mark.parametrize("function", [lambda *x: jnp.sum(_among_many(*x)[0] ** 2), _held])
+def test_derivatives_of_functions_of_arrays(function: Callable[..., Any]) -> None:
+    points, d = _cloud()
+    program = uk.scalarize(function)
+    assert_allclose(jax.jacfwd(program)(points, d), jax.jacfwd(function)(points, d), rtol=1e-9, atol=1e-12)
+    assert_allclose(jax.grad(program)(points, d), jax.jacfwd(function)(points, d), rtol=1e-9, atol=1e-12)
+
+
+def test_an_array_that_is_changed_later_is_read_before() -> None:
+    """What is read for a condition's sake is read where the condition holds, unless the array has changed by then."""
+
+    def changed(x: Any, which: Any) -> Any:
+        y = jnp.concatenate([x] * 30)  # in memory
+        step = lambda i, y: y.at[i + 1].set(y[i] * 0.9 + 0.1)
+        y = lax.fori_loop(0, 80, step, y)
+        before = y[which] + 1.0
+        z = lax.fori_loop(0, 80, step, -y)
+        after = lax.fori_loop(0, (which > 5).astype(int), lambda _, s: s + jnp.exp(before) + z[which], 0.0)
+        y = y.at[which].set(100.0)
+        again = lax.fori_loop(0, (which > 5).astype(int), lambda _, s: s + before * y[which], after)
+        return again, jnp.sum(y)
+
+    for which in (3, 7, 20):
+        ours, jaxs = (f(X, jnp.asarray(which)) for f in (uk.scalarize(changed), changed))
+        assert_allclose(ours, jaxs, rtol=1e-13)
+
+
+def test_long_results_that_are_known_are_filled() -> None:
+    """And not written entry by entry: then a program would be as long as its results."""
+    constant = lambda x: (jnp.zeros((300, 200), bool), jnp.arange(900.0), jnp.sin(x))
+    program = uk.scalarize(constant)
+    assert program.as_text(X).count("\n") < 40
+    jax.tree.map(assert_allclose, program(X), constant(X))
+    jax.tree.map(assert_allclose, jax.vmap(program)(X), jax.vmap(constant)(X))

@@ -177,3 +177,14 @@ def test_what_nobody_asks_for_is_left_out() -> None:
     lowered = jax.jit(lambda x: f(x, y)[1]).lower(x).as_text()
     (call,) = [line for line in lowered.splitlines() if "custom_call" in line]
     assert "-> tensor<4x1xf64>" in call, call
+
+
+@pytest.mark.parametrize("reduce", [jnp.sum, jnp.max, jnp.prod, jnp.mean])
+@pytest.mark.parametrize("shape", [(300, 3), (3, 300), (100, 2, 2)])
+def test_long_axes_are_reduced(reduce: Any, shape: tuple[int, ...]) -> None:
+    x = jnp.asarray(1 + 0.01 * np.random.default_rng(0).normal(size=shape))
+    for axis in range(len(shape)):
+        function = lambda x, axis=axis: reduce(x, axis)
+        assert_allclose(uk.scalarize(function)(x), function(x), rtol=1e-12)
+        total = lambda x, axis=axis: jnp.sum(reduce(x, axis) ** 2)
+        assert_allclose(jax.grad(uk.scalarize(total))(x), jax.grad(total)(x), rtol=1e-9)
