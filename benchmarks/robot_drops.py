@@ -9,7 +9,8 @@ restitution, by `contact="steps"` and by MuJoCo with its own solver, from the sa
 - how much lower ukjax's centre of mass is at the end than MuJoCo's, and the speed of the fastest body then;
 - the most by which the energy (MuJoCo's `mj_energyPos` and `mj_energyVel` of the states of each) grows between two saved
   times, beside what it loses in all;
-- seconds of processor time to load, for the first run less a later one, and microseconds a step of a later one.
+- seconds of processor time to load, for the first run less a later one, and microseconds a step of a later one, beside
+  MuJoCo's.
 
 Each file has a process of its own, which ends after `--seconds` of processor time; what is so slow is told with its pairs
 and contacts.
@@ -189,9 +190,11 @@ def theirs(model: Any, start: Any, found: dict[str, Any]) -> None:
 
     data, watch, deepest = mujoco.MjData(model), _Watch(model), 0.0
     data.qpos[:], data.qvel[:] = start
-    seen = [watch.look(data.qpos, data.qvel)]
+    seen, spent = [watch.look(data.qpos, data.qvel)], 0.0
     for _ in range(SAVED):
+        began = time.process_time()
         mujoco.mj_step(model, data, nstep=EVERY)
+        spent += time.process_time() - began
         mujoco.mj_forward(model, data)
         deepest = max(deepest, -min(data.contact.dist, default=0.0))
         seen.append(watch.look(data.qpos, data.qvel))
@@ -201,6 +204,7 @@ def theirs(model: Any, start: Any, found: dict[str, Any]) -> None:
         "its growth": _growth(energies),
         "its height": seen[-1][1],
         "its speed": seen[-1][2],
+        "its step": spent / EVERY / SAVED * 1e6,
     }
 
 
@@ -242,7 +246,7 @@ def row(x: dict[str, Any]) -> str:
     return (
         f"{head} {x['deepest']:.0e} | {x['its deepest']:.0e} | {lower:.2f} | {x['speed']:.0e}, {x['its speed']:.0e} | "
         f"{x['growth']:.0e}, {x['its growth']:.0e} of {x['lost']:.3g} | {x['unsolved']} | {x['load']:.0f} | "
-        f"{x['first run']:.0f} | {x['step']:.0f} |"
+        f"{x['first run']:.0f} | {x['step']:.0f}, {x['its step']:.0f} |"
     )
 
 
@@ -260,7 +264,7 @@ def main() -> None:
         return
     print(
         "| file | velocities | pairs, contacts | deepest [m] | MuJoCo | lower by [mm] | speed [m/s], MuJoCo | "
-        "energy grows, MuJoCo [J] | unsolved | load [s] | first run [s] | step [us] |"
+        "energy grows, MuJoCo [J] | unsolved | load [s] | first run [s] | step, MuJoCo [us] |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     folder = Path(given.folder)
