@@ -464,7 +464,7 @@ class _Iteration(NamedTuple):
     mass: Array
     diagonal: Array
     base: Array
-    tolerance: Array
+    tolerance: Array | float
 
     def laws(self, k: Array) -> tuple[Array, Array]:
         """Mu and c of a contact."""

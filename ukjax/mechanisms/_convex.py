@@ -138,8 +138,8 @@ def core_of(
     square = xp.max(xp.sum((points - origin[None]) ** 2, 1)) + xp.sum(spread**2)
     core = Core(
         points,
-        np.asarray(0, int),
-        np.asarray(count, int),
+        as_jax(np.asarray(0)),
+        as_jax(np.asarray(count)),
         spread,
         xp.zeros(3, dtype) if axis is None else axis,
         xp.asarray(radius, dtype),

@@ -127,7 +127,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             beside = N @ (_BESIDE * np.cos(np.arange(len(M)) ** 2))
             if hidden.any():
                 q_beside = np.asarray(with_unit_quaternions(tree, q + beside), q.dtype)  # pyright: ignore
-                slope = np.where(hidden[:, None], np.asarray(at(t, q_beside)[1]), slope)
+                slope = np.where(hidden[:, None], np.asarray(at(t, q_beside)[1]), slope)  # pyright: ignore
         good = gap.min() >= -clear and np.max(np.abs(phi), initial=0) <= tolerance_of(q.dtype)
         near = moved <= choose_by_precision(q.dtype, *_NEAR)
         if (any_will_do and (good or moved <= clear)) or not np.all(np.isfinite(gap)):
