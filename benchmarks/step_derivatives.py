@@ -73,7 +73,7 @@ def main():
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--of", choices=("ball", "block", "hopper", "cassie"), action="append")
-    print(f"{platform.machine()}, jax {jax.__version__}, ukjax {uk.__version__}, float64, one thread")
+    print(f"{platform.machine()}, jax {jax.__version__}, float64, one thread")
     print(
         "| | step [us] | gradient | run of 100, a step | gradient | batch of 64, a step | gradient | first [s] |"
     )

@@ -104,6 +104,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/scalarize.py": ["Kalman filter"],
     "benchmarks/scara_inverse.py": ["--batch", "64", "--rounds", "1"],
     "benchmarks/sim_benchmark.py": ["bouncing", "standing", "--steps", "0.01"],
+    "benchmarks/step_derivatives.py": ["--of", "ball"],
     "benchmarks/stewart.py": ["--legs", "3", "--order", "leg"],
     "benchmarks/view.py": ["--models", "pendulum"],
     "benchmarks/gradients/run.py": ["--engines", "ukjax", "--tasks", "bouncing", "--quick"],
