@@ -45,6 +45,7 @@ SHORT: dict[str, list[str] | None] = {
     "experiments/stiff_solvers.py": ["--quick", "--only", "gains"],
     "experiments/tune_gains.py": None,
     "benchmarks/acceleration.py": ["pendulum", "--batches", "1"],
+    "benchmarks/allegro_cube.py": ["--help"],
     "benchmarks/batched.py": [
         "--models",
         "four_bars",

@@ -120,7 +120,9 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             root, N = np.linalg.inv(np.linalg.cholesky(M + least)).T, rates[0] if rates else np.eye(len(M))
             G, y, slopes = N @ root, np.zeros(len(M), M.dtype), np.zeros((gap.size, len(M)), M.dtype)
             # Of shapes about one point gaps have slopes only beside it, unless no motion of theirs parts them.
-            hidden = (gap < -clear) & ~np.any(np.abs(slope) > choose_by_precision(q.dtype, *_CONSTANT), axis=1)
+            hidden = (gap < -clear) & ~np.any(
+                np.abs(slope) > choose_by_precision(q.dtype, *_CONSTANT), axis=1
+            )
             beside = N @ (_BESIDE * np.cos(np.arange(len(M)) ** 2))
             if hidden.any():
                 q_beside = np.asarray(with_unit_quaternions(tree, q + beside), q.dtype)  # pyright: ignore
