@@ -2,8 +2,8 @@
 
 The hand lies with its palm up. Springs and dampers in its joints close two fingers, whose tips push the cube about. From
 when one pushes on, the derivative of the cube's turn after some steps by the finger's angle, by the cube's place and by
-the friction is taken by `contact="differentiated steps"`, beside forward and backward differences of the same steps. Where
-contacts open, close, stick or slide at other steps a moment later, steps have a kink, and no derivative.
+the friction is taken by `contact="differentiated steps"`, beside forward and backward differences of the same steps.
+Where contacts open, close, stick or slide at other steps a moment later, steps have a kink, and no derivative.
 
     python benchmarks/allegro_cube.py FOLDER [--steps 1 2 5 20 50]
 
