@@ -45,6 +45,7 @@ SHORT: dict[str, list[str] | None] = {
     "experiments/stiff_solvers.py": ["--quick", "--only", "gains"],
     "experiments/tune_gains.py": None,
     "benchmarks/acceleration.py": ["pendulum", "--batches", "1"],
+    "benchmarks/allegro_cube.py": ["--help"],
     "benchmarks/batched.py": [
         "--models",
         "four_bars",
@@ -71,7 +72,6 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/contact_order.py": ["--only", "a block slides to its stop"],
     "benchmarks/contact_problems.py": [],
     "benchmarks/contact_starts.py": ["--starts", "8", "--only", "box"],
-    "benchmarks/cube_tosses.py": ["--help"],
     "benchmarks/step_derivatives.py": ["--of", "ball"],
     "benchmarks/fast_bodies.py": ["--starts", "2", "--only", "in the plane"],
     "benchmarks/first_results.py": [
