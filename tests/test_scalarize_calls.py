@@ -268,7 +268,8 @@ def test_arrays_are_given_to_functions_in_memory() -> None:
     program = uk.scalarize(_among_many)
     text = program.as_text(points, d)
     found = re.search(r"^callee 1:\ngiven (.*)$", text, re.MULTILINE)
-    assert found and "float64[570]" in found[1]
+    assert found
+    assert "float64[570]" in found[1]
     jax.tree.map(lambda x, y: assert_allclose(x, y, rtol=1e-13), program(points, d), _among_many(points, d))
     many = (
         jnp.stack([points, 2 * points, points - 1, 0.3 * points, -points]),
