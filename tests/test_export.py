@@ -165,15 +165,3 @@ def test_code_grows_as_the_program_does():
         np.testing.assert_allclose(compiled(x), _recurrence(length, x), rtol=1e-14)
         sizes.append(len(compiled.as_text().splitlines()))
     assert sizes[1] < 2.5 * sizes[0]
-
-
-@pytest.mark.slow
-def test_a_saved_step_of_a_four_bar_has_its_derivative(tmp_path):
-    """XLA compiles some 15,000 operations here, of which it made so many more that memory was not enough."""
-    problem = uk.models.four_bars(1)
-    step = uk.scalarize(lambda q, v: uk.step(problem.system, 0.0, q, v, 0.02)[0])
-    run = uk.load_exported(uk.export(step, tmp_path / "step", problem.q0, problem.v0, vjp_order=1))
-    along = problem.v0 / jnp.linalg.norm(problem.v0)  # stays on the constraints
-    gradient = jax.jit(jax.grad(lambda v: run(problem.q0, v).sum()))(problem.v0)
-    slope = helpers.central(lambda s: run(problem.q0, problem.v0 + s * along).sum())
-    np.testing.assert_allclose(gradient @ along, slope, rtol=1e-7)

@@ -123,6 +123,8 @@ class _Evaluator:
 
     def _end_kernel(self, node: Node, x: Array) -> Array:
         """A value behind which there is not too much."""
+        if self.one is None:
+            return x
         behind = frozenset([node]).union(*(self.behind.get(y, ()) for y in node.args))
         long = len(behind) > _REPEATED and is_float(node.type) and node.size is None
         self.behind[node] = frozenset() if long or node.op in _COSTLY else behind
