@@ -126,7 +126,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             beside = N @ (_BESIDE * np.cos(np.arange(len(M)) ** 2))
             if hidden.any():
                 q_beside = np.asarray(with_unit_quaternions(tree, q + beside), q.dtype)  # pyright: ignore
-                slope = np.where(hidden[:, None], np.asarray(at(t, q_beside)[1]), slope)
+                slope = np.where(hidden[:, None], np.asarray(at(t, q_beside)[1]), slope)  # pyright: ignore
         good = gap.min() >= -clear and np.max(np.abs(phi), initial=0) <= tolerance_of(q.dtype)
         near = moved <= choose_by_precision(q.dtype, *_NEAR)
         if (any_will_do and (good or moved <= clear)) or not np.all(np.isfinite(gap)):
@@ -158,7 +158,8 @@ def _format_largest(what: dict[str, float]) -> str:
 
 def _are_of_one_robot(tree: TreeSystem, contact: Contact) -> bool:
     """Whether the same moving body carries both."""
-    carriers = {joint.child: joint.parent for joint in tree.mechanism.joints}
+    mechanism = tree.mechanism  # its first joints carry the bodies, others close loops
+    carriers = {joint.child: joint.parent for joint in mechanism.joints[: len(mechanism.bodies)]}
 
     def root(body: str) -> str:
         while carriers.get(body, "ground") != "ground":
