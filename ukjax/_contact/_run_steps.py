@@ -122,6 +122,7 @@ def _write(x: Array, row: Array, values: Array, count: int, times: Array) -> Arr
 
 # Of a step, the least part: a body that moves a thousand times its thickness in a step is as fast as anything.
 _LEAST_PART = 1e-3
+_ENOUGH = 0.999  # of a part: one that is too long by less is not taken again, which might go on without end
 
 
 class _Loop(NamedTuple):
@@ -193,13 +194,14 @@ def run_steps(
             from_last = last._replace(kept=c.after.kept)
             after, record = step.solve(t, h * c.part, from_last, coefficients, looks)
             share = step.share_without_passing(t, h * c.part, last, after)
-            shorter = (share < 1) & (c.part > _LEAST_PART) & splits
+            passes = share < _ENOUGH
+            shorter = passes & (c.part > _LEAST_PART) & splits
             # The last step of a run is looked at, which is known after it: it is taken once more.
             ends = after.off & ~looks & stops
             part = jnp.where(shorter, jnp.maximum(share * c.part, _LEAST_PART), c.part)
             rejected = c.rejected + shorter.astype(i.dtype)
             looks = c.looks | (ends & ~shorter)
-            return _Attempt(shorter | ends, part, looks, rejected, share < 1, after, record)
+            return _Attempt(shorter | ends, part, looks, rejected, passes, after, record)
 
         begun = _Attempt(going, 1 - done, ~yes, none, ~yes, last, step.step.no_record(last))
         tried = lax.while_loop(lambda c: c.again, attempt, begun)

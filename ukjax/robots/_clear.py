@@ -159,7 +159,8 @@ def _format_largest(what: dict[str, float]) -> str:
 
 def _are_of_one_robot(tree: TreeSystem, contact: Contact) -> bool:
     """Whether the same moving body carries both."""
-    carriers = {joint.child: joint.parent for joint in tree.mechanism.joints}
+    mechanism = tree.mechanism  # its first joints carry the bodies, others close loops
+    carriers = {joint.child: joint.parent for joint in mechanism.joints[: len(mechanism.bodies)]}
 
     def root(body: str) -> str:
         while carriers.get(body, "ground") != "ground":
