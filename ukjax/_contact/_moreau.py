@@ -257,12 +257,14 @@ class StepRecord(NamedTuple):
 
     - `push`: impulses of positions, on normal rows (m + 1,).
     - `d`: the displacements by these (n_v,).
-    - `middle`: of each kind where contacts were in the middle, as far as that is sought.
+    - `middle`, `end`: of each kind where contacts were in the middle, and when they were last pushed, as far as that is
+      sought.
     """
 
     push: Array
     d: Array
     middle: list[Any]
+    end: list[Any]
 
 
 class _Problems(NamedTuple):
@@ -283,7 +285,7 @@ class _Problems(NamedTuple):
     - `number`: how many were solved; -1 for a look at the start before.
     - `going`: whether there is another.
     - `pushed`: impulses of positions up to `base`.
-    - `middle_kept`: what was kept in the middle.
+    - `middle_kept`, `end_kept`: what was kept in the middle, and when contacts were last pushed.
     """
 
     state: StepState
@@ -303,6 +305,7 @@ class _Problems(NamedTuple):
     going: Array
     pushed: Array
     middle_kept: list[Any]
+    end_kept: list[Any]
 
 
 @final
@@ -370,7 +373,7 @@ class ContactStep:
 
     def no_record(self, state: StepState) -> StepRecord:
         """What there is of no step."""
-        return StepRecord(state.p, jnp.zeros_like(state.v), state.kept)
+        return StepRecord(state.p, jnp.zeros_like(state.v), state.kept, state.kept)
 
     def share_without_passing(
         self, t: Array, h: Array, last: StepState, after: StepState, kept: Sequence[Any]
@@ -400,7 +403,7 @@ class ContactStep:
         yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
         start = _Problems(
             *(state, where, last.kept, yes, none, none, none, none, jnp.zeros((), dtype)),
-            *(push, no, no, v, number, yes, push, last.kept),
+            *(push, no, no, v, number, yes, push, last.kept, last.kept),
         )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
@@ -471,12 +474,13 @@ class ContactStep:
                 base=jnp.where(again, x.d, x.base),
                 push=jnp.where(again, 0, x.push),
                 pushed=jnp.where(again, x.pushed + x.push, x.pushed),
+                end_kept=loop(whole(pushes), lambda _, former: kept, x.end_kept),
             )
             x = loop(whole(first | pushes), lambda _, y: solved(y, moving(x.q)), x)
             return x._replace(number=x.number + 1, q=jnp.where(start, free.q, x.q))
 
         end = lax.while_loop(lambda x: x.going, look, start)
-        record = StepRecord(end.pushed + end.push, end.d, end.middle_kept)
+        record = StepRecord(end.pushed + end.push, end.d, end.middle_kept, end.end_kept)
         return end.state._replace(v=end.projected, kept=end.kept), record
 
     def _near(

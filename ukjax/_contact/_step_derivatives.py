@@ -158,7 +158,7 @@ def _differentiate(
 
         def write_at(d: Array) -> tuple[ContactList, _Rows]:
             at = Instant(t + h, step.arrive(q, v + v_end, v_end, d, t, h, free)[0][0])
-            return write(closed, at, after.kept, gaps=True)
+            return write(closed, at, record.end, gaps=True)
 
         held = write_at(freeze(d))[0]
         of = delassus(held, room, free.respond)
