@@ -614,8 +614,6 @@ def test_second_derivatives_are_slopes_of_gradients(run, way):
 
 # Where the package gives a function a derivative rule by JAX's decorator, and a case above that goes through it.
 RULES = {
-    "_contact/_solve.py": "step with a contact",
-    "_contact/_penetration.py": "step with a contact",
     "_contact/_stepping.py": "step with a contact",
     "_formula/_contact_newton.py": "solve_contacts",
     "_misc/_derivatives.py": "run to an event",

@@ -72,6 +72,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/contact_order.py": ["--only", "a block slides to its stop"],
     "benchmarks/contact_problems.py": [],
     "benchmarks/contact_starts.py": ["--starts", "8", "--only", "box"],
+    "benchmarks/cube_tosses.py": ["--help"],
     "benchmarks/fast_bodies.py": ["--starts", "2", "--only", "in the plane"],
     "benchmarks/first_results.py": [
         "--only",

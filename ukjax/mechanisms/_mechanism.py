@@ -46,18 +46,30 @@ def all_loads(values: Any) -> tuple[Any, ...]:
     return all_of("loads", values, (AbstractLoad, AbstractCoordinateLoad, AbstractTreeLoad), "Gravity()")
 
 
-def _take_apart(contacts: Sequence[AnyContact]) -> tuple[Any, Any, Any]:
-    """Contacts as `Mechanism` has them."""
-    shapes, arrays, made_of = dict[int, tuple[int, AbstractShape]](), list[Array](), list[Any]()
-    for contact in contacts:
-        leaves, tree = jax.tree.flatten(contact, is_leaf=lambda x: isinstance(x, AbstractShape))
-        numbers = list[int | None]()
-        for x in leaves:
-            is_shape = isinstance(x, AbstractShape)
-            numbers.append(shapes.setdefault(id(x), (len(shapes), x))[0] if is_shape else None)
-            arrays += [] if is_shape else [x]
-        made_of.append((tree, tuple(numbers)))
-    return tuple(x for _, x in shapes.values()), tuple(arrays), tuple(made_of)
+@final
+class _ShapeNumber(eqx.Module):
+    """Stands in a contact for a shape."""
+
+    number: int = eqx.field(static=True)
+
+
+def _number_shapes(
+    contacts: Sequence[AnyContact],
+) -> tuple[tuple[AbstractShape, ...], tuple[AnyContact, ...]]:
+    """Shapes, each once, and contacts with their numbers."""
+    numbers, shapes = dict[int, int](), list[AbstractShape]()
+
+    def number_of(x: Any) -> Any:
+        if not isinstance(x, AbstractShape):
+            return x
+        if id(x) not in numbers:
+            numbers[id(x)] = len(shapes)
+            shapes.append(x)
+        return _ShapeNumber(numbers[id(x)])
+
+    is_shape = lambda x: isinstance(x, AbstractShape)
+    numbered = tuple(jax.tree.map(number_of, x, is_leaf=is_shape) for x in contacts)
+    return tuple(shapes), numbered
 
 
 @final
@@ -86,11 +98,10 @@ class Mechanism(eqx.Module):
     name: str = eqx.field(static=True)
     visuals: tuple[Visual, ...] = eqx.field(static=True)
     offsets: Float[Array, "bodies 3"] | None
-    # Of contacts, each shape once, though many have it: a hull has thousands of points. Then their other arrays; and how
-    # each is made of these, by numbers of shapes, and None for the next array.
+    # Of contacts, each shape once, though many have it: a hull has thousands of points. Then contacts with numbers of
+    # shapes in their places.
     shapes: tuple[AbstractShape, ...]
-    of_contacts: tuple[Array, ...]
-    made_of: tuple[tuple[Any, tuple[int | None, ...]], ...] = eqx.field(static=True)
+    numbered: tuple[AnyContact, ...]
 
     def __init__(
         self,
@@ -110,7 +121,7 @@ class Mechanism(eqx.Module):
         self.visuals = all_of("visuals", visuals, Visual, "Visual('crank', 'box', (1.0, 0.1, 0.1))")
         kinds = (Limit, JointFriction, Contact)
         contacts = all_of("contacts", contacts, kinds, "Limit('elbow', -1.0, 2.0)")
-        self.shapes, self.of_contacts, self.made_of = _take_apart(contacts)
+        self.shapes, self.numbered = _number_shapes(contacts)
         if not self.bodies:
             raise InputError("a mechanism needs at least one body.")
         for what, items in (("body", self.bodies), ("joint", joints), ("load", loads)):
@@ -135,9 +146,9 @@ class Mechanism(eqx.Module):
     @property
     def contacts(self) -> tuple[AnyContact, ...]:
         """Limits and dry friction of joints, and contacts of shapes."""
-        rest, shapes = iter(self.of_contacts), self.shapes
-        leaves = lambda numbers: [next(rest) if k is None else shapes[k] for k in numbers]
-        return tuple(jax.tree.unflatten(tree, leaves(numbers)) for tree, numbers in self.made_of)
+        shape_of = lambda x: self.shapes[x.number] if isinstance(x, _ShapeNumber) else x
+        is_number = lambda x: isinstance(x, _ShapeNumber)
+        return tuple(jax.tree.map(shape_of, x, is_leaf=is_number) for x in self.numbered)
 
     @property
     def dimension(self) -> int:
