@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._contact_list import entry, loop, put
+from .._formula._contact_list import SparseRows, entry, loop, put
 from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral, slips, unilateral
 from .._system._system import AbstractSystem
 
@@ -64,6 +64,7 @@ class ContactKind(Protocol):
     - `contacts`: which of all contacts each is.
     - `has_gap`: whether they have normal rows.
     - `tangents`: how many tangential rows each has.
+    - `width`: how many velocities move each at most.
     - `seeks`: whether where they are is sought, and not only computed: then `seek` finds it.
     - `is_thin`: whether bodies may pass through each other in one step: then `share_without_passing` says so.
     """
@@ -71,6 +72,7 @@ class ContactKind(Protocol):
     contacts: tuple[int, ...]
     has_gap: bool
     tangents: int
+    width: int
     seeks: bool
     is_thin: bool
 
@@ -114,8 +116,8 @@ class ContactKind(Protocol):
         """The rows of contact i of the kind."""
         ...
 
-    def write(self, rows: Any, J: Array, row: Array, stride: int) -> Array:
-        """J with the rows of a contact, from row `row` on; that of velocity k begins at k times the stride."""
+    def write(self, rows: Any, J: SparseRows, k: Array, row: Array) -> SparseRows:
+        """J with the rows of contact k of a list, from row `row` on."""
         ...
 
     def drift(self, rows: Any) -> Float[Array, " rows"]:
@@ -132,16 +134,16 @@ class FunctionKind:
     - `constraint`: the constraint.
     - `system`: whose it is.
     - `first`: the number of its first contact.
-    - `shape`: how many contacts and tangential rows.
+    - `shape`: how many contacts, tangential rows and velocities.
     """
 
     seeks = is_thin = False  # of a function it is not known how thin a body is
 
     def __init__(
-        self, constraint: AbstractUnilateral, system: AbstractSystem, first: int, shape: tuple[int, int]
+        self, constraint: AbstractUnilateral, system: AbstractSystem, first: int, shape: tuple[int, int, int]
     ):
         self._of, self._system = constraint, system
-        count, self.tangents = shape
+        count, self.tangents, self.width = shape
         self.contacts = tuple(range(first, first + count))
         self.has_gap = isinstance(constraint, Unilateral)
 
@@ -201,15 +203,14 @@ class FunctionKind:
     def rows(self, moving: Any, kept: None, i: Array) -> Any:
         return (*moving[2:], i)
 
-    def write(self, rows: Any, J: Array, row: Array, stride: int) -> Array:
+    def write(self, rows: Any, J: SparseRows, k: Array, row: Array) -> SparseRows:
         own, _, i = rows
-        width = 1 + self.tangents
-        v = own.size // (len(self.contacts) * width)
-        without = int(not self.has_gap)
-        for a in range(without, width):
-            first, to = (i * width + a) * v, row + (a - without)
-            J = loop(v, lambda k, J, first=first, to=to: put(J, k * stride + to, entry(own, first + k)), J)
-        return J
+        each, v, first = 1 + self.tangents, self.width, int(not self.has_gap)
+
+        def column(j: Array, J: SparseRows) -> SparseRows:
+            return J.add(k, row, j, [entry(own, (i * each + a) * v + j) for a in range(first, each)])
+
+        return loop(v, column, J.begin(k))
 
     def drift(self, rows: Any) -> Array:
         _, drift, i = rows
@@ -229,7 +230,7 @@ def kinds_of_constraint(
         assert isinstance(c, Unilateral)
         count = jax.eval_shape(c.gaps, t, q).shape[0]
         tangents = jax.eval_shape(lambda *y: slips(c, count, *y), t, q, v).shape[1]
-    return [FunctionKind(c, system, first, (count, tangents))]
+    return [FunctionKind(c, system, first, (count, tangents, v.size))]
 
 
 def kinds_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> list[ContactKind]:

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from .._formula._blank import blank
-from .._formula._contact_list import entry, fill_entries, loop, put
+from .._formula._contact_list import Inertia, entry, fill_entries, loop, put
 from .._motion._model import Model
 from ._kinds import Instant, seek_anew
 from ._moreau import ContactStep, FreeStep, StepRecord, StepState
@@ -37,6 +37,7 @@ def _add_implicit_inertia(model: Model, t: Array, q: Array, v: Array, h: Array) 
 
 def free_step(model: Model) -> Callable[..., FreeStep]:
     """A step without impulses, of t, q, v and its length."""
+    blocks = model.system.blocks
 
     def step(t: Array, q: Array, v: Array, h: Array) -> FreeStep:
         middle, q_middle = t + 0.5 * h, q + 0.5 * h * model.system.kinematics(t, q, v)
@@ -45,7 +46,15 @@ def free_step(model: Model) -> Callable[..., FreeStep]:
         v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
         pushed, push = functools.partial(acceleration, v_middle), damping * (v_middle - v)
         a, respond = jax.linearize(pushed, push)
-        return FreeStep(middle, q_middle, v_middle, a, v + h * a, respond)
+
+        def respond_in_blocks(x: Array, R: Array, to: Array, over: Callable[..., Any]) -> Array:
+            # One by one, not as an array in memory, of which it would not be known what is zero beside it.
+            moved = respond(jnp.stack([entry(x, k) for k in range(x.size)]))
+            write = lambda j, R: put(R, to + j, entry(moved, j))
+            return over(lambda block, R: inertia.over_block(block, write, R), R)
+
+        inertia = Inertia(blocks or (tuple(range(v.size)),), respond_in_blocks)
+        return FreeStep(middle, q_middle, v_middle, a, v + h * a, inertia)
 
     return step
 

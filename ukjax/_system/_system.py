@@ -133,6 +133,11 @@ class AbstractSystem(_Constrained, eqx.Module):
         """The mass matrix of a kinematic tree, to solve with in proportion to its size; None (the default) of others."""
         return None
 
+    @property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        """The velocities of parts that neither inertia nor constraints join, where there are several; else none."""
+        return ()
+
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The part of Q by springs and dampers of coordinates (n,), implicit in time stepping; None if unknown."""
         return None
@@ -217,6 +222,10 @@ class AbstractForwardingSystem(AbstractSystem):
     def energies(self) -> Callable[[Time, Coordinates, Velocities], dict[str, Array]] | None:
         """The energy by parts, where the system tells it."""
         return getattr(self.system, "energies", None)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        return self.system.blocks
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return self.system.mass_matrix(t, q)

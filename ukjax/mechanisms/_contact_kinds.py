@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._contact_list import entry, item, loop, put
+from .._formula._contact_list import SparseRows, entry, item, loop, put
 from .._misc._types import as_jax, module_for
 from ._contact_pairs import is_closed_form
 from ._contact_shapes import Capsule, Cuboid, HalfSpace, HeightField, Sphere, Surface
@@ -141,8 +141,13 @@ class ShapeKind(eqx.Module):
         slip = (contact.slip_axes(places, meeting.normal[0]), contact.slip_scale) if self.tangents else None
         return contact_row(gap, meeting.point[0], slip, places, numbers, moving)
 
-    def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
-        return write_row(self.places, self.bodies, rows, J, row, stride)
+    @property
+    def width(self) -> int:
+        """How many velocities move each at most."""
+        return 2 * self.places.velocity_numbers(self.bodies).shape[1]
+
+    def write(self, rows: BodyRow, J: SparseRows, k: Array, row: Array) -> SparseRows:
+        return write_row(self.places, self.bodies, rows, J, k, row)
 
     def drift(self, rows: BodyRow) -> Array:
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)

@@ -64,6 +64,9 @@ class AbsolutePlaces(AbstractBodyKinematics):
         all_of_one = np.arange(max(x.sizes[1] for x in parts))
         return np.stack([np.where(all_of_one < x.sizes[1], x.v_start + all_of_one, 0) for x in parts])
 
+    def velocity_counts(self, names: Sequence[str]) -> Int[np.ndarray, " bodies"]:
+        return np.array([x.sizes[1] for x in self._parts(names).values()])
+
 
 @final
 class TreePlaces(AbstractBodyKinematics):
@@ -122,3 +125,9 @@ class TreePlaces(AbstractBodyKinematics):
         own, _ = self.order.layout.moving_velocities(numbers)
         by_name = {self.mechanism.bodies[i].name: x for i, x in zip(numbers, own, strict=True)}
         return np.stack([by_name.get(name, np.zeros_like(own[0])) for name in names])
+
+    def velocity_counts(self, names: Sequence[str]) -> Int[np.ndarray, " bodies"]:
+        numbers = self._numbers(names)
+        counts = self.order.layout.moved(numbers).sum(1)
+        by_name = {self.mechanism.bodies[i].name: k for i, k in zip(numbers, counts, strict=True)}
+        return np.array([by_name.get(name, 0) for name in names])

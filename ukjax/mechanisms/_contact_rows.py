@@ -50,7 +50,11 @@ class AbstractBodyKinematics(eqx.Module):
 
     @abc.abstractmethod
     def velocity_numbers(self, names: Sequence[str]) -> Int[np.ndarray, "bodies w"]:
-        """The velocities by which each of some bodies moves; in places of `columns` that are zero any."""
+        """The velocities by which each of some bodies moves, then any where others have more."""
+
+    @abc.abstractmethod
+    def velocity_counts(self, names: Sequence[str]) -> Int[np.ndarray, " bodies"]:
+        """How many these are."""
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._blank import blank
-from .._formula._contact_list import entry, fill_entries, item, loop, put, put_item
+from .._formula._contact_list import SparseRows, entry, fill_entries, item, loop, put, put_item
 from .._misc._types import as_jax, module_for
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact
@@ -331,8 +331,13 @@ class ConvexKind(eqx.Module):
         # Of pairs that are not near nothing is kept.
         return row._replace(by_twist=jnp.where(entry(kept.near, number) > 0, row.by_twist, 0))
 
-    def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
-        return write_row(self.places, self.bodies, rows, J, row, stride)
+    @property
+    def width(self) -> int:
+        """How many velocities move each at most."""
+        return 2 * self.places.velocity_numbers(self.bodies).shape[1]
+
+    def write(self, rows: BodyRow, J: SparseRows, k: Array, row: Array) -> SparseRows:
+        return write_row(self.places, self.bodies, rows, J, k, row)
 
     def drift(self, rows: BodyRow) -> Array:
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)

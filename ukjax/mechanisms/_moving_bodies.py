@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._contact._kinds import Instant, Motion
-from .._formula._contact_list import entry, loop, put
+from .._formula._contact_list import SparseRows, entry, loop
 from ._placement import AnyPlacement, Twist, rate_of
 from ._slips import SlipAxes
 
@@ -94,26 +94,25 @@ def contact_row(
     return BodyRow(jax.jacfwd(velocities)(jnp.zeros((2, of.twists.shape[1]), point.dtype)), numbers, of)
 
 
-def write_row(places: Any, names: Sequence[str], row: BodyRow, J: Array, to: Array, stride: int) -> Array:
-    """J with the rows of a contact, from row `to` on; that of velocity k begins at k times the stride."""
-    places_of = jnp.asarray(places.velocity_numbers(names).reshape(-1) * stride)
-    for k, body in enumerate(row.bodies):
-        J = _with_body(J, row.by_twist[:, k], row.of.columns, body, to, places_of)
+def write_row(
+    places: Any, names: Sequence[str], row: BodyRow, J: SparseRows, k: Array, to: Array
+) -> SparseRows:
+    """J with the rows of contact k of a list, from row `to` on."""
+    numbers, widths = places.velocity_numbers(names), jnp.asarray(places.velocity_counts(names))
+    (_, s, most), flat = row.of.columns.shape, row.of.columns.reshape(-1)
+    rows, J, numbers = row.by_twist.shape[0], J.begin(k), jnp.asarray(numbers.reshape(-1))
+
+    def of_body(J: SparseRows, body: Array, by_twist: Array) -> SparseRows:
+        def column(j: Array, J: SparseRows) -> SparseRows:
+            moves = [entry(flat, (body * s + c) * most + j) for c in range(s)]
+            values = [
+                sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
+                for a in range(rows)
+            ]
+            return J.add(k, to, entry(numbers, body * most + j), values)
+
+        return loop(entry(widths, body), column, J)
+
+    for place, body in enumerate(row.bodies):
+        J = of_body(J, body, row.by_twist[:, place])
     return J
-
-
-def _with_body(
-    J: Array, by_twist: Float[Array, "rows s"], columns: Array, body: Array, to: Array, places: Array
-) -> Array:
-    """J with what the velocities of a body add to the rows of a contact, with the places of velocities of all bodies."""
-    (_, s, width), flat = columns.shape, columns.reshape(-1)
-
-    def column(j: Array, J: Array) -> Array:
-        moves = [entry(flat, (body * s + c) * width + j) for c in range(s)]
-        for a in range(by_twist.shape[0]):
-            at = to + entry(places, body * width + j) + a
-            more = sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
-            J = put(J, at, entry(J, at) + more)
-        return J
-
-    return loop(width, column, J)
