@@ -5,7 +5,6 @@ change of a step is one more step of Newton's method for each of its two problem
 closed, or were pushed, with the matrices held. What the equations are taken from is differentiated by the compiler.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

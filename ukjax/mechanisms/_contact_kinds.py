@@ -14,16 +14,15 @@ from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._contact_list import SparseRows, entry, item, loop, put
-from .._misc._types import as_jax, module_for
 from ._contact_pairs import is_closed_form
 from ._contact_shapes import Capsule, Cuboid, HalfSpace, HeightField, Sphere, Surface
 from ._contacts import Contact
 from ._convex_kinds import ConvexKind, convex_kind
 from ._field_kinds import FieldKind, field_kind
-from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
+from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
 from ._placement import norm, rate_of
 from ._thin_bodies import bow, share_without_passing
-from ._vmap_by_structure import _form
+from ._vmap_by_structure import form_of, stack_trees
 
 
 @final
@@ -37,7 +36,7 @@ class ShapeKind(eqx.Module):
     - `contacts`: which of all contacts each is.
     """
 
-    places: Any
+    places: DividedBodies
     stacked: Contact
     bodies: tuple[str, ...] = eqx.field(static=True)
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
@@ -54,7 +53,7 @@ class ShapeKind(eqx.Module):
         return True
 
     def moving(self, motion: Motion) -> MovingBodies:
-        return move_all(self.places, self.bodies, motion)
+        return self.places.move(self.bodies, motion)
 
     def _numbers(self, i: Array) -> tuple[Array, Array]:
         first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
@@ -87,7 +86,7 @@ class ShapeKind(eqx.Module):
         return not isinstance(self.stacked.shapes[0], HalfSpace | Surface)
 
     def share_without_passing(self, instants: Sequence[Instant], kept: None) -> Array:
-        each, dtype = [locate_all(self.places, self.bodies, at) for at in instants], instants[0].q.dtype
+        each, dtype = [self.places.locate(self.bodies, at) for at in instants], instants[0].q.dtype
 
         def one(i: Array, share: Array) -> Array:
             contact, numbers = self._contact(i, dtype), self._numbers(i)
@@ -110,7 +109,7 @@ class ShapeKind(eqx.Module):
         return loop(len(self.contacts), one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: None, so_far: Array) -> Array:
-        places = locate_all(self.places, self.bodies, at)
+        places = self.places.locate(self.bodies, at)
         which, dtype = jnp.asarray(np.array(self.contacts)), at.q.dtype
 
         def one(i: Array, so_far: Array) -> Array:
@@ -168,15 +167,8 @@ def _single(contact: Contact) -> list[Contact]:
     return [eqx.tree_at(lambda c: c.shapes, contact, (first, ball)) for ball in balls]
 
 
-def _stack(contacts: Sequence[Contact]) -> Contact:
-    arrays, rest = eqx.partition(contacts[0], eqx.is_array)
-    columns = zip(*(jax.tree.leaves(eqx.filter(x, eqx.is_array)) for x in contacts), strict=True)
-    stacked = [as_jax(module_for(*x).stack(x)) for x in columns]
-    return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), stacked), rest)
-
-
 def kinds_of_shapes(
-    places: Any, contacts: Sequence[Contact], first: int, names: tuple[str, ...]
+    places: DividedBodies, contacts: Sequence[Contact], first: int, names: tuple[str, ...]
 ) -> list[ShapeKind | ConvexKind | FieldKind]:
     """Contacts by kinds: those of closed forms by their forms, those of convex bodies together."""
     number = {name: i for i, name in enumerate(names)}
@@ -186,7 +178,7 @@ def kinds_of_shapes(
         if is_closed_form(*contact.shapes):
             singles = _single(contact)
             for i, x in enumerate(singles):
-                groups.setdefault(_form(x), []).append((x, first + i))
+                groups.setdefault(form_of(x), []).append((x, first + i))
         else:
             key = convex_kind, isinstance(contact.shapes[0], HalfSpace), contact.form
             if isinstance(contact.shapes[0], HeightField):
@@ -203,6 +195,6 @@ def kinds_of_shapes(
 
 
 def _shape_kind(
-    places: Any, items: Sequence[Contact], names: tuple[str, ...], pairs: Any, numbers: Any
+    places: DividedBodies, items: Sequence[Contact], names: tuple[str, ...], pairs: Any, numbers: Any
 ) -> ShapeKind:
-    return ShapeKind(places, _stack(items), names, pairs, numbers)
+    return ShapeKind(places, stack_trees(items), names, pairs, numbers)

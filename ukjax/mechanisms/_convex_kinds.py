@@ -26,7 +26,7 @@ from ._contacts import Contact
 from ._convex import Core, Pair
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
-from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
+from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
 from ._placement import AnyPlacement, norm, rate_of
 from ._slips import SlipForm
 from ._thin_bodies import bow, share_without_passing
@@ -74,7 +74,7 @@ class ConvexKind(eqx.Module):
     - `margin`: of the sizes of a pair, beyond which the distance of the balls about them stands for the gap.
     """
 
-    places: Any
+    places: DividedBodies
     points: Array
     cores: Core
     directions: Array
@@ -151,7 +151,7 @@ class ConvexKind(eqx.Module):
         return jax.eval_shape(make)  # pyright: ignore[reportReturnType]
 
     def moving(self, motion: Motion) -> MovingBodies:
-        return move_all(self.places, self.bodies, motion)
+        return self.places.move(self.bodies, motion)
 
     @property
     def seeks(self) -> bool:
@@ -159,7 +159,7 @@ class ConvexKind(eqx.Module):
         return True
 
     def nothing(self, at: Instant) -> _Touches:
-        placements = locate_all(self.places, self.bodies, at)
+        placements = self.places.locate(self.bodies, at)
         size = sum(x.size for x in jax.tree.leaves(self._touch_like(placements, at.q.dtype)))
         zeros = lambda *shape: jnp.zeros(shape, at.q.dtype)
 
@@ -176,7 +176,7 @@ class ConvexKind(eqx.Module):
         return lax.stop_gradient(_Touches(placements, *none))
 
     def unsought(self, at: Instant, before: _Touches) -> _Touches:
-        placements = locate_all(self.places, self.bodies, at)
+        placements = self.places.locate(self.bodies, at)
         if self.on_plane:
             return before._replace(placements=placements)
         again = before.age >= _AGE
@@ -252,7 +252,7 @@ class ConvexKind(eqx.Module):
 
     def share_without_passing(self, instants: Sequence[Instant], kept: _Touches) -> Array:
         dtype = instants[0].q.dtype
-        each = kept.placements, *(locate_all(self.places, self.bodies, at) for at in instants[1:])
+        each = kept.placements, *(self.places.locate(self.bodies, at) for at in instants[1:])
         moved = self._add_ways(kept.reach, kept.path, each)
         placements = jax.tree.map(lambda *x: jnp.stack(x), *each)
 
@@ -284,7 +284,7 @@ class ConvexKind(eqx.Module):
 
     def gaps(self, at: Instant, kept: _Touches, so_far: Array) -> Array:
         firsts, counts = (jnp.asarray(np.array(x)) for x in (self.firsts, self.counts))
-        now = locate_all(self.places, self.bodies, at)
+        now = self.places.locate(self.bodies, at)
 
         def one(i: Array, so_far: Array) -> Array:
             def look(_: Array, so_far: Array) -> Array:
@@ -344,7 +344,7 @@ class ConvexKind(eqx.Module):
 
 
 def convex_kind(
-    places: Any,
+    places: DividedBodies,
     items: Sequence[Contact],
     names: tuple[str, ...],
     pairs: tuple[tuple[int, int], ...],
