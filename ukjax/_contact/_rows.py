@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from .._compiler import AccelerationProgram, TranslationError, array_function, system_function
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._contact_newton import eliminate, invert_matrix
+from .._formula._members import Members
 from .._misc._errors import InputError
 from .._misc._types import as_jax, choose_by_precision, in_full_precision, module_for
 from .._motion._model import Model, translate_model
@@ -343,6 +344,46 @@ def _places_of_push(model: Model, code: Any) -> tuple[int, int]:
     return (int(places[0]), int(places[-1]) + 1) if places.size else (0, 0)
 
 
+def _code_of_one(
+    members: Members, model: Model, solver: dfx.AbstractSolver, t: Array, automatic: bool
+) -> tuple[AccelerationProgram | None, Any]:
+    """The code of one of the parts of a system that are alike, and of its projection."""
+
+    def shared(x: Any) -> Any:
+        # What differs is an input of the code. Were it zero or one, it might be taken for a constant.
+        return np.where(np.all(x == x[:1], axis=0), x[0], 2.0).astype(x.dtype)
+
+    one = members.one
+    if len(members) > 1:
+        arrays, rest = eqx.partition(one, eqx.is_array)
+        one = eqx.combine(jax.tree.map(lambda x: as_jax(shared(np.asarray(x))), arrays), rest)
+    q, v = (np.zeros(len(x[0]), t.dtype) for x in (members.q, members.v))
+    given = dataclasses.replace(model, system=PushedSystem(one, as_jax(v + 2.0)), code=None, projection=None)
+    found = translate_model(given, solver, t, as_jax(q), as_jax(v), automatic=automatic)[0]
+    return (found.code if found.is_solved else None), found.projection
+
+
+def models_of_members(model: Model) -> list[Members]:
+    """The parts of a system, each a model with the numbers of its code."""
+    system: Any = model.system
+    return [_models(model, x, *codes) for x, codes in zip(system.system.members(), model.parts, strict=False)]
+
+
+def _models(model: Model, members: Members, code: AccelerationProgram, projection: Any) -> Members:
+    arrays, rest = eqx.partition(members.one, eqx.is_array)
+
+    def one(arrays: Any) -> Model:
+        still = jnp.zeros(len(members.v[0]), jax.tree.leaves(arrays)[0].dtype)
+        system = PushedSystem(eqx.combine(arrays, rest), still)
+        own = dataclasses.replace(
+            model, system=system, code=code, projection=projection, parts=(), numbers=None
+        )
+        return own.ready()
+
+    made = one(arrays) if len(members) == 1 else eqx.filter_vmap(one)(arrays)
+    return Members(made, members.q, members.v)
+
+
 def contact_model(
     system: AbstractSystem,
     formula: AbstractFormula,
@@ -364,6 +405,10 @@ def contact_model(
         model = dataclasses.replace(
             model, system=dataclasses.replace(model.system, added=jnp.zeros_like(given))
         )
+    if implicit:
+        codes = [_code_of_one(x, model, solver, t, automatic) for x in system.members()]
+        if all(code is not None for code, _ in codes):
+            model = dataclasses.replace(model, parts=tuple(codes))
     return model, said
 
 

@@ -46,7 +46,7 @@ from ._history import ContactHistory
 from ._kinds import kinds_of
 from ._moreau import ContactStep
 from ._rows import Coefficients, ContactLayout
-from ._run_steps import StepsRun, arrival, free_step, run_steps
+from ._run_steps import BilateralMotion, StepsRun, run_steps
 from ._step_derivatives import SmoothStep
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
@@ -105,7 +105,8 @@ def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Arr
     """A step over a list of contacts."""
     system: Any = model.system
     kinds = kinds_of(system.system, t, q, v)
-    return ContactStep(kinds, layout, v.size, free_step(model), arrival(model), system.kinematics)
+    motion = BilateralMotion(model, (q.size, v.size))
+    return ContactStep(kinds, layout, v.size, motion.step_freely, motion.arrive, motion.kinematics)
 
 
 def _smooth_step(smooth: bool, model: Model, layout: ContactLayout, *state: Array) -> SmoothStep:

@@ -57,6 +57,7 @@ class Model(eqx.Module):
     - `code`: the acceleration as scalar code, if it is to be used in place of the formula.
     - `projection`: the projection as scalar code, if there is any.
     - `numbers`: of the parameters, for the code and for the projection; see `ready`.
+    - `parts`: of a system with contacts the code of each of its `members`, and of their projections.
     - `nearness`: how close to singular the rows are where a step starts of which states are stages; see `Projected`.
     """
 
@@ -66,6 +67,7 @@ class Model(eqx.Module):
     code: AccelerationProgram | None = eqx.field(static=True, default=None)
     projection: ProjectionCode | None = eqx.field(static=True, default=None)
     numbers: tuple[Float[Array, " k"], Float[Array, " l"] | None] | None = None
+    parts: tuple[tuple[AccelerationProgram, ProjectionCode | None], ...] = eqx.field(static=True, default=())
     nearness: Float[Array, ""] | float = jnp.inf
 
     def ready(self) -> "Model":

@@ -138,6 +138,11 @@ class AbstractSystem(_Constrained, eqx.Module):
         """The velocities of parts that neither inertia nor constraints join, where there are several; else none."""
         return ()
 
+    def members(self) -> tuple[Any, ...]:
+        """Parts that nothing but contacts joins to each other, those alike together (`Members`), where there are several;
+        else none."""
+        return ()
+
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The part of Q by springs and dampers of coordinates (n,), implicit in time stepping; None if unknown."""
         return None

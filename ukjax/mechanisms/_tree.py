@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._formula._members import Members
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
 from .._system._constraint import AbstractConstraint, as_constraints
@@ -17,6 +18,7 @@ from ._bodies import AbstractBody
 from ._contact_places import TreePlaces
 from ._contact_rows import require_no_contacts, require_positions, unilateral_rows
 from ._contacts import AnyContact
+from ._divide import divide_tree
 from ._freedoms import lift_to_space
 from ._joints import AbstractJoint
 from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, TreeMotion
@@ -96,6 +98,32 @@ class TreeSystem(AbstractSystem):
     def v0(self) -> Velocities:
         """Velocities zero."""
         return jnp.zeros(self.order.layout.nv, self.mechanism.bodies[0].mass.dtype)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        if self.further or any(load.inertia is not None for load in self.on_tree):
+            return ()
+        parts = divide_tree(self.mechanism, [x.bodies for x in self.loops], loaded=False)
+        states = range(self.order.layout.nv - self.order.layout.states, self.order.layout.nv)
+        return (*(v for part in parts for v in part.members.v), *((k,) for k in states))
+
+    def members(self) -> tuple[Members, ...]:
+        m = self.mechanism
+        if self.further or self.on_coordinates or self.on_tree or m.offsets is not None:
+            return ()
+        loads = [x for x in m.loads if not isinstance(x, Gravity)]
+        if not all(x.bodies for x in loads):
+            return ()
+        parts = divide_tree(m, [x.bodies for x in (*self.loops, *loads)], loaded=True)
+        if sum(len(part.members) for part in parts) == 1:
+            return ()
+        found = []
+        for part in parts:
+            one, q, v = part.members.one, part.members.q, part.members.v
+            rotors = None if self.armature is None else self.armature[np.array(v if len(v) > 1 else v[0])]
+            kind = _Tree if len(q[0]) == len(v[0]) else _QuasiTree
+            found.append(Members(kind(one, (), (), (), rotors, part.order), q, v))
+        return tuple(found)
 
     def _at(self, q: Coordinates) -> TreeAt:
         return place(self.mechanism, self.order.layout, q)
