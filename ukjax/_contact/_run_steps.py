@@ -86,9 +86,13 @@ class BilateralMotion:
 
             def one(k: Any, model: Model, state: Any, of: tuple = (of_q, of_v, size, alone)) -> Any:
                 (found, W), (of_q, of_v, size, alone) = state, of
-                own, respond = _free_step_of_one(model, t, take_entries(q, of_q, k), take_entries(v, of_v, k), h)
+                own, respond = _free_step_of_one(
+                    model, t, take_entries(q, of_q, k), take_entries(v, of_v, k), h
+                )
                 numbers = of_q, of_v, of_v, of_v
-                found = tuple(put_entries(x, x_of, k, y) for x, x_of, y in zip(found, numbers, own, strict=True))
+                found = tuple(
+                    put_entries(x, x_of, k, y) for x, x_of, y in zip(found, numbers, own, strict=True)
+                )
                 if alone:
                     responses.append(respond)
                     return found, W
@@ -101,9 +105,13 @@ class BilateralMotion:
             found, W = members.each(one, (found, W))
             if not alone:
                 responses.append(W)
-        return FreeStep(t + 0.5 * h, *found, Inertia(self.blocks, functools.partial(self._respond, responses)))
+        return FreeStep(
+            t + 0.5 * h, *found, Inertia(self.blocks, functools.partial(self._respond, responses))
+        )
 
-    def _respond(self, responses: list[Any], x: Array, R: Array, to: Array, over: Callable[..., Any]) -> Array:
+    def _respond(
+        self, responses: list[Any], x: Array, R: Array, to: Array, over: Callable[..., Any]
+    ) -> Array:
         """See `Inertia`."""
         if len(self.members) == 1 and len(self.members[0]) == 1:
             # One by one, not as an array in memory, of which it would not be known what is zero beside it.

@@ -862,7 +862,9 @@ def solve_delassus(
     """The impulses of a list of contacts whose Delassus operator is known; what they change is left out."""
     size = _sizes(contacts)
     coupling = _couple(contacts, size, _mark_by_entries(contacts, size, G, width))
-    return _solve(contacts, room, DelassusRows(jnp.zeros(0, G.dtype), G, width, coupling, None), tolerance, 0.0)
+    return _solve(
+        contacts, room, DelassusRows(jnp.zeros(0, G.dtype), G, width, coupling, None), tolerance, 0.0
+    )
 
 
 def _solve(

@@ -3,6 +3,7 @@
 Of the two bodies of a pair placements and twists are looked up in arrays in memory (`_moving_bodies`).
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -20,6 +21,7 @@ from ._contacts import Contact
 from ._convex_kinds import ConvexKind, convex_kind
 from ._field_kinds import FieldKind, field_kind
 from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
+from ._nearness import Nearness, no_nearness
 from ._placement import norm, rate_of
 from ._thin_bodies import bow, share_without_passing
 from ._vmap_by_structure import form_of, stack_trees
@@ -34,6 +36,7 @@ class ShapeKind(eqx.Module):
     - `bodies`: the names of all bodies.
     - `pairs`: of each contact the places of its bodies among these.
     - `contacts`: which of all contacts each is.
+    - `margin`: of the sizes of both bodies, beyond which they are far apart.
     """
 
     places: DividedBodies
@@ -41,6 +44,7 @@ class ShapeKind(eqx.Module):
     bodies: tuple[str, ...] = eqx.field(static=True)
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
     contacts: tuple[int, ...] = eqx.field(static=True)
+    margin: float = eqx.field(static=True, default=0.02)
 
     @property
     def tangents(self) -> int:
@@ -65,32 +69,62 @@ class ShapeKind(eqx.Module):
 
     @property
     def seeks(self) -> bool:
-        """Closed forms are computed."""
-        return False
+        """Closed forms are computed, but of what is near only; surfaces need not tell how far that is."""
+        return not isinstance(self.stacked.shapes[0], Surface)
 
     def everywhere(self) -> "ShapeKind":
-        return self
+        """The same with the gaps of what is far apart."""
+        return dataclasses.replace(self, margin=np.inf)
 
-    def nothing(self, at: Instant) -> None:
-        return None
+    def _ends(self, placements: Any, i: Array) -> list[Any]:
+        return [jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(i)]
 
-    def unsought(self, at: Instant, before: None) -> None:
-        return None
+    def nothing(self, at: Instant) -> Nearness | None:
+        if not self.seeks:
+            return None
+        placements, dtype = self.places.locate(self.bodies, at), at.q.dtype
 
-    def seek(self, at: Instant, unsought: None) -> None:
-        return None
+        def reaches(i: Array, reach: Array) -> Array:
+            own = zip(
+                self._numbers(i), self._contact(i, dtype).shapes, self._ends(placements, i), strict=True
+            )
+            for body, shape, place in own:
+                if not isinstance(shape, HalfSpace):
+                    corners, radius = shape.corners(), getattr(shape, "radius", 0.0)  # pyright: ignore
+                    for x in corners:
+                        farthest = norm(x - place.centre) + radius
+                        reach = put(reach, body, jnp.maximum(entry(reach, body), farthest))
+            return reach
+
+        reach = loop(len(self.contacts), reaches, jnp.zeros(len(self.bodies), dtype))
+        return no_nearness(placements, len(self.contacts), reach)
+
+    def unsought(self, at: Instant, before: Nearness | None) -> Nearness | None:
+        return before and before.move_to(self.places.locate(self.bodies, at))
+
+    def seek(self, at: Instant, unsought: Nearness | None) -> Nearness | None:
+        if unsought is None:
+            return None
+
+        def look(i: Array, _: None) -> tuple[None, Array, Array]:
+            contact, ends = self._contact(i, at.q.dtype), self._ends(unsought.placements, i)
+            margin = self.margin * sum(entry(unsought.reach, b) for b in self._numbers(i))
+            return None, contact.meeting(*ends).gap[0], margin
+
+        return unsought.find(self._numbers, look, None, always=self.margin == np.inf)[0]
 
     @property
     def is_thin(self) -> bool:
         """Half-spaces and surfaces are not."""
         return not isinstance(self.stacked.shapes[0], HalfSpace | Surface)
 
-    def share_without_passing(self, instants: Sequence[Instant], kept: None) -> Array:
+    def share_without_passing(self, instants: Sequence[Instant], kept: Nearness) -> Array:
         each, dtype = [self.places.locate(self.bodies, at) for at in instants], instants[0].q.dtype
+        comes_near = kept.comes_near(each, self._numbers)
 
         def one(i: Array, share: Array) -> Array:
-            contact, numbers = self._contact(i, dtype), self._numbers(i)
-            start, *later = [[jax.tree.map(lambda x, b=b: item(x, b), x) for b in numbers] for x in each]
+            contact = self._contact(i, dtype)
+            start, *later = (self._ends(x, i) for x in each)
             n, shapes = contact.meeting(*start).normal[0], contact.shapes
             corners = [x.corners() for x in shapes]  # pyright: ignore[reportAttributeAccessIssue]
             inradii = [x.inradius for x in shapes]  # pyright: ignore[reportAttributeAccessIssue]
@@ -106,22 +140,25 @@ class ShapeKind(eqx.Module):
                 share = jnp.minimum(share, share_without_passing(apart(start), apart(ends) - bows, inradii))
             return share
 
-        return loop(len(self.contacts), one, jnp.ones((), dtype))
+        look = lambda i, share: loop(comes_near(i).astype(i.dtype), lambda _, x: one(i, x), share)
+        return loop(len(self.contacts), look, jnp.ones((), dtype))
 
-    def gaps(self, at: Instant, kept: None, so_far: Array) -> Array:
+    def gaps(self, at: Instant, kept: Nearness | None, so_far: Array) -> Array:
         places = self.places.locate(self.bodies, at)
         which, dtype = jnp.asarray(np.array(self.contacts)), at.q.dtype
 
         def one(i: Array, so_far: Array) -> Array:
-            ends = [jax.tree.map(lambda x, b=b: item(x, b), places) for b in self._numbers(i)]
-            return put(so_far, entry(which, i), self._contact(i, dtype).meeting(*ends).gap[0])
+            gap = self._contact(i, dtype).meeting(*self._ends(places, i)).gap[0]
+            return put(so_far, entry(which, i), gap)
 
-        return loop(len(self.contacts), one, so_far)
+        return self.each(kept, one, so_far)
 
-    def each(self, kept: None, body: Callable[[Array, Any], Any], state: Any) -> Any:
-        return loop(len(self.contacts), body, state)
+    def each(self, kept: Nearness | None, body: Callable[[Array, Any], Any], state: Any) -> Any:
+        if kept is None:
+            return loop(len(self.contacts), body, state)
+        return kept.over_near(body, state)
 
-    def motion(self, moving: MovingBodies, kept: None, i: Array) -> ContactMotion:
+    def motion(self, moving: MovingBodies, kept: Nearness | None, i: Array) -> ContactMotion:
         numbers, dtype = self._numbers(i), moving.twists.dtype
         contact, at = self._contact(i, dtype), lambda x: [item(x, b) for b in numbers]
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
@@ -131,7 +168,7 @@ class ShapeKind(eqx.Module):
         flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
         return ContactMotion(gap(*places), jax.jvp(speed, (places, twists), (flows, rates))[1])
 
-    def rows(self, moving: MovingBodies, kept: None, i: Array) -> BodyRow:
+    def rows(self, moving: MovingBodies, kept: Nearness | None, i: Array) -> BodyRow:
         numbers, dtype = self._numbers(i), moving.twists.dtype
         contact = self._contact(i, dtype)
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]

@@ -125,7 +125,6 @@ class AbsolutePlaces(AbstractBodyKinematics):
         return DividedBodies(tuple(found), self.mechanism.dimension)
 
 
-
 @final
 class TreePlaces(AbstractBodyKinematics):
     """Where bodies are in the coordinates of a tree."""

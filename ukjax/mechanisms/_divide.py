@@ -69,7 +69,9 @@ def divide_tree(whole: Mechanism, joined: Iterable[Sequence[str]], *, loaded: bo
         all_joints = [*(carrying[i] for i in joints), *(x for x in loops if set(x.bodies) & set(place))]
         loads = [x for x in whole.loads if loaded and (not x.bodies or set(x.bodies) & set(place))]
         offsets = None if whole.offsets is None else whole.offsets[np.array(own)]
-        mechanism = Mechanism([_without_points(bodies[i]) for i in own], all_joints, loads, "part", (), (), offsets)
+        mechanism = Mechanism(
+            [_without_points(bodies[i]) for i in own], all_joints, loads, "part", (), (), offsets
+        )
         ends = tuple(tuple(place.get(name, -1) for name in x.bodies) for x in (*all_joints, *loads))
         q, v = (tuple(k for i in joints for k in range(x[i], x[i + 1])) for x in (q_first, v_first))
         found = mechanism, q, v, tuple(own), len(joints)
