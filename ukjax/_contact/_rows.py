@@ -31,7 +31,6 @@ from .._system._constraint import (
     AbstractUnilateral,
     DryFriction,
     Unilateral,
-    bilateral,
     slips,
     unilateral,
 )
@@ -56,7 +55,7 @@ class PushedSystem(AbstractForwardingSystem):
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return bilateral(self.system.constraints)
+        return self.system.bilateral_constraints
 
     def mass_matrix(self, t: Any, q: Any) -> Array:
         M = self.system.mass_matrix(t, q)
@@ -400,15 +399,20 @@ def contact_model(
     # Not zero: scalar code would take such entries for constants.
     given = as_jax(np.full(v.shape, 2.0, v.dtype))
     model = Model(PushedSystem(system, given, given if stiff else None), formula, stabilizer)
+    codes = [_code_of_one(x, model, solver, t, automatic) for x in system.members()] if implicit else []
+    if codes and all(code is not None for code, _ in codes):
+        model = dataclasses.replace(model, parts=tuple(codes))
+        if not model.system.constraints:
+            sizes = [code.program.size for code, _ in codes]
+            return (
+                model,
+                f"scalar code of {' and '.join(map(str, sizes))} operations for all parts that are alike",
+            )
     model, said = translate_model(model, solver, t, q, v, automatic=automatic)
     if stiff:
         model = dataclasses.replace(
             model, system=dataclasses.replace(model.system, added=jnp.zeros_like(given))
         )
-    if implicit:
-        codes = [_code_of_one(x, model, solver, t, automatic) for x in system.members()]
-        if all(code is not None for code, _ in codes):
-            model = dataclasses.replace(model, parts=tuple(codes))
     return model, said
 
 

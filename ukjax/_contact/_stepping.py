@@ -42,11 +42,12 @@ from .._misc._derivatives import forward_only
 from .._misc._errors import InputError, Untranslatable
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
+from ._bilateral import BilateralMotion
 from ._history import ContactHistory
 from ._kinds import kinds_of
 from ._moreau import ContactStep
 from ._rows import Coefficients, ContactLayout
-from ._run_steps import BilateralMotion, StepsRun, run_steps
+from ._run_steps import StepsRun, run_steps
 from ._step_derivatives import SmoothStep
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.

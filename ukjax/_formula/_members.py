@@ -34,9 +34,16 @@ class Members(eqx.Module):
         """The state after `body(k, one, state)` for member k, each."""
         if len(self) == 1:
             return body(0, self.one, state)
-        arrays, rest = eqx.partition(self.one, eqx.is_array)
-        at = lambda k: eqx.combine(jax.tree.map(lambda x: item(jnp.asarray(x), k), arrays), rest)
+        at = lambda k: self._at(lambda x: item(jnp.asarray(x), k))
         return loop(len(self), lambda k, state: body(k, at(k), state), state)
+
+    def _at(self, of: Callable[[Any], Any]) -> Any:
+        arrays, rest = eqx.partition(self.one, eqx.is_array)
+        return eqx.combine(jax.tree.map(of, arrays), rest)
+
+    def apart(self) -> list[Any]:
+        """Each by itself."""
+        return [self.one] if len(self) == 1 else [self._at(lambda x, k=k: x[k]) for k in range(len(self))]
 
 
 def take_entries(x: Array, numbers: Numbers, k: Any) -> Array:

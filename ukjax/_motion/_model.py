@@ -80,6 +80,11 @@ class Model(eqx.Module):
         return dataclasses.replace(self, numbers=(code, projection))
 
     @property
+    def _has_only_parts(self) -> bool:
+        """Whether there is code of parts only, which have no constraints."""
+        return self.code is None and bool(self.parts)
+
+    @property
     def is_solved(self) -> bool:
         """Whether the acceleration is scalar code, and not the equations of motion alone."""
         return self.code is not None and self.code.unsolved is None
@@ -128,14 +133,14 @@ class Model(eqx.Module):
 
     def kept(self, t: Array, y: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         """As `project`, and whether constraints are still off: no state near this one obeys them."""
-        if self.stabilizer.projection_method is None:
+        if self.stabilizer.projection_method is None or self._has_only_parts:
             return y, jnp.zeros((), bool)
         projected, _, off = self._projected(t, y)
         return projected, off
 
     def start(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v) to start from, where it is traced: `project` for a model."""
-        if self.stabilizer.projection_method is None:
+        if self.stabilizer.projection_method is None or self._has_only_parts:
             return y
 
         def once(q: Array, v: Array) -> tuple[Array, ...]:

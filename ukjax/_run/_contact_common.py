@@ -14,9 +14,10 @@ from jaxtyping import Array
 
 from .._compiler import AtStates
 from .._compiler._structured._scalarize import scalarize
+from .._contact._bilateral import observe_parts
 from .._contact._contact_dynamics import ContactDynamics
 from .._contact._history import AT_TIMES, UNSOLVED, ContactHistory
-from .._contact._rows import gaps_and_bends, with_push
+from .._contact._rows import gaps_and_bends, models_of_members, with_push
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import one_of
 from .._misc._errors import ContactWarning, InputError
@@ -127,7 +128,14 @@ class Prepared:
         is not linear in v.
         """
         touching, (t, q, v) = self.run.touching, asked.start
-        y = find_start(touching.model, t, q, v, self._automatic)
+        if touching.model.code is None and touching.model.parts:
+            y = q, v
+            for members in models_of_members(touching.model):
+                for k, model in enumerate(members.apart()):
+                    own = (x[np.array(of[k])] for x, of in ((q, members.q), (v, members.v)))
+                    find_start(model, t, *own, self._automatic)
+        else:
+            y = find_start(touching.model, t, q, v, self._automatic)
         require_near(touching.model, t, (q, v), y, asked.start_tolerance, stacklevel=6)
         gap, bend = self._gaps.one(t, *y)
         names = touching.layout.names
@@ -151,8 +159,11 @@ class Prepared:
 @in_full_precision
 def observe_state(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:
     """All a `Trajectory` holds of a state but its contacts."""
-    model = with_push(run.touching.model, push)
-    told = observe_at(model, t, q, v)
+    model = run.touching.model
+    if model.code is None and model.parts:
+        told = observe_parts(model, t, q, v, push)
+    else:
+        told = observe_at(with_push(model, push), t, q, v)
     return told | {"t": t, "q": q, "v": v, "constraint_force": told["constraint_force"] + push}
 
 

@@ -13,7 +13,7 @@ from .._misc._arguments import all_of, real_array, require_function
 from .._misc._display import html_of
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Multipliers, Time, Velocities, module_for
-from ._constraint import AbstractConstraint, AbstractUnilateral, as_constraints
+from ._constraint import AbstractConstraint, AbstractUnilateral, as_constraints, bilateral
 from ._labels import Labels, labels_of, title_of
 
 # --- The mass matrix of a kinematic tree, in the form in which it is factored in proportion to its size
@@ -132,6 +132,11 @@ class AbstractSystem(_Constrained, eqx.Module):
     def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
         """The mass matrix of a kinematic tree, to solve with in proportion to its size; None (the default) of others."""
         return None
+
+    @property
+    def bilateral_constraints(self) -> tuple[AbstractConstraint, ...]:
+        """The constraints that hold in both directions."""
+        return bilateral(self.constraints)
 
     @property
     def blocks(self) -> tuple[tuple[int, ...], ...]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .._formula._members import Members
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
-from .._system._constraint import AbstractConstraint, as_constraints
+from .._system._constraint import AbstractConstraint, as_constraints, bilateral
 from .._system._system import AbstractSystem, TreeInertia
 from ._bodies import AbstractBody
 from ._contact_places import TreePlaces
@@ -328,8 +328,15 @@ class TreeSystem(AbstractSystem):
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         """The rows of the loops in their order, the further ones, then the limits and contacts."""
-        loops = loop_constraints(self.mechanism, self.order.layout)
-        return (*loops, *self.further, *unilateral_rows(self.places))
+        return (*self._loop_constraints, *self.further, *unilateral_rows(self.places))
+
+    @property
+    def bilateral_constraints(self) -> tuple[AbstractConstraint, ...]:
+        return (*self._loop_constraints, *bilateral(self.further))
+
+    @property
+    def _loop_constraints(self) -> tuple[AbstractConstraint, ...]:
+        return loop_constraints(self.mechanism, self.order.layout)
 
     def joint_wrenches(
         self, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]
@@ -396,7 +403,7 @@ class _QuasiTree(TreeSystem):  # with quaternions, or with states
     order: Order = eqx.field(static=True)
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
-        return self._at(q).chains.rate(q, v)
+        return self.order.layout.rate(q, v)
 
 
 def tree(
