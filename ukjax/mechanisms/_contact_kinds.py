@@ -70,7 +70,7 @@ class ShapeKind(eqx.Module):
     @property
     def seeks(self) -> bool:
         """Closed forms are computed, but of what is near only; surfaces need not tell how far that is."""
-        return not isinstance(self.stacked.shapes[0], Surface)
+        return self.margin < np.inf and not isinstance(self.stacked.shapes[0], Surface)
 
     def everywhere(self) -> "ShapeKind":
         """The same with the gaps of what is far apart."""
@@ -100,7 +100,7 @@ class ShapeKind(eqx.Module):
         return no_nearness(placements, len(self.contacts), reach)
 
     def unsought(self, at: Instant, before: Nearness | None) -> Nearness | None:
-        return before and before.move_to(self.places.locate(self.bodies, at))
+        return before.move_to(self.places.locate(self.bodies, at)) if before and self.seeks else None
 
     def seek(self, at: Instant, unsought: Nearness | None) -> Nearness | None:
         if unsought is None:
@@ -111,7 +111,7 @@ class ShapeKind(eqx.Module):
             margin = self.margin * sum(entry(unsought.reach, b) for b in self._numbers(i))
             return None, contact.meeting(*ends).gap[0], margin
 
-        return unsought.find(self._numbers, look, None, always=self.margin == np.inf)[0]
+        return unsought.find(self._numbers, look, None)[0]
 
     @property
     def is_thin(self) -> bool:
