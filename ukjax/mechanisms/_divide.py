@@ -1,14 +1,16 @@
 """Parts of a mechanism that nothing joins to each other, of which those that are alike are one description with stacked
 arrays: programs with loops take one after the other, so that their size grows with the kinds of parts only."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
 
 from .._formula._members import Members
+from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody
+from ._loads import AbstractLoad, Gravity
 from ._mechanism import Mechanism
 from ._tree_layout import Order, order
 from ._vmap_by_structure import form_of, stack_trees
@@ -31,6 +33,49 @@ def find_groups(names: Sequence[str], joined: Iterable[Sequence[str]]) -> list[l
 def _without_points(body: AbstractBody) -> AbstractBody:
     """A body without points to be reported, which have names."""
     return eqx.tree_at(lambda x: x.points, body, {}) if getattr(body, "points", None) else body
+
+
+def _part_of(
+    whole: Mechanism,
+    own: Sequence[int],
+    joints: Sequence[AbstractJoint],
+    others: Sequence[AbstractJoint],
+    *,
+    loaded: bool,
+) -> tuple[Mechanism, Hashable]:
+    """Some bodies with joints, also those of others that they have, and loads; and what is equal where parts are alike."""
+    place = {whole.bodies[i].name: k for k, i in enumerate(own)}
+    joints = [*joints, *(x for x in others if set(x.bodies) & set(place))]
+    loads = [x for x in whole.loads if loaded and (not x.bodies or set(x.bodies) & set(place))]
+    offsets = None if whole.offsets is None else whole.offsets[np.array(own)]
+    bodies = [_without_points(whole.bodies[i]) for i in own]
+    mechanism = Mechanism(bodies, joints, loads, "part", (), (), offsets)
+    ends = tuple(tuple(place.get(name, -1) for name in x.bodies) for x in (*joints, *loads))
+    return mechanism, (form_of(mechanism), ends)
+
+
+def acts_on_its_own(load: AbstractLoad) -> bool:
+    """Whether a load that names no bodies is on each by itself."""
+    return bool(load.bodies) or isinstance(load, Gravity)
+
+
+def divide_assembly(whole: Mechanism, coordinates: Mapping[str, Any]) -> list[Members]:
+    """The mechanisms of the parts of one in absolute coordinates, which joints and loads hold together."""
+    alike: dict[Hashable, list[tuple[Any, ...]]] = {}
+    names = [body.name for body in whole.bodies]
+    for own in find_groups(names, [x.bodies for x in (*whole.joints, *whole.loads)]):
+        mechanism, form = _part_of(whole, own, (), whole.joints, loaded=True)
+        parts = [coordinates[names[i]] for i in own]
+        q, v = (
+            tuple(k for first, n in x for k in range(first, first + n))
+            for x in ([(x.q_start, x.sizes[0]) for x in parts], [(x.v_start, x.sizes[1]) for x in parts])
+        )
+        alike.setdefault(form, []).append((mechanism, q, v))
+    found = []
+    for own in alike.values():
+        mechanisms, q, v = zip(*own, strict=True)
+        found.append(Members(mechanisms[0] if len(own) == 1 else stack_trees(mechanisms), q, v))
+    return found
 
 
 class TreePart(NamedTuple):
@@ -64,18 +109,10 @@ def divide_tree(whole: Mechanism, joined: Iterable[Sequence[str]], *, loaded: bo
     groups[0] = sorted(groups[0] + still)
     alike: dict[Hashable, list[tuple[Any, ...]]] = {}
     for own in groups:
-        place = {bodies[i].name: k for k, i in enumerate(own)}
-        joints = sorted(by_child[name] for name in place)
-        all_joints = [*(carrying[i] for i in joints), *(x for x in loops if set(x.bodies) & set(place))]
-        loads = [x for x in whole.loads if loaded and (not x.bodies or set(x.bodies) & set(place))]
-        offsets = None if whole.offsets is None else whole.offsets[np.array(own)]
-        mechanism = Mechanism(
-            [_without_points(bodies[i]) for i in own], all_joints, loads, "part", (), (), offsets
-        )
-        ends = tuple(tuple(place.get(name, -1) for name in x.bodies) for x in (*all_joints, *loads))
+        joints = sorted(by_child[bodies[i].name] for i in own)
         q, v = (tuple(k for i in joints for k in range(x[i], x[i + 1])) for x in (q_first, v_first))
-        found = mechanism, q, v, tuple(own), len(joints)
-        alike.setdefault((form_of(mechanism), ends), []).append(found)
+        mechanism, form = _part_of(whole, own, [carrying[i] for i in joints], loops, loaded=loaded)
+        alike.setdefault(form, []).append((mechanism, q, v, tuple(own), len(joints)))
     parts = []
     for own in alike.values():
         mechanisms, q, v, numbers, (joints, *_) = zip(*own, strict=True)

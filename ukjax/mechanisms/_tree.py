@@ -18,7 +18,7 @@ from ._bodies import AbstractBody
 from ._contact_places import TreePlaces
 from ._contact_rows import require_no_contacts, require_positions, unilateral_rows
 from ._contacts import AnyContact
-from ._divide import divide_tree
+from ._divide import acts_on_its_own, divide_tree
 from ._freedoms import lift_to_space
 from ._joints import AbstractJoint
 from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, TreeMotion
@@ -111,10 +111,9 @@ class TreeSystem(AbstractSystem):
         m = self.mechanism
         if self.further or self.on_coordinates or self.on_tree or m.offsets is not None:
             return ()
-        loads = [x for x in m.loads if not isinstance(x, Gravity)]
-        if not all(x.bodies for x in loads):
+        if not all(map(acts_on_its_own, m.loads)):
             return ()
-        parts = divide_tree(m, [x.bodies for x in (*self.loops, *loads)], loaded=True)
+        parts = divide_tree(m, [x.bodies for x in (*self.loops, *m.loads)], loaded=True)
         if sum(len(part.members) for part in parts) == 1:
             return ()
         found = []
