@@ -23,7 +23,7 @@ from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._contact_newton import eliminate, invert_matrix
 from .._formula._members import Members
 from .._misc._errors import InputError
-from .._misc._types import as_jax, choose_by_precision, in_full_precision, module_for
+from .._misc._types import as_jax, choose_by_precision, in_full_precision, is_traced, module_for
 from .._motion._model import Model, translate_model
 from .._pseudoinverse._kernels import dot
 from .._system._constraint import (
@@ -349,13 +349,16 @@ def _code_of_one(
     """The code of one of the parts of a system that are alike, and of its projection."""
 
     def shared(x: Any) -> Any:
+        if is_traced(x):
+            return x[0]
         # What differs is an input of the code. Were it zero or one, it might be taken for a constant.
-        return np.where(np.all(x == x[:1], axis=0), x[0], 2.0).astype(x.dtype)
+        x = np.asarray(x)
+        return as_jax(np.where(np.all(x == x[:1], axis=0), x[0], 2.0).astype(x.dtype))
 
     one = members.one
     if len(members) > 1:
         arrays, rest = eqx.partition(one, eqx.is_array)
-        one = eqx.combine(jax.tree.map(lambda x: as_jax(shared(np.asarray(x))), arrays), rest)
+        one = eqx.combine(jax.tree.map(shared, arrays), rest)
     q, v = (np.zeros(len(x[0]), t.dtype) for x in (members.q, members.v))
     given = dataclasses.replace(model, system=PushedSystem(one, as_jax(v + 2.0)), code=None, projection=None)
     found = translate_model(given, solver, t, as_jax(q), as_jax(v), automatic=automatic)[0]

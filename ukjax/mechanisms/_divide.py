@@ -43,7 +43,7 @@ def _part_of(
     *,
     loaded: bool,
 ) -> tuple[Mechanism, Hashable]:
-    """Some bodies with joints, also those of others that they have, and loads; and what is equal where parts are alike."""
+    """Some bodies, joints, also those of others that they have, and loads; and what is equal where parts are alike."""
     place = {whole.bodies[i].name: k for k, i in enumerate(own)}
     joints = [*joints, *(x for x in others if set(x.bodies) & set(place))]
     loads = [x for x in whole.loads if loaded and (not x.bodies or set(x.bodies) & set(place))]
