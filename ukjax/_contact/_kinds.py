@@ -8,11 +8,13 @@ What a user's function says of several contacts at once is one kind, whose rows 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._formula._contact_list import SparseRows, entry, loop, put
+from .._misc._types import is_traced
 from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral, slips, unilateral
 from .._system._system import AbstractSystem
 
@@ -129,6 +131,8 @@ class ContactKind(Protocol):
 class FunctionKind:
     """The contacts of one constraint whose functions say all of them at once.
 
+    - `of`: the constraint.
+
     **Arguments:**
 
     - `constraint`: the constraint.
@@ -142,21 +146,19 @@ class FunctionKind:
     def __init__(
         self, constraint: AbstractUnilateral, system: AbstractSystem, first: int, shape: tuple[int, int, int]
     ):
-        self._of, self._system = constraint, system
+        self.of, self._system = constraint, system
         count, self.tangents, self.width = shape
         self.contacts = tuple(range(first, first + count))
         self.has_gap = isinstance(constraint, Unilateral)
 
     def _gaps(self, t: Array, q: Array) -> Array:
         return (
-            self._of.gaps(t, q)
-            if isinstance(self._of, Unilateral)
-            else jnp.zeros(len(self.contacts), q.dtype)
+            self.of.gaps(t, q) if isinstance(self.of, Unilateral) else jnp.zeros(len(self.contacts), q.dtype)
         )
 
     def _velocities(self, t: Array, q: Array, v: Array) -> Array:
         """(k, 1 + d); of dry friction the first is zero."""
-        c = self._of
+        c = self.of
         if isinstance(c, DryFriction):
             rates = c.rates(t, q, v)[:, None]
             return jnp.concatenate([jnp.zeros_like(rates), rates], axis=1)
@@ -233,10 +235,38 @@ def kinds_of_constraint(
     return [FunctionKind(c, system, first, (count, tangents, v.size))]
 
 
-def kinds_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> list[ContactKind]:
-    """The contacts of a system by kinds."""
+@final
+class KnownKinds(eqx.Module):
+    """Contacts by kinds, of which those of shapes are arrays, and no longer of a system.
+
+    - `shapes`: kinds of shapes.
+    - `functions`: of each kind, in order, None for one of shapes, else which of all contacts its first is.
+    """
+
+    shapes: tuple[Any, ...]
+    functions: tuple[int | None, ...] = eqx.field(static=True)
+
+
+def known_kinds(system: AbstractSystem, t: Array, q: Array, v: Array) -> KnownKinds | None:
+    """The contacts of a system that has values, apart from `system.without_shapes()`; else none."""
+    if is_traced(system):
+        return None
+    kinds = kinds_of(system, None, t, q, v)
+    firsts = [x.contacts[0] if isinstance(x, FunctionKind) else None for x in kinds]
+    return KnownKinds(tuple(x for x in kinds if not isinstance(x, FunctionKind)), tuple(firsts))
+
+
+def kinds_of(
+    system: AbstractSystem, known: KnownKinds | None, t: Array, q: Array, v: Array
+) -> list[ContactKind]:
+    """The contacts of a system by kinds; of one without shapes with what is known of these."""
+    constraints = unilateral(system.constraints)
+    if known is not None:
+        shapes, functions = iter(known.shapes), iter(constraints)
+        make = lambda first: kinds_of_constraint(next(functions), system, first, t, q, v)[0]
+        return [next(shapes) if first is None else make(first) for first in known.functions]
     kinds, first = list[ContactKind](), 0
-    for c in unilateral(system.constraints):
+    for c in constraints:
         own = kinds_of_constraint(c, system, first, t, q, v)
         kinds += own
         first += sum(len(x.contacts) for x in own)

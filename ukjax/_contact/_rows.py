@@ -37,7 +37,7 @@ from .._system._constraint import (
 from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractForwardingSystem, AbstractSystem, TreeInertia
-from ._kinds import Instant, kinds_of_constraint, seek_anew
+from ._kinds import Instant, KnownKinds, kinds_of, kinds_of_constraint, known_kinds, seek_anew
 
 
 @final
@@ -174,38 +174,33 @@ def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinemati
     )
 
 
-def _gaps_of(c: Unilateral, t: Array, q: Array) -> Array:
-    """The gaps of one constraint, those of shapes by loops over their pairs."""
-    if (kinds := getattr(c.fn, "kinds", None)) is None:
-        return c.gaps(t, q)
-    at, own = Instant(t, q), kinds(0)
-    gaps = jnp.zeros(sum(len(kind.contacts) for kind in own), q.dtype)
-    for kind in (x.everywhere() for x in own):
-        gaps = kind.gaps(at, seek_anew(kind, at), gaps)
-    return gaps
+Contacts = tuple[AbstractSystem, KnownKinds | None]
+"""A system without shapes and what is known of these, or one with them."""
 
 
-def gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
-    """Gaps (n,), and how far slips are from linear in v, beside their size (n,)."""
+def gaps_and_bends(of: Contacts, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """Gaps (n,), zero of dry friction, and how far slips are from linear in v, beside their size (n,)."""
+    at, kinds = Instant(t, q), kinds_of(*of, t, q, v)
     step = 1 + 0.5 * jnp.cos(jnp.arange(v.size, dtype=v.dtype) ** 2)
-    parts = []
-    for c in unilateral(system.constraints):
-        if isinstance(c, DryFriction):
-            gap, slip = jnp.zeros_like(c.rates(t, q, v)), c.rate
-            of: Any = lambda v, c=c: c.rates(t, q, v)[:, None]
-        else:
-            assert isinstance(c, Unilateral)
-            gap, slip = _gaps_of(c, t, q), c.slip
-            of = lambda v, c=c, n=gap.size: slips(c, n, t, q, v)
+    gaps = bends = jnp.zeros(sum(len(kind.contacts) for kind in kinds), q.dtype)
+    for kind in (x.everywhere() for x in kinds):
+        if kind.has_gap:
+            gaps = kind.gaps(at, seek_anew(kind, at), gaps)
+        c: Any = getattr(kind, "of", None)
+        slip = c and (c.rate if isinstance(c, DryFriction) else c.slip)
         if slip is None or getattr(slip, "is_linear", False):
-            parts.append((gap, jnp.zeros_like(gap)))
             continue
-        now, more, less = (of(x) for x in (v, v + step, v - step))
+        count = len(kind.contacts)
+        of_v: Any = (
+            (lambda v, c=c: c.rates(t, q, v)[:, None])
+            if isinstance(c, DryFriction)
+            else (lambda v, c=c, n=count: slips(c, n, t, q, v))
+        )
+        now, more, less = (of_v(x) for x in (v, v + step, v - step))
         size = jnp.sum(jnp.abs(more) + jnp.abs(less) + jnp.abs(now), 1)
-        parts.append((gap, jnp.sum(jnp.abs(more + less - 2 * now), 1) / jnp.where(size > 0, size, 1)))
-    empty = jnp.zeros(0, q.dtype)  # of a system that only has events of its own
-    gaps, bends = zip((empty, empty), *parts, strict=True)
-    return jnp.concatenate(gaps), jnp.concatenate(bends)
+        bent = jnp.sum(jnp.abs(more + less - 2 * now), 1) / jnp.where(size > 0, size, 1)
+        bends = bends.at[np.array(kind.contacts)].set(bent)
+    return gaps, bends
 
 
 def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[ContactLayout, Coefficients]:
@@ -378,7 +373,7 @@ def _models(model: Model, members: Members, code: AccelerationProgram, projectio
         still = jnp.zeros(len(members.v[0]), jax.tree.leaves(arrays)[0].dtype)
         system = PushedSystem(eqx.combine(arrays, rest), still)
         own = dataclasses.replace(
-            model, system=system, code=code, projection=projection, parts=(), numbers=None
+            model, system=system, code=code, projection=projection, parts=(), kinds=None, numbers=None
         )
         return own.ready()
 
@@ -401,7 +396,10 @@ def contact_model(
     stiff = implicit and eqx.filter_eval_shape(system.coordinate_force, t, q, v) is not None
     # Not zero: scalar code would take such entries for constants.
     given = as_jax(np.full(v.shape, 2.0, v.dtype))
-    model = Model(PushedSystem(system, given, given if stiff else None), formula, stabilizer)
+    kinds = known_kinds(system, t, q, v) if implicit else None
+    system = system if kinds is None else system.without_shapes()
+    pushed = PushedSystem(system, given, given if stiff else None)
+    model = Model(pushed, formula, stabilizer, kinds=kinds)
     codes = [_code_of_one(x, model, solver, t, automatic) for x in system.members()] if implicit else []
     if codes and all(code is not None for code, _ in codes):
         model = dataclasses.replace(model, parts=tuple(codes))

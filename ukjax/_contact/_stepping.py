@@ -105,7 +105,7 @@ def steps_within(t0: float, t1: float, h: float) -> int:
 def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Array) -> ContactStep:
     """A step over a list of contacts."""
     system: Any = model.system
-    kinds = kinds_of(system.system, t, q, v)
+    kinds = kinds_of(system.system, model.kinds, t, q, v)
     motion = BilateralMotion(model, (q.size, v.size))
     return ContactStep(kinds, layout, v.size, motion.step_freely, motion.arrive, motion.kinematics)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from typing import final
+from typing import Any, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -58,6 +58,7 @@ class Model(eqx.Module):
     - `projection`: the projection as scalar code, if there is any.
     - `numbers`: of the parameters, for the code and for the projection; see `ready`.
     - `parts`: of a system with contacts the code of each of its `members`, and of their projections.
+    - `kinds`: of a system with contacts of shapes these, where the system is without.
     - `nearness`: how close to singular the rows are where a step starts of which states are stages; see `Projected`.
     """
 
@@ -68,6 +69,7 @@ class Model(eqx.Module):
     projection: ProjectionCode | None = eqx.field(static=True, default=None)
     numbers: tuple[Float[Array, " k"], Float[Array, " l"] | None] | None = None
     parts: tuple[tuple[AccelerationProgram, ProjectionCode | None], ...] = eqx.field(static=True, default=())
+    kinds: Any = None
     nearness: Float[Array, ""] | float = jnp.inf
 
     def ready(self) -> "Model":

@@ -103,6 +103,7 @@ class Prepared:
 
     def __init__(self, run: ContactRun, given: tuple[AbstractSystem, Any], state: tuple[Array, Array, Array]):
         system, model = run.touching.model.system, run.touching.model
+        self._system = given[0]
         self.traced, self._automatic = is_traced(given, run), given[1].formula is None
         if not self.traced:
             run = run._replace(touching=dataclasses.replace(run.touching, model=model.ready()))
@@ -118,8 +119,8 @@ class Prepared:
 
     @functools.cached_property
     def _gaps(self) -> AtStates:
-        system: Any = self.run.touching.model.system
-        return AtStates(gaps_and_bends, system.system)
+        model: Any = self.run.touching.model
+        return AtStates(gaps_and_bends, (model.system.system, model.kinds))
 
     def begun(self, asked: Asked) -> tuple[Array, Array]:
         """The state (q, v) to start from, for a start that has values: on the bilateral constraints.
@@ -145,8 +146,7 @@ class Prepared:
         lost = [name for name, g in zip(names, gap, strict=True) if not np.isfinite(g)]
         if lost:
             raise InputError(f"the gap of {', '.join(lost)} is not finite at t0.")
-        system: Any = touching.model.system
-        touch = find_contact_pairs(system.system, touching.layout, np.asarray(gap), rounding_of_gaps(q))
+        touch = find_contact_pairs(self._system, touching.layout, np.asarray(gap), rounding_of_gaps(q))
         deep = [x for x in touch if x.depth]
         if deep and asked.start_tolerance != np.inf:
             raise InputError(

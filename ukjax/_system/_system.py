@@ -143,6 +143,10 @@ class AbstractSystem(_Constrained, eqx.Module):
         """The velocities of parts that neither inertia nor constraints join, where there are several; else none."""
         return ()
 
+    def without_shapes(self) -> "AbstractSystem":
+        """The system without contacts of shapes, and without what it looks like."""
+        return self
+
     def members(self) -> tuple[Any, ...]:
         """Parts that nothing but contacts joins to each other, those alike together (`Members`), where there are several;
         else none."""
@@ -236,6 +240,9 @@ class AbstractForwardingSystem(AbstractSystem):
     @property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
         return self.system.blocks
+
+    def without_shapes(self) -> AbstractSystem:
+        return eqx.tree_at(lambda x: x.system, self, self.system.without_shapes())
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return self.system.mass_matrix(t, q)

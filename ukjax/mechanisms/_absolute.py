@@ -174,6 +174,9 @@ class AbsoluteSystem(AbstractSystem):
     def bilateral_constraints(self) -> tuple[AbstractConstraint, ...]:
         return bilateral(self._own_constraints)
 
+    def without_shapes(self) -> AbstractSystem:
+        return eqx.tree_at(lambda x: x.mechanism, self, self.mechanism.without_shapes())
+
     def members(self) -> tuple[Members, ...]:
         if self.further or not all(map(acts_on_its_own, self.mechanism.loads)):
             return ()

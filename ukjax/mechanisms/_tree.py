@@ -107,6 +107,9 @@ class TreeSystem(AbstractSystem):
         states = range(self.order.layout.nv - self.order.layout.states, self.order.layout.nv)
         return (*(v for part in parts for v in part.members.v), *((k,) for k in states))
 
+    def without_shapes(self) -> AbstractSystem:
+        return eqx.tree_at(lambda x: x.mechanism, self, self.mechanism.without_shapes())
+
     def members(self) -> tuple[Members, ...]:
         m = self.mechanism
         if self.further or self.on_coordinates or self.on_tree or m.offsets is not None:

@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from .._compiler import evaluate_at_state
 from .._compiler._structured._scalarize import scalarize
-from .._contact._kinds import Instant, Motion, kinds_of, seek_anew
+from .._contact._kinds import Instant, Motion, kinds_of, known_kinds, seek_anew
 from .._contact._rows import gaps_and_bends
 from .._formula._contact_list import empty_rows, entry, put
 from .._misc._errors import InputError
@@ -50,7 +50,7 @@ def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Ar
     still = jnp.zeros(len(tree.velocity_labels), q.dtype)
     at = Instant(t, q)
     motion = Motion(at, still, tree.kinematics(t, q, still), still)
-    all_kinds = kinds_of(tree, t, q, still)
+    all_kinds = kinds_of(tree, None, t, q, still)
     kinds = [kind for kind in all_kinds if kind.has_gap]
     n, each = sum(len(kind.contacts) for kind in all_kinds), 1 + max(kind.tangents for kind in kinds)
     # Of what is far apart nothing is filled in.
@@ -190,7 +190,9 @@ def resolve_start_penetration(
         return {name: -gap for name, gap in zip(names, gaps, strict=True) if not gap >= -clear}
 
     # The same function as before a run, which finds it compiled.
-    found = evaluate_at_state(gaps_and_bends, tree, np.zeros((), q.dtype), q, v)[0]
+    t = np.zeros((), q.dtype)
+    contacts = tree.without_shapes(), known_kinds(tree, t, q, v)
+    found = evaluate_at_state(gaps_and_bends, contacts, t, q, v)[0]
     has_gap = np.concatenate(
         [np.full(len(x.names), isinstance(x, Unilateral)) for x in unilateral(tree.constraints)]
     )
