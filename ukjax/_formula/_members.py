@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._misc._types import as_jax, is_traced
 from ._contact_list import entry, item, loop, put
 
 Numbers = tuple[tuple[int, ...], ...]
@@ -42,8 +43,9 @@ class Members(eqx.Module):
         return eqx.combine(jax.tree.map(of, arrays), rest)
 
     def apart(self) -> list[Any]:
-        """Each by itself."""
-        return [self.one] if len(self) == 1 else [self._at(lambda x, k=k: x[k]) for k in range(len(self))]
+        """Each by itself, by NumPy where values are known."""
+        own = lambda k: self._at(lambda x: x[k] if is_traced(x) else as_jax(np.asarray(x)[k]))
+        return [self.one] if len(self) == 1 else list(map(own, range(len(self))))
 
 
 def take_entries(x: Array, numbers: Numbers, k: Any) -> Array:

@@ -122,6 +122,15 @@ class Prepared:
         model: Any = self.run.touching.model
         return AtStates(gaps_and_bends, (model.system.system, model.kinds))
 
+    @functools.cached_property
+    def _parts(self) -> list[tuple[Any, np.ndarray, np.ndarray]]:
+        """The parts of a system of which there is code of these only: models, and the places of their coordinates and
+        velocities."""
+        model, found = self.run.touching.model, []
+        for x in models_of_members(model) if model.code is None else ():
+            found += zip(x.apart(), map(np.array, x.q), map(np.array, x.v), strict=True)
+        return found
+
     def begun(self, asked: Asked) -> tuple[Array, Array]:
         """The state (q, v) to start from, for a start that has values: on the bilateral constraints.
 
@@ -129,13 +138,10 @@ class Prepared:
         is not linear in v.
         """
         touching, (t, q, v) = self.run.touching, asked.start
-        if touching.model.code is None and touching.model.parts:
-            y = q, v
-            for members in models_of_members(touching.model):
-                for k, model in enumerate(members.apart()):
-                    own = (x[np.array(of[k])] for x, of in ((q, members.q), (v, members.v)))
-                    find_start(model, t, *own, self._automatic)
-        else:
+        y = q, v
+        for model, of_q, of_v in self._parts:  # without constraints
+            find_start(model, t, np.asarray(q)[of_q], np.asarray(v)[of_v], self._automatic)  # pyright: ignore
+        if not self._parts:
             y = find_start(touching.model, t, q, v, self._automatic)
         require_near(touching.model, t, (q, v), y, asked.start_tolerance, stacklevel=6)
         gap, bend = self._gaps.one(t, *y)
@@ -146,9 +152,11 @@ class Prepared:
         lost = [name for name, g in zip(names, gap, strict=True) if not np.isfinite(g)]
         if lost:
             raise InputError(f"the gap of {', '.join(lost)} is not finite at t0.")
-        touch = find_contact_pairs(self._system, touching.layout, np.asarray(gap), rounding_of_gaps(q))
-        deep = [x for x in touch if x.depth]
-        if deep and asked.start_tolerance != np.inf:
+        gap, zero, deep = np.asarray(gap), rounding_of_gaps(q), []
+        if np.any(gap[touching.layout.is_rigid] < -zero) and asked.start_tolerance != np.inf:
+            touch = find_contact_pairs(self._system, touching.layout, gap, zero)
+            deep = [x for x in touch if x.depth]
+        if deep:
             raise InputError(
                 f"the start penetrates {list_pairs(deep)}: gaps must be zero or positive at t0, unless "
                 "start_tolerance=inf says that it may be pushed out."
