@@ -74,7 +74,9 @@ def test_balls_by_loops_fall_roll_and_stop_as_balls_do(coordinates):
     # Energy is lost by sliding alone: 2/7 of what there was.
     lost = 0.5 * np.array(masses) @ (np.array(speeds) ** 2) * 2 / 7
     weight = 9.81 * np.array(masses) @ np.array(radii) * (coordinates == "absolute" or 1)
-    np.testing.assert_allclose(run.energy[-1] - weight, 0.5 * np.array(masses) @ np.square(speeds) - lost, rtol=1e-3)
+    np.testing.assert_allclose(
+        run.energy[-1] - weight, 0.5 * np.array(masses) @ np.square(speeds) - lost, rtol=1e-3
+    )
 
 
 def test_derivatives_by_loops_are_those_of_steps():
@@ -82,7 +84,8 @@ def test_derivatives_by_loops_are_those_of_steps():
 
     def end(lengths):
         bodies = [
-            um.PlanarBody(f"p{i}", 1.0, jnp.stack([2.0 * i + x, 0.0 * x]), 0.02) for i, x in enumerate(lengths)
+            um.PlanarBody(f"p{i}", 1.0, jnp.stack([2.0 * i + x, 0.0 * x]), 0.02)
+            for i, x in enumerate(lengths)
         ]
         joints = [um.Revolute(f"pin {i}", "ground", f"p{i}", (2.0 * i, 0.0)) for i in range(2)]
         stops = [um.Limit(f"pin {i}", lower=-3.0) for i in range(2)]

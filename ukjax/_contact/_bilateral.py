@@ -104,9 +104,9 @@ class BilateralMotion:
             found, W = members.each(one, (found, W))
             if not alone:
                 responses.append(W)
-        return FreeStep(
-            t + 0.5 * h, *found, Inertia(self.blocks, functools.partial(self._respond, responses))
-        )
+        q_middle, v_middle, a, end = found
+        inertia = Inertia(self.blocks, functools.partial(self._respond, responses))
+        return FreeStep(t + 0.5 * h, q_middle, v_middle, a, end, inertia)
 
     def _respond(
         self, responses: list[Any], x: Array, R: Array, to: Array, over: Callable[..., Any]
@@ -158,8 +158,8 @@ class BilateralMotion:
             def one(k: Any, model: Model, state: Any, of: tuple = (of_q, of_v)) -> Any:
                 (found, off), (of_q, of_v) = state, of
                 own_q, middle = (take_entries(x, of_q, k) for x in (q, free.q))
-                velocities = [take_entries(x, of_v, k) for x in (both, v, d)]
-                own, own_off = _arrive_of_one(model, own_q, *velocities, t, h, middle)
+                own_both, own_v, own_d = (take_entries(x, of_v, k) for x in (both, v, d))
+                own, own_off = _arrive_of_one(model, own_q, own_both, own_v, own_d, t, h, middle)
                 found = tuple(put_entries(*x) for x in zip(found, of, (k, k), own, strict=True))
                 return found, off | own_off
 

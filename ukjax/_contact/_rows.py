@@ -404,7 +404,7 @@ def contact_model(
     if codes and all(code is not None for code, _ in codes):
         model = dataclasses.replace(model, parts=tuple(codes))
         if not model.system.constraints:
-            sizes = [code.program.size for code, _ in codes]
+            sizes = [code.program.size for code, _ in model.parts]
             return (
                 model,
                 f"scalar code of {' and '.join(map(str, sizes))} operations for all parts that are alike",

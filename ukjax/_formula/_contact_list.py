@@ -709,18 +709,18 @@ class Support(NamedTuple):
 
     - `inertia`: which has the blocks.
     - `most`: how many blocks a contact may have.
-    - `blocks`, `count`: those of each contact; of contact k they begin at k times the most.
+    - `blocks`, `counts`: those of each contact; of contact k they begin at k times the most.
     """
 
     inertia: Inertia
     most: int
     blocks: Array
-    count: Array
+    counts: Array
 
     def over_blocks(self, k: Array, body: Callable[[Array, Any], Any], state: Any) -> Any:
         """The state after `body(block, state)` for each block of contact k."""
         each = lambda s, state: body(entry(self.blocks, k * self.most + s), state)
-        return loop(entry(self.count, k), each, state)
+        return loop(entry(self.counts, k), each, state)
 
     def over_velocities(self, k: Array, body: Callable[[Array, Any], Any], state: Any) -> Any:
         """The state after `body(velocity, state)` for each velocity of these blocks."""

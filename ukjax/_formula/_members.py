@@ -1,6 +1,6 @@
 """Parts of a system that are alike: one program for all of them, which takes each by its number."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import equinox as eqx
@@ -12,7 +12,7 @@ from jaxtyping import Array
 from .._misc._types import as_jax, is_traced
 from ._contact_list import entry, item, loop, put
 
-Numbers = tuple[tuple[int, ...], ...]
+EntriesOfMembers = Sequence[tuple[int, ...]]
 """Of each member as many entries of an array."""
 
 
@@ -25,8 +25,8 @@ class Members(eqx.Module):
     """
 
     one: Any
-    q: Numbers = eqx.field(static=True)
-    v: Numbers = eqx.field(static=True)
+    q: EntriesOfMembers = eqx.field(static=True)
+    v: EntriesOfMembers = eqx.field(static=True)
 
     def __len__(self) -> int:
         return len(self.q)
@@ -48,7 +48,7 @@ class Members(eqx.Module):
         return [self.one] if len(self) == 1 else list(map(own, range(len(self))))
 
 
-def take_entries(x: Array, numbers: Numbers, k: Any) -> Array:
+def take_entries(x: Array, numbers: EntriesOfMembers, k: Any) -> Array:
     """The entries of x that member k has."""
     if len(numbers) == 1:
         own = numbers[0]
@@ -56,7 +56,7 @@ def take_entries(x: Array, numbers: Numbers, k: Any) -> Array:
     return jnp.stack([entry(x, place) for place in places_of(numbers, k)])
 
 
-def put_entries(x: Array, numbers: Numbers, k: Any, values: Array) -> Array:
+def put_entries(x: Array, numbers: EntriesOfMembers, k: Any, values: Array) -> Array:
     """x with the entries that member k has replaced."""
     if len(numbers) == 1 and numbers[0] == tuple(range(x.size)):
         return values
@@ -65,7 +65,7 @@ def put_entries(x: Array, numbers: Numbers, k: Any, values: Array) -> Array:
     return x
 
 
-def places_of(numbers: Numbers, k: Any) -> list[Any]:
+def places_of(numbers: EntriesOfMembers, k: Any) -> list[Any]:
     """The places of these entries."""
     if len(numbers) == 1:
         return list(numbers[0])

@@ -252,9 +252,8 @@ def _plain(name: str, value: numbers.Real) -> Array:
     require_own_process()
     try:
         array = np.asarray(value if isinstance(value, np.generic) else float(value))
-        return _put_on_device(
-            array.tobytes(), array.dtype, jax.config.x64_enabled, jax.config.jax_default_device
-        )  # pyright: ignore[reportAttributeAccessIssue]
+        of: Any = jax.config
+        return _put_on_device(array.tobytes(), array.dtype, of.x64_enabled, of.jax_default_device)
     except (OverflowError, ValueError) as error:
         raise InputError(
             f"{name} is too large for a floating-point number: {format_value(value)}."

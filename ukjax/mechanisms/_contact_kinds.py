@@ -108,7 +108,8 @@ class ShapeKind(eqx.Module):
 
         def look(i: Array, _: None) -> tuple[None, Array, Array]:
             contact, ends = self._contact(i, at.q.dtype), self._ends(unsought.placements, i)
-            margin = self.margin * sum(entry(unsought.reach, b) for b in self._numbers(i))
+            first, second = (entry(unsought.reach, b) for b in self._numbers(i))
+            margin = self.margin * (first + second)
             return None, contact.meeting(*ends).gap[0], margin
 
         return unsought.find(self._numbers, look, None)[0]

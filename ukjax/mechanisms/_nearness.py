@@ -48,8 +48,8 @@ class Nearness(NamedTuple):
 
         def add(b: Array, path: Array) -> Array:
             for x, y in itertools.pairwise(each):
-                ends = (jax.tree.map(lambda x: item(x, b), places) for places in (x, y))
-                path = put(path, b, entry(path, b) + _way(*ends, entry(self.reach, b)))
+                begin, end = (jax.tree.map(lambda x: item(x, b), places) for places in (x, y))
+                path = put(path, b, entry(path, b) + _way(begin, end, entry(self.reach, b)))
             return path
 
         return loop(self.reach.size, add, path)

@@ -112,9 +112,7 @@ class TreeSystem(AbstractSystem):
 
     def members(self) -> tuple[Members, ...]:
         m = self.mechanism
-        if self.further or self.on_coordinates or self.on_tree or m.offsets is not None:
-            return ()
-        if not all(map(acts_on_its_own, m.loads)):
+        if self.further or self.on_coordinates or self.on_tree or not all(map(acts_on_its_own, m.loads)):
             return ()
         parts = divide_tree(m, [x.bodies for x in (*self.loops, *m.loads)], loaded=True)
         if sum(len(part.members) for part in parts) == 1:
@@ -338,7 +336,7 @@ class TreeSystem(AbstractSystem):
 
     @property
     def _loop_constraints(self) -> tuple[AbstractConstraint, ...]:
-        return loop_constraints(self.mechanism, self.order.layout)
+        return tuple(loop_constraints(self.mechanism, self.order.layout))
 
     def joint_wrenches(
         self, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]

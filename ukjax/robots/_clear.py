@@ -190,7 +190,7 @@ def resolve_start_penetration(
         return {name: -gap for name, gap in zip(names, gaps, strict=True) if not gap >= -clear}
 
     # The same function as before a run, which finds it compiled.
-    t = np.zeros((), q.dtype)
+    t = as_jax(np.zeros((), q.dtype))
     contacts = tree.without_shapes(), known_kinds(tree, t, q, v)
     found = evaluate_at_state(gaps_and_bends, contacts, t, q, v)[0]
     has_gap = np.concatenate(
