@@ -524,7 +524,16 @@ def substitute(A: Array, b: Array, width: Array, of: Coupling) -> Array:
 
 
 class _State(NamedTuple):
-    """Where the iteration is; see `_contact_newton.State`. `A` and `b` are the linear system of a step."""
+    """Where the iteration is, with u = G p + u' of two places.
+
+    - `p`, `u`: the place.
+    - `centre`, `u_centre`: where e pulls to.
+    - `best`: the best place so far.
+    - `A`, `b`: the linear system of a step.
+    - `e`, `tries`: how much it pulls, and steps with this e.
+    - `steps`: all steps.
+    - `residual`, `enough`: of the best place, and what rounding lets be.
+    """
 
     p: Array
     u: Array
