@@ -180,10 +180,8 @@ class BilateralMotion:
         return rate
 
 
-_BY_VELOCITY = (
-    "a",
-    "constraint_force",
-)  # of what is told; the rest of parts without rows are numbers to be added
+# Of what is told, by velocity; all else of parts without rows of constraints are numbers to be added.
+_BY_VELOCITY = ("a", "constraint_force")
 
 
 def observe_parts(model: Model, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:

@@ -361,9 +361,11 @@ def _code_of_one(
 
 
 def models_of_members(model: Model) -> list[Members]:
-    """The parts of a system, each a model with the numbers of its code."""
-    system: Any = model.system
-    return [_models(model, x, *codes) for x, codes in zip(system.system.members(), model.parts, strict=False)]
+    """The parts of a system of which there is code, each a model with its numbers."""
+    if not model.parts:
+        return []
+    parts: Any = model.system.system.members()  # pyright: ignore[reportAttributeAccessIssue]
+    return [_models(model, x, *codes) for x, codes in zip(parts, model.parts, strict=True)]
 
 
 def _models(model: Model, members: Members, code: AccelerationProgram, projection: Any) -> Members:
@@ -405,10 +407,8 @@ def contact_model(
         model = dataclasses.replace(model, parts=tuple(codes))
         if not model.system.constraints:
             sizes = [code.program.size for code, _ in model.parts]
-            return (
-                model,
-                f"scalar code of {' and '.join(map(str, sizes))} operations for all parts that are alike",
-            )
+            said = f"scalar code of {' and '.join(map(str, sizes))} operations for all parts that are alike"
+            return model, said
     model, said = translate_model(model, solver, t, q, v, automatic=automatic)
     if stiff:
         model = dataclasses.replace(
