@@ -579,8 +579,8 @@ class _Iteration(NamedTuple):
         return self.of.apply(copy_entries(u, self.base, self.contacts.rows), p, self.mass)
 
     def violation(self, p: Array, u: Array) -> tuple[Array, Array]:
-        """The largest violation, of the laws of normal and of tangential rows and, over the size of p, of maximum dissipation;
-        and the residual that rounding lets be."""
+        """The largest violation, of normal rows, of the cone and, over the size of p, of maximum dissipation; and the
+        residual that rounding lets be."""
         zero = jnp.zeros((), p.dtype)
         largest = lambda i, size: jnp.maximum(size, jnp.abs(entry(p, i)))
         size = 1 + loop(self.contacts.rows, largest, zero)
