@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula, Equations
-from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE, TOLD_BY_POSITIONS, TURNED_AT_STAGES
+from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE, TOLD_BY_POSITIONS, TURNED_AT_STAGES, WELL_CONDITIONED
 from .._pseudoinverse import AbstractPseudoinverse
 from .._system._system import TreeInertia
 from ._factors import Factors, Taken, factor, factor_mass_matrix, order_of, product, solve_by_factors
@@ -263,6 +263,13 @@ class Solver:
             "sqrt", largest(self.build, [apply("mul", self.S[i, i], inverse) for i, inverse in pairs])
         )
 
+    def exact(self) -> Expression:
+        """Whether multipliers need no refinement: rounding grows by no more than the sum of squares of inverse sines."""
+        apply = self.build.apply
+        pairs = zip(self.schur.order, self.schur.inverse, strict=True)
+        growth = self.build.total(apply("mul", self.S[i, i], inverse) for i, inverse in pairs)
+        return apply("le", growth, WELL_CONDITIONED)
+
     def some_depend(self) -> Expression:
         """Whether some rows depend on others; those that are rounding do not."""
         apply = self.build.apply
@@ -293,9 +300,16 @@ def solve(
     free = solver.free(f)
     first = solver.multipliers(solver.short(b, free))
     x = solver.pushed(free, first)
-    second = (refined_by or solver).multipliers(minus(build, b, times(build, A, solver.back(x))))
-    a = solver.back(solver.pushed(x, second))
-    held, multipliers = build.frozen(a), build.frozen(plus(build, first, second))
+
+    def refine(there: Callable[[Expression], Expression]) -> Vector:
+        once, before = list(map(there, x)), list(map(there, first))
+        second = (refined_by or solver).multipliers(minus(build, b, times(build, A, solver.back(once))))
+        return [*solver.back(solver.pushed(once, second)), *plus(build, before, second)]
+
+    exact = False if refined_by else solver.exact()
+    found = build.unless(exact, [*solver.back(x), *first], [*x, *first], refine)
+    a, multipliers = found[: len(x)], build.frozen(found[len(x) :])
+    held = build.frozen(a)
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
     free = still.free(minus(build, plus(build, f, force), product(build, M, held)))
     lacking = still.short(minus(build, b, times(build, A, held)), free)
