@@ -47,14 +47,15 @@ class Factors(NamedTuple):
 
 
 def _low_fill(neighbours: list[set[int]]) -> list[int]:
-    """An elimination order by least degree, given who meets whom."""
+    """An elimination order by least degree, then by how many wait for each other, given who meets whom."""
     neighbours = [set(x) - {i} for i, x in enumerate(neighbours)]
-    left, order = set(range(len(neighbours))), []
+    left, order, waits = set(range(len(neighbours))), [], [0] * len(neighbours)
     while left:
-        i = min(left, key=lambda i: (len(neighbours[i]), i))
+        i = min(left, key=lambda i: (len(neighbours[i]), waits[i], i))
         left.remove(i)
         order.append(i)
         for j in neighbours[i]:
+            waits[j] = max(waits[j], waits[i] + 1)
             neighbours[j] |= neighbours[i] - {j}
             neighbours[j].discard(i)
     return order

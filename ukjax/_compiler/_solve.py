@@ -142,6 +142,13 @@ class Solver:
             self._factor_quickly(np.diag(M), A, rcond, eps, or_in_metric)
         else:
             self.schur, self.lost = self._factor_by_rows(S, A, rcond, eps, or_in_metric)
+            self.growth = self._growth(self.schur)
+
+    def _growth(self, schur: Factors, noise: Expression = 0.0) -> Expression:
+        """By how much rounding may grow: the sum of the squares of inverse sines, as far as rows are no noise."""
+        apply, pairs = self.build.apply, zip(schur.order, schur.inverse, strict=True)
+        size = lambda i, inverse: apply("abs", apply("mul", apply("add", self.S[i, i], noise), inverse))
+        return self.build.total(size(*x) for x in pairs)
 
     def _factor_quickly(
         self, M: np.ndarray, A: np.ndarray, rcond: Expression, eps: float, or_in_metric: Expression
@@ -150,27 +157,19 @@ class Solver:
 
         With masses from m to m', pivots of A A^T are at least m times those of S, diagonal entries at most m' times. So
         no row is left out whose pivot is above m' / m times what the rule asks of the square of the sine. Rounding is
-        below that: of what the pivots before leave, ROUNDING EPS over that square.
+        below that: of what the pivots before leave, ROUNDING EPS over that square. One sum bounds all pivots.
         """
         build, apply, S = self.build, self.build.apply, self.S
-        pivots = dict[int, Expression]()
-
-        def invert(pivot: Expression, i: int, taken: Taken) -> Expression:
-            pivots[i] = pivot
-            return apply("div", 1.0, pivot)
-
-        every = factor(build, S, invert, self._order)
+        every = factor(build, S, lambda pivot, *_: apply("div", 1.0, pivot), self._order)
         lightest, heaviest = (
             functools.reduce(lambda x, y: apply(op, x, y), dict.fromkeys(M)) for op in ("min", "max")
         )
         sine, rounding = apply("max", eps, rcond), max(REFINED * eps**0.5, (ROUNDING * eps) ** 0.5)
         least = apply("mul", 4.0, apply("max", rounding, apply("mul", sine, sine)))
-        bound = apply("mul", least, apply("div", heaviest, lightest))
         noise = apply("mul", (ROW_NOISE * eps) ** 2 / (4 * rounding), build.total(np.diag(S)))
-        independent = apply("gt", lightest, 0.0)
-        for i, pivot in pivots.items():
-            above = apply("gt", pivot, apply("mul", bound, apply("add", S[i, i], noise)))
-            independent = apply("and", independent, above)
+        self.growth = self._growth(every, noise)
+        of_heaviest = apply("mul", apply("mul", least, heaviest), self.growth)
+        independent = apply("and", apply("gt", lightest, 0.0), apply("lt", of_heaviest, lightest))
 
         def flat(of: Factors) -> Vector:
             return [of.lower[k].get(c, 0.0) for k, row in enumerate(every.lower) for c in row] + of.inverse
@@ -263,13 +262,6 @@ class Solver:
             "sqrt", largest(self.build, [apply("mul", self.S[i, i], inverse) for i, inverse in pairs])
         )
 
-    def exact(self) -> Expression:
-        """Whether multipliers need no refinement: rounding grows by no more than the sum of squares of inverse sines."""
-        apply = self.build.apply
-        pairs = zip(self.schur.order, self.schur.inverse, strict=True)
-        growth = self.build.total(apply("mul", self.S[i, i], inverse) for i, inverse in pairs)
-        return apply("le", growth, WELL_CONDITIONED)
-
     def some_depend(self) -> Expression:
         """Whether some rows depend on others; those that are rounding do not."""
         apply = self.build.apply
@@ -306,7 +298,7 @@ def solve(
         second = (refined_by or solver).multipliers(minus(build, b, times(build, A, solver.back(once))))
         return [*solver.back(solver.pushed(once, second)), *plus(build, before, second)]
 
-    exact = False if refined_by else solver.exact()
+    exact = False if refined_by else build.apply("le", solver.growth, WELL_CONDITIONED)
     found = build.unless(exact, [*solver.back(x), *first], [*x, *first], refine)
     a, multipliers = found[: len(x)], build.frozen(found[len(x) :])
     held = build.frozen(a)
