@@ -1,7 +1,7 @@
 """Factors X = L D L^T of symmetric matrices of expressions, in an order of low fill-in."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,8 +42,17 @@ class Factors(NamedTuple):
 
     def frozen(self, build: Builder) -> "Factors":
         """The same factors, constant to a differentiation."""
-        lower = [dict(zip(row, build.frozen(row.values()), strict=True)) for row in self.lower]
-        return Factors(self.order, lower, build.frozen(self.inverse))
+        return self.with_values(build.frozen(self.values(self)))
+
+    def values(self, like: "Factors") -> Vector:
+        """All entries, in the order of those that are not structurally zero in others of the same order."""
+        lower = [own.get(c, 0.0) for own, row in zip(self.lower, like.lower, strict=True) for c in row]
+        return [*lower, *self.inverse]
+
+    def with_values(self, values: Iterable[Expression]) -> "Factors":
+        """Factors of the same structure, of other values."""
+        left = iter(values)
+        return Factors(self.order, [{c: next(left) for c in row} for row in self.lower], list(left))
 
 
 def _low_fill(neighbours: list[set[int]]) -> list[int]:

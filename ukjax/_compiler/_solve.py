@@ -58,11 +58,15 @@ class Mass:
 
     def __init__(self, build: Builder, M: np.ndarray | TreeInertia, rounding: float):
         self.build, self.definite, self._rounding = build, True, rounding
+        self._seen: list[Expression] = []
         self.factors = factor_mass_matrix(build, M, self._positive)
 
     def _positive(self, pivot: Expression, diagonal: Expression) -> Expression:
-        above = self.build.apply("gt", pivot, self.build.apply("mul", self._rounding, diagonal))
-        self.definite = self.build.apply("and", self.definite, above)
+        least = 0.0 if pivot is diagonal else self.build.apply("mul", self._rounding, diagonal)
+        above = self.build.apply("gt", pivot, least)
+        if above not in self._seen:
+            self._seen.append(above)
+            self.definite = self.build.apply("and", self.definite, above)
         return self.build.apply("div", 1.0, self.build.apply("select", above, pivot, 1.0))
 
 
@@ -137,12 +141,16 @@ class Solver:
         S = _gram(build, list(map(entries, self.W)), list(map(entries, self.scaled)))
         self.S, self.noise = S, _noise(build, S, eps)
         self._order = order_of(S)  # of both factorizations, so that both tell the same row of a dependent set
+        self._eps, self._by_rows = eps, [*S.reshape(-1), *A.reshape(-1), rcond, or_in_metric]
+        self.quick: Factors | None = None
         # With as many rows as velocities, some depend on others in all that moves.
         if isinstance(M, np.ndarray) and 2 < len(S) < len(M) and not np.any(_off_diagonal(M)):
-            self._factor_quickly(np.diag(M), A, rcond, eps, or_in_metric)
+            self.quick = factor(build, S, lambda pivot, *_: build.apply("div", 1.0, pivot), self._order)
+            self.exact, self._independent = self._judge(self.quick, np.diag(M), rcond)
         else:
-            self.schur, self.lost = self._factor_by_rows(S, A, rcond, eps, or_in_metric)
-            self.growth = self._growth(self.schur)
+            self.schur, self.lost = self._factor_by_rows(self._by_rows)
+            # A row alone is as far from dependent as it can be.
+            self.exact = len(S) < 2 or build.apply("le", self._growth(self.schur), WELL_CONDITIONED)
 
     def _growth(self, schur: Factors, noise: Expression = 0.0) -> Expression:
         """By how much rounding may grow: the sum of the squares of inverse sines, as far as rows are no noise."""
@@ -150,47 +158,55 @@ class Solver:
         size = lambda i, inverse: apply("abs", apply("mul", apply("add", self.S[i, i], noise), inverse))
         return self.build.total(size(*x) for x in pairs)
 
-    def _factor_quickly(
-        self, M: np.ndarray, A: np.ndarray, rcond: Expression, eps: float, or_in_metric: Expression
-    ) -> None:
-        """By rows only where masses M and pivots leave open that all are independent in A.
+    def _judge(self, quick: Factors, M: np.ndarray, rcond: Expression) -> tuple[Expression, Expression]:
+        """Whether multipliers need no refinement, and whether masses M and pivots tell that all rows are independent in A.
 
         With masses from m to m', pivots of A A^T are at least m times those of S, diagonal entries at most m' times. So
         no row is left out whose pivot is above m' / m times what the rule asks of the square of the sine. Rounding is
-        below that: of what the pivots before leave, ROUNDING EPS over that square. One sum bounds all pivots.
+        below that: of what the pivots before leave, ROUNDING EPS over that square. One sum bounds all pivots, and
+        sums bound m' / m.
         """
-        build, apply, S = self.build, self.build.apply, self.S
-        every = factor(build, S, lambda pivot, *_: apply("div", 1.0, pivot), self._order)
-        lightest, heaviest = (
-            functools.reduce(lambda x, y: apply(op, x, y), dict.fromkeys(M)) for op in ("min", "max")
-        )
+        apply, total, eps = self.build.apply, self.build.total, self._eps
         sine, rounding = apply("max", eps, rcond), max(REFINED * eps**0.5, (ROUNDING * eps) ** 0.5)
         least = apply("mul", 4.0, apply("max", rounding, apply("mul", sine, sine)))
-        noise = apply("mul", (ROW_NOISE * eps) ** 2 / (4 * rounding), build.total(np.diag(S)))
-        self.growth = self._growth(every, noise)
-        of_heaviest = apply("mul", apply("mul", least, heaviest), self.growth)
-        independent = apply("and", apply("gt", lightest, 0.0), apply("lt", of_heaviest, lightest))
+        spread = apply("mul", total(dict.fromkeys(M)), total(dict.fromkeys(self.mass.inverse)))
+        noise = apply("mul", (ROW_NOISE * eps) ** 2 / (4 * rounding), total(np.diag(self.S)))
+        growth = self._growth(quick, noise)
+        apart = apply("lt", apply("mul", apply("mul", least, spread), growth), 1.0)
+        independent = apply("and", self.definite, apart)
+        return apply("and", independent, apply("le", growth, WELL_CONDITIONED)), independent
 
-        def flat(of: Factors) -> Vector:
-            return [of.lower[k].get(c, 0.0) for k, row in enumerate(every.lower) for c in row] + of.inverse
+    def given(self) -> Vector:
+        """What `decide` looks up where it is to run."""
+        return [*self._by_rows, self._independent, *self.quick.values(self.quick)]
+
+    def decide(self, there: Callable[[Expression], Expression]) -> tuple[Factors, Expression]:
+        """The factors, and how many rows are lost: by rows only where pivots leave open that all are independent.
+
+        `there` gives what stands for an expression where that is to run.
+        """
+        quick = self.quick.with_values(map(there, self.quick.values(self.quick)))
+        given = list(map(there, self._by_rows))
 
         def by_rows(there: Callable[[Expression], Expression]) -> Vector:
-            replace = np.vectorize(there, otypes=[object])
-            found, lost = self._factor_by_rows(replace(S), replace(A), there(rcond), eps, there(or_in_metric))
-            return [*flat(found), lost]
+            factors, lost = self._factor_by_rows(list(map(there, given)))
+            return [*factors.values(quick), lost]
 
-        given = [*S.reshape(-1), *A.reshape(-1), rcond, or_in_metric]
-        found = iter(build.unless(independent, [*flat(every), 0.0], given, by_rows))
-        lower = [{column: next(found) for column in row} for row in every.lower]
-        self.schur = Factors(self._order, lower, [next(found) for _ in every.inverse])
-        self.lost = next(found)
+        *values, lost = self.build.unless(there(self._independent), [*quick.values(quick), 0.0], given, by_rows)
+        return quick.with_values(values), lost
 
-    def _factor_by_rows(
-        self, S: np.ndarray, A: np.ndarray, rcond: Expression, eps: float, or_in_metric: Expression
-    ) -> tuple[Factors, Expression]:
+    @functools.cached_property
+    def schur(self) -> Factors:
+        """The factors of S."""
+        factors, self.lost = self.decide(lambda x: x)
+        return factors
+
+    def _factor_by_rows(self, given: Vector) -> tuple[Factors, Expression]:
         """The factors of S, and how many rows are lost: A decides, for rows of a light body, independent in A, are nearly
         parallel in the metric of M^-1."""
-        build, apply = self.build, self.build.apply
+        build, apply, eps, m = self.build, self.build.apply, self._eps, len(self.S)
+        *entries_of, rcond, or_in_metric = given
+        S, A = (np.array(x, object).reshape(m, -1) for x in (entries_of[: m * m], entries_of[m * m :]))
         rows = list(map(entries, A))
         angles = _gram(build, rows, rows)
         factors = factor(build, angles, _rule(build, angles, rcond, eps), self._order)
@@ -288,19 +304,37 @@ def solve(
     refined_by: Solver | None = None,
 ) -> tuple[Vector, Vector]:
     """a of M a = f + A^T lambda, A a = b, with the derivative as in the module's docstring; and lambda, without."""
-    build, still = solver.build, solver.frozen()
+    build = solver.build
     free = solver.free(f)
-    first = solver.multipliers(solver.short(b, free))
-    x = solver.pushed(free, first)
+    lacking = solver.short(b, free)
+    quick = None if refined_by else solver.quick
+
+    def push(schur: Factors, lacking: Vector, free: Vector) -> tuple[Vector, Vector]:
+        multipliers = solve_by_factors(build, schur, lacking)
+        return solver.pushed(free, multipliers), multipliers
+
+    x, first = push(quick or solver.schur, lacking, free)
 
     def refine(there: Callable[[Expression], Expression]) -> Vector:
-        once, before = list(map(there, x)), list(map(there, first))
-        second = (refined_by or solver).multipliers(minus(build, b, times(build, A, solver.back(once))))
-        return [*solver.back(solver.pushed(once, second)), *plus(build, before, second)]
+        at = lambda values: list(map(there, values))
+        if quick:
+            schur, lost = solver.decide(there)
+            x0, before = push(schur, at(lacking), at(free))
+            decided = [*schur.values(quick), lost]
+        else:
+            schur, x0, before, decided = (refined_by or solver).schur, at(x), at(first), []
+        second = solve_by_factors(build, schur, minus(build, b, times(build, A, solver.back(x0))))
+        return [*solver.back(solver.pushed(x0, second)), *plus(build, before, second), *decided]
 
-    exact = False if refined_by else build.apply("le", solver.growth, WELL_CONDITIONED)
-    found = build.unless(exact, [*solver.back(x), *first], [*x, *first], refine)
-    a, multipliers = found[: len(x)], build.frozen(found[len(x) :])
+    values, given = [*solver.back(x), *first], [*x, *first]
+    if quick:
+        values += [*quick.values(quick), 0.0]
+        given = [*lacking, *free, *solver.given()]
+    found = build.unless(False if refined_by else solver.exact, values, given, refine)
+    a, multipliers, decided = found[: len(x)], found[len(x) :][: len(b)], found[len(x) + len(b) :]
+    if quick:
+        solver.schur, solver.lost = quick.with_values(decided[:-1]), decided[-1]
+    still, multipliers = solver.frozen(), build.frozen(multipliers)
     held = build.frozen(a)
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
     free = still.free(minus(build, plus(build, f, force), product(build, M, held)))
