@@ -26,7 +26,7 @@ class Factors(NamedTuple):
         out: Vector = []
         for i, row in zip(self.order, self.lower, strict=True):
             terms = [build.apply("mul", entry, out[c]) for c, entry in row.items()]
-            out.append(build.apply("sub", x[i], build.total(terms)))
+            out.append(_less(build, x[i], terms))
         return out
 
     def backward(self, build: Builder, y: Sequence[Expression]) -> Vector:
@@ -76,6 +76,13 @@ def order_of(X: np.ndarray) -> list[int]:
     return _low_fill([{j for j in range(k) if not is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
 
 
+def _less(build: Builder, x: Expression, terms: Sequence[Expression]) -> Expression:
+    """x less the sum of terms, the last of which is known last."""
+    if not terms:
+        return x
+    return build.apply("sub", build.apply("sub", x, build.total(terms[:-1])), terms[-1])
+
+
 def factor(
     build: Builder,
     X: np.ndarray,
@@ -90,13 +97,14 @@ def factor(
     for row, i in enumerate(order):
         for column in range(row):
             j = order[column]
-            known = build.dot(scaled[row], lower[column])
-            entry = build.apply("sub", X[max(i, j), min(i, j)], known)
+            both = sorted(scaled[row].keys() & lower[column].keys())
+            terms = [build.apply("mul", scaled[row][c], lower[column][c]) for c in both]
+            entry = _less(build, X[max(i, j), min(i, j)], terms)
             if not is_zero(entry):
                 scaled[row][column] = entry
                 lower[row][column] = build.apply("mul", entry, inverse[column])
         taken = {order[c]: (build.apply("mul", x, lower[row][c]), inverse[c]) for c, x in scaled[row].items()}
-        pivot = build.apply("sub", X[i, i], build.total(x for x, _ in taken.values()))
+        pivot = _less(build, X[i, i], [x for x, _ in taken.values()])
         inverse.append(invert(pivot, i, taken))
     return Factors(order, lower, inverse)
 
