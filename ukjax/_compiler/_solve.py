@@ -22,7 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula, Equations
-from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE, TOLD_BY_POSITIONS, TURNED_AT_STAGES, WELL_CONDITIONED
+from .._misc._tolerances import (
+    EXACT,
+    REFINED,
+    ROUNDING,
+    ROW_NOISE,
+    TOLD_BY_POSITIONS,
+    TURNED_AT_STAGES,
+    WELL_CONDITIONED,
+)
 from .._pseudoinverse import AbstractPseudoinverse
 from .._system._system import TreeInertia
 from ._factors import Factors, Taken, factor, factor_mass_matrix, order_of, product, solve_by_factors
@@ -159,7 +167,7 @@ class Solver:
         return self.build.total(size(*x) for x in pairs)
 
     def _judge(self, quick: Factors, M: np.ndarray, rcond: Expression) -> tuple[Expression, Expression]:
-        """Whether multipliers need no refinement, and whether masses M and pivots tell that all rows are independent in A.
+        """Whether multipliers need no refinement, and whether masses M and pivots tell that rows are independent in A.
 
         With masses from m to m', pivots of A A^T are at least m times those of S, diagonal entries at most m' times. So
         no row is left out whose pivot is above m' / m times what the rule asks of the square of the sine. Rounding is
@@ -192,7 +200,9 @@ class Solver:
             factors, lost = self._factor_by_rows(list(map(there, given)))
             return [*factors.values(quick), lost]
 
-        *values, lost = self.build.unless(there(self._independent), [*quick.values(quick), 0.0], given, by_rows)
+        *values, lost = self.build.unless(
+            there(self._independent), [*quick.values(quick), 0.0], given, by_rows
+        )
         return quick.with_values(values), lost
 
     @functools.cached_property
