@@ -42,11 +42,12 @@ class Factors(NamedTuple):
 
     def frozen(self, build: Builder) -> "Factors":
         """The same factors, constant to a differentiation."""
-        return self.with_values(build.frozen(self.values(self)))
+        return self.with_values(build.frozen(self.values()))
 
-    def values(self, like: "Factors") -> Vector:
-        """All entries, in the order of those that are not structurally zero in others of the same order."""
-        lower = [own.get(c, 0.0) for own, row in zip(self.lower, like.lower, strict=True) for c in row]
+    def values(self, like: "Factors | None" = None) -> Vector:
+        """All entries that are not structurally zero, here or in others of the same order."""
+        rows = zip(self.lower, (like or self).lower, strict=True)
+        lower = [own.get(c, 0.0) for own, row in rows for c in row]
         return [*lower, *self.inverse]
 
     def with_values(self, values: Iterable[Expression]) -> "Factors":

@@ -149,22 +149,16 @@ class Solver:
         S = _gram(build, list(map(entries, self.W)), list(map(entries, self.scaled)))
         self.S, self.noise = S, _noise(build, S, eps)
         self._order = order_of(S)  # of both factorizations, so that both tell the same row of a dependent set
-        self._eps, self._by_rows = eps, [*S.reshape(-1), *A.reshape(-1), rcond, or_in_metric]
+        self._eps, self._shape = eps, A.shape
+        self._by_rows: Vector = [*S.reshape(-1), *A.reshape(-1), rcond, or_in_metric]
         self.quick: Factors | None = None
         # With as many rows as velocities, some depend on others in all that moves.
         if isinstance(M, np.ndarray) and 2 < len(S) < len(M) and not np.any(_off_diagonal(M)):
             self.quick = factor(build, S, lambda pivot, *_: build.apply("div", 1.0, pivot), self._order)
             self.exact, self._independent = self._judge(self.quick, np.diag(M), rcond)
+            self.undecided = [*self._by_rows, self._independent, *self.quick.values()]
         else:
             self.schur, self.lost = self._factor_by_rows(self._by_rows)
-            # A row alone is as far from dependent as it can be.
-            self.exact = len(S) < 2 or build.apply("le", self._growth(self.schur), WELL_CONDITIONED)
-
-    def _growth(self, schur: Factors, noise: Expression = 0.0) -> Expression:
-        """By how much rounding may grow: the sum of the squares of inverse sines, as far as rows are no noise."""
-        apply, pairs = self.build.apply, zip(schur.order, schur.inverse, strict=True)
-        size = lambda i, inverse: apply("abs", apply("mul", apply("add", self.S[i, i], noise), inverse))
-        return self.build.total(size(*x) for x in pairs)
 
     def _judge(self, quick: Factors, M: np.ndarray, rcond: Expression) -> tuple[Expression, Expression]:
         """Whether multipliers need no refinement, and whether masses M and pivots tell that rows are independent in A.
@@ -179,44 +173,44 @@ class Solver:
         least = apply("mul", 4.0, apply("max", rounding, apply("mul", sine, sine)))
         spread = apply("mul", total(dict.fromkeys(M)), total(dict.fromkeys(self.mass.inverse)))
         noise = apply("mul", (ROW_NOISE * eps) ** 2 / (4 * rounding), total(np.diag(self.S)))
-        growth = self._growth(quick, noise)
+        pairs = zip(quick.order, quick.inverse, strict=True)
+        inverse_squares = (apply("mul", apply("add", self.S[i, i], noise), inverse) for i, inverse in pairs)
+        growth = total(apply("abs", x) for x in inverse_squares)
         apart = apply("lt", apply("mul", apply("mul", least, spread), growth), 1.0)
         independent = apply("and", self.definite, apart)
         return apply("and", independent, apply("le", growth, WELL_CONDITIONED)), independent
 
-    def given(self) -> Vector:
-        """What `decide` looks up where it is to run."""
-        return [*self._by_rows, self._independent, *self.quick.values(self.quick)]
+    def decide(
+        self, quick: Factors, there: Callable[[Expression], Expression] = lambda x: x
+    ) -> tuple[Factors, Expression]:
+        """The factors, and how many rows are lost: by rows only where quick ones leave open that all are independent.
 
-    def decide(self, there: Callable[[Expression], Expression]) -> tuple[Factors, Expression]:
-        """The factors, and how many rows are lost: by rows only where pivots leave open that all are independent.
-
-        `there` gives what stands for an expression where that is to run.
+        `there` gives what stands for what is `undecided` where that is to run.
         """
-        quick = self.quick.with_values(map(there, self.quick.values(self.quick)))
+        quick = quick.with_values(map(there, quick.values()))
         given = list(map(there, self._by_rows))
 
         def by_rows(there: Callable[[Expression], Expression]) -> Vector:
             factors, lost = self._factor_by_rows(list(map(there, given)))
             return [*factors.values(quick), lost]
 
-        *values, lost = self.build.unless(
-            there(self._independent), [*quick.values(quick), 0.0], given, by_rows
-        )
+        *values, lost = self.build.unless(there(self._independent), [*quick.values(), 0.0], given, by_rows)
         return quick.with_values(values), lost
 
     @functools.cached_property
     def schur(self) -> Factors:
-        """The factors of S."""
-        factors, self.lost = self.decide(lambda x: x)
+        """The factors of S, where they were not found along with the acceleration."""
+        assert self.quick
+        factors, self.lost = self.decide(self.quick)
         return factors
 
     def _factor_by_rows(self, given: Vector) -> tuple[Factors, Expression]:
         """The factors of S, and how many rows are lost: A decides, for rows of a light body, independent in A, are nearly
         parallel in the metric of M^-1."""
-        build, apply, eps, m = self.build, self.build.apply, self._eps, len(self.S)
+        build, apply, eps, (m, n) = self.build, self.build.apply, self._eps, self._shape
         *entries_of, rcond, or_in_metric = given
-        S, A = (np.array(x, object).reshape(m, -1) for x in (entries_of[: m * m], entries_of[m * m :]))
+        S = np.array(entries_of[: m * m], object).reshape(m, m)
+        A = np.array(entries_of[m * m :], object).reshape(m, n)
         rows = list(map(entries, A))
         angles = _gram(build, rows, rows)
         factors = factor(build, angles, _rule(build, angles, rcond, eps), self._order)
@@ -319,31 +313,32 @@ def solve(
     lacking = solver.short(b, free)
     quick = None if refined_by else solver.quick
 
-    def push(schur: Factors, lacking: Vector, free: Vector) -> tuple[Vector, Vector]:
+    def once(schur: Factors, lacking: Vector, free: Vector) -> tuple[Vector, Vector]:
         multipliers = solve_by_factors(build, schur, lacking)
         return solver.pushed(free, multipliers), multipliers
 
-    x, first = push(quick or solver.schur, lacking, free)
+    def refine(schur: Factors, x: Vector, first: Vector) -> tuple[Vector, Vector]:
+        second = solve_by_factors(build, schur, minus(build, b, times(build, A, solver.back(x))))
+        return solver.back(solver.pushed(x, second)), plus(build, first, second)
 
-    def refine(there: Callable[[Expression], Expression]) -> Vector:
-        at = lambda values: list(map(there, values))
-        if quick:
-            schur, lost = solver.decide(there)
-            x0, before = push(schur, at(lacking), at(free))
-            decided = [*schur.values(quick), lost]
+    def decide(there: Callable[[Expression], Expression]) -> Vector:
+        assert quick
+        schur, lost = solver.decide(quick, there)
+        a, multipliers = refine(schur, *once(schur, list(map(there, lacking)), list(map(there, free))))
+        return [*a, *multipliers, *schur.values(schur), lost]
+
+    if quick:
+        x, first = once(quick, lacking, free)
+        values = [*solver.back(x), *first, *quick.values(), 0.0]
+        found = build.unless(solver.exact, values, [*lacking, *free, *solver.undecided], decide)
+        a, multipliers, factors = found[: len(x)], found[len(x) :][: len(b)], found[len(x) + len(b) : -1]
+        solver.schur, solver.lost = quick.with_values(factors), found[-1]
+    else:
+        a, multipliers = once(solver.schur, lacking, free)
+        if len(b) > 1 or refined_by:  # a row alone is as far from dependent as it can be
+            a, multipliers = refine((refined_by or solver).schur, a, multipliers)
         else:
-            schur, x0, before, decided = (refined_by or solver).schur, at(x), at(first), []
-        second = solve_by_factors(build, schur, minus(build, b, times(build, A, solver.back(x0))))
-        return [*solver.back(solver.pushed(x0, second)), *plus(build, before, second), *decided]
-
-    values, given = [*solver.back(x), *first], [*x, *first]
-    if quick:
-        values += [*quick.values(quick), 0.0]
-        given = [*lacking, *free, *solver.given()]
-    found = build.unless(False if refined_by else solver.exact, values, given, refine)
-    a, multipliers, decided = found[: len(x)], found[len(x) :][: len(b)], found[len(x) + len(b) :]
-    if quick:
-        solver.schur, solver.lost = quick.with_values(decided[:-1]), decided[-1]
+            a = solver.back(a)
     still, multipliers = solver.frozen(), build.frozen(multipliers)
     held = build.frozen(a)
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
