@@ -157,6 +157,9 @@ class Solver:
             self.quick = factor(build, S, lambda pivot, *_: build.apply("div", 1.0, pivot), self._order)
             self.exact, self._independent = self._judge(self.quick, np.diag(M), rcond)
             self.undecided = [*self._by_rows, self._independent, *self.quick.values()]
+        elif len(S) == 1:  # left out only if it is zero
+            self.schur = factor(build, S, lambda x, *_: build.inverse(x, build.apply("gt", x, 0.0)))
+            self.lost = 0.0
         else:
             self.schur, self.lost = self._factor_by_rows(self._by_rows)
 

@@ -262,7 +262,9 @@ def trace_motion(
 
     def energy(leaves: Any, state: Any) -> Any:
         system, _ = rebuild_system(structure, leaves)
-        return call_user_function(f"the energy of {type(innermost(system)).__name__}", system.energy, *state[:3])
+        return call_user_function(
+            f"the energy of {type(innermost(system)).__name__}", system.energy, *state[:3]
+        )
 
     def rates(leaves: Any, state: Any) -> Any:
         return rebuild_system(structure, leaves)[0].kinematics(*state[:3])
