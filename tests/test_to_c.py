@@ -236,6 +236,7 @@ def test_the_header_names_what_numbers_belong_to(tmp_path: Path) -> None:
     assert "row 7  D[1]" in header
     assert "Bodies: crank, coupler, rocker." in header
     assert "Joints: A, B, C, D." in header
+    assert "The acceleration a = v' of M a = Q + A^T lambda, A a = b." in header
     assert "double coupler_inertia; /* inertia: about the centre of mass [kg m^2] */" in header
 
 
