@@ -168,19 +168,21 @@ class Solver:
 
         With masses from m to m', pivots of A A^T are at least m times those of S, diagonal entries at most m' times. So
         no row is left out whose pivot is above m' / m times what the rule asks of the square of the sine. Rounding is
-        below that: of what the pivots before leave, ROUNDING EPS over that square. One sum bounds all pivots, and
-        sums bound m' / m.
+        below that: of what the pivots before leave, ROUNDING EPS over that square. Squares of inverse sines are at least
+        1, so that their sum bounds the largest.
         """
         apply, total, eps = self.build.apply, self.build.total, self._eps
+        lightest, heaviest = (
+            functools.reduce(lambda x, y: apply(op, x, y), dict.fromkeys(M)) for op in ("min", "max")
+        )
         sine, rounding = apply("max", eps, rcond), max(REFINED * eps**0.5, (ROUNDING * eps) ** 0.5)
         least = apply("mul", 4.0, apply("max", rounding, apply("mul", sine, sine)))
-        spread = apply("mul", total(dict.fromkeys(M)), total(dict.fromkeys(self.mass.inverse)))
         noise = apply("mul", (ROW_NOISE * eps) ** 2 / (4 * rounding), total(np.diag(self.S)))
         pairs = zip(quick.order, quick.inverse, strict=True)
         inverse_squares = (apply("mul", apply("add", self.S[i, i], noise), inverse) for i, inverse in pairs)
         growth = total(apply("abs", x) for x in inverse_squares)
-        apart = apply("lt", apply("mul", apply("mul", least, spread), growth), 1.0)
-        independent = apply("and", self.definite, apart)
+        of_heaviest = apply("mul", apply("mul", least, heaviest), apply("sub", growth, len(self.S) - 1.0))
+        independent = apply("and", self.definite, apply("lt", of_heaviest, lightest))
         return apply("and", independent, apply("le", growth, WELL_CONDITIONED)), independent
 
     def decide(
