@@ -326,16 +326,21 @@ def solve(
         second = solve_by_factors(build, schur, minus(build, b, times(build, A, solver.back(x))))
         return solver.back(solver.pushed(x, second)), plus(build, first, second)
 
+    def where_definite(a: Vector, definite: Expression) -> Vector:
+        return [build.apply("select", definite, x, float("nan")) for x in a]
+
     def decide(there: Callable[[Expression], Expression]) -> Vector:
         assert quick
         schur, lost = solver.decide(quick, there)
         a, multipliers = refine(schur, *once(schur, list(map(there, lacking)), list(map(there, free))))
-        return [*a, *multipliers, *schur.values(schur), lost]
+        return [*where_definite(a, there(solver.definite)), *multipliers, *schur.values(schur), lost]
 
     if quick:
         x, first = once(quick, lacking, free)
         values = [*solver.back(x), *first, *quick.values(), 0.0]
-        found = build.unless(solver.exact, values, [*lacking, *free, *solver.undecided], decide)
+        found = build.unless(
+            solver.exact, values, [*lacking, *free, *solver.undecided, solver.definite], decide
+        )
         a, multipliers, factors = found[: len(x)], found[len(x) :][: len(b)], found[len(x) + len(b) : -1]
         solver.schur, solver.lost = quick.with_values(factors), found[-1]
     else:
@@ -344,6 +349,8 @@ def solve(
             a, multipliers = refine((refined_by or solver).schur, a, multipliers)
         else:
             a = solver.back(a)
+        if not refined_by:
+            a = where_definite(a, solver.definite)
     still, multipliers = solver.frozen(), build.frozen(multipliers)
     held = build.frozen(a)
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
@@ -407,7 +414,6 @@ def acceleration(
     A = without_noise(build, A, eps)
     solver = Solver(build, M, A, rcond, eps, or_in_metric)
     a, multipliers = solve(solver, M, A, list(Q), list(b))
-    a = [build.apply("select", solver.definite, x, float("nan")) for x in a]
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
     needed = minus(build, product(build, M, a), Q)
     force = [build.apply("attached", *pair) for pair in zip(force, needed, strict=True)]
