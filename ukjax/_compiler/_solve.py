@@ -6,9 +6,9 @@ lambda_i = 0, A decides: of A A^T = L D L^T those whose pivot is at most rcond^2
 angle to the rows before them being at most rcond; and those whose pivot may be rounding, of the size of L_ij^2 times
 that of row j: L is large where a redundant row is told from rows that are nearly dependent themselves. For consistent
 rows that is the answer of the pseudoinverse, whatever row of a dependent set is left out. One step of iterative
-refinement brings the accuracy from that of the squared condition number of B = A M^-1/2 back to that of B. Point masses
-and bodies in absolute coordinates, whose M is diagonal, do without decision and refinement where the pivots of S tell that
-rows are clearly independent.
+refinement brings the accuracy from that of the squared condition number of B = A M^-1/2 back to that of B. Where M is
+diagonal, as of bodies in absolute coordinates, and the pivots of S tell that rows are clearly independent, a is found
+without the decision and without refinement.
 
 Derivatives need no derivative of the factorization. With the residuals r = (Q + A^T lambda - M a, b - A a) and K the
 matrix of the equations, the change of (a, lambda) is K^-1 times the change of r with a and lambda held: one more solve
