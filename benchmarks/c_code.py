@@ -4,10 +4,10 @@
 
 Each function is called in a loop in C, with one state after the other. `cc` compiles all C with -O2. The stack is what
 GCC says that it takes, with what it calls; the code is that of the functions and their tables. Code for a Cortex-M7 is
-Clang's, of `pip install ziglang`. CasADi is given the same equations in the same coordinates, numbers as constants, and
-its sparse L D L^T (`pip install casadi`). Panda and Go2 are those of `pip install example-robot-data`, beside the C that
-CasADi generates of Pinocchio's ABA and RNEA (`pip install pin`, and g++); mechanisms with loops have no such. What is
-missing is left out, and said.
+Clang's, of `pip install ziglang`. CasADi is given the same equations in the same coordinates, numbers as arguments or as
+constants, and its sparse L D L^T (`pip install casadi`). Panda and Go2 are those of `pip install example-robot-data`,
+beside the C that CasADi generates of Pinocchio's ABA and RNEA (`pip install pin`, and g++); mechanisms with loops have no
+such. What is missing is left out, and said.
 """
 
 import argparse
@@ -84,28 +84,30 @@ def from_urdf(name: str) -> uk.Problem:
 # --- CasADi: M a = Q + A^T lambda, A a = b, by Schur's complement and L D L^T
 
 
-def _pinned_rods(ca: Any, rods: Any, pins: Any) -> Any:
+def _pinned_rods(ca: Any, number: Any, rods: Any, pins: Any) -> Any:
     """(M, Q, phi) of planar rods (mass, length), whose pins join (rod or None, place along it or a point)."""
-    q = ca.SX.sym("q", 3 * len(rods))
-    M = ca.vertcat(*(x for m, L in rods for x in (m, m, m * L * L / 12)))
-    Q = ca.vertcat(*(x for m, _ in rods for x in (0, -9.81 * m, 0)))
+    q, g = ca.SX.sym("q", 3 * len(rods)), number(9.81)
+    rods = [(number(m), number(m * L * L / 12)) for m, L in rods]
+    pins = [[(rod, [number(x) for x in np.atleast_1d(s)]) for rod, s in pin] for pin in pins]
+    M = ca.vertcat(*(x for m, inertia in rods for x in (m, m, inertia)))
+    Q = ca.vertcat(*(x for m, _ in rods for x in (0, -g * m, 0)))
 
     def place(end: Any) -> Any:
         rod, s = end
         if rod is None:
             return ca.vertcat(*s)
         x, y, angle = q[3 * rod], q[3 * rod + 1], q[3 * rod + 2]
-        return ca.vertcat(x + s * ca.cos(angle), y + s * ca.sin(angle))
+        return ca.vertcat(x + s[0] * ca.cos(angle), y + s[0] * ca.sin(angle))
 
     return q, M, Q, ca.vertcat(*(place(a) - place(b) for a, b in pins))
 
 
-def _pendulum(ca: Any) -> Any:
-    q = ca.SX.sym("q", 2)
-    return q, ca.vertcat(1, 1), ca.vertcat(0, -9.81), 0.5 * (q.T @ q - 1)
+def _pendulum(ca: Any, number: Any) -> Any:
+    q, m, length = ca.SX.sym("q", 2), number(1.0), number(1.0)
+    return q, ca.vertcat(m, m), ca.vertcat(0, -number(9.81) * m), 0.5 * (q.T @ q / length - length)
 
 
-def _five_bar(ca: Any) -> Any:
+def _five_bar(ca: Any, number: Any) -> Any:
     h = 0.4  # half a link
     rods = [(1.0, 2 * h)] * 4  # proximal and distal, left, then right
     pins = [
@@ -115,10 +117,10 @@ def _five_bar(ca: Any) -> Any:
         ((2, h), (3, -h)),
         ((1, h), (3, h)),
     ]
-    return _pinned_rods(ca, rods, pins)
+    return _pinned_rods(ca, number, rods, pins)
 
 
-def _four_bar(ca: Any) -> Any:
+def _four_bar(ca: Any, number: Any) -> Any:
     crank, coupler, rocker = 0.5, np.sqrt(2.5) / 2, 0.75  # halves of the rods
     rods = [(1.0, 2 * crank), (2.0, 2 * coupler), (1.0, 2 * rocker)]
     pins = [
@@ -127,29 +129,38 @@ def _four_bar(ca: Any) -> Any:
         ((1, coupler), (2, rocker)),
         ((None, (1.5, 0)), (2, -rocker)),
     ]
-    return _pinned_rods(ca, rods, pins)
+    return _pinned_rods(ca, number, rods, pins)
 
 
-IN_CASADI: dict[str, Callable[[Any], Any]] = {
+IN_CASADI: dict[str, Callable[[Any, Any], Any]] = {
     "pendulum": _pendulum,
     "four_bar": _four_bar,
     "five_bar": _five_bar,
 }
 
 
-def casadi_source(model: str, folder: Path) -> Path:
-    """The acceleration of a model in C by CasADi."""
+def casadi_source(model: str, folder: Path, constants: bool = True) -> tuple[Path, list[float]]:
+    """The acceleration of a model in C by CasADi, and the numbers that are its first argument, unless constants."""
     ca: Any = importlib.import_module("casadi")
-    q, M, Q, phi = IN_CASADI[model](ca)
+    symbols, values = list[Any](), list[float]()
+
+    def number(x: float) -> Any:
+        if constants or not x:
+            return x
+        values.append(float(x))
+        symbols.append(ca.SX.sym(f"p{len(values)}"))
+        return symbols[-1]
+
+    q, M, Q, phi = IN_CASADI[model](ca, number)
     v = ca.SX.sym("v", q.size1())
     A = ca.jacobian(phi, q)
     b = -ca.jtimes(ca.jtimes(phi, q, v), q, v)
     S = A @ ca.diag(1 / M) @ A.T
     multipliers = ca.ldl_solve(b - A @ (Q / M), *ca.ldl(S))
-    f = ca.Function("by_casadi", [q, v], [(Q + A.T @ multipliers) / M])
+    f = ca.Function("by_casadi", [ca.vertcat(*symbols), q, v], [(Q + A.T @ multipliers) / M])
     f.generate("by_casadi.c", {"with_header": False})
     shutil.move("by_casadi.c", folder / "by_casadi.c")
-    return folder / "by_casadi.c"
+    return folder / "by_casadi.c", values
 
 
 # --- Loops in C
@@ -252,12 +263,12 @@ def loop_of_machine_code(problem: uk.Problem, folder: Path, states: Any) -> Loop
     return loop
 
 
-def loop_of_casadi(model: str, folder: Path, states: Any) -> Loop:
+def loop_of_casadi(model: str, folder: Path, states: Any, constants: bool = True) -> Loop:
     folder.mkdir()
-    source = casadi_source(model, folder)
-    declared = """int by_casadi(const double **, double **, long long *, double *, int);
-static double room[100000];"""
-    call = "const double *in[2] = {{{q}, {v}}}; double *out[1] = {{{a}}}; by_casadi(in, out, 0, room, 0)"
+    source, numbers = casadi_source(model, folder, constants)
+    declared = f"""int by_casadi(const double **, double **, long long *, double *, int);
+static double room[100000], numbers[] = {{{", ".join(map(repr, numbers)) or 0}}};"""
+    call = "const double *in[3] = {{numbers, {q}, {v}}}; double *out[1] = {{{a}}}; by_casadi(in, out, 0, room, 0)"
     return Loop(folder, states, declared, call, [source])
 
 
@@ -295,10 +306,10 @@ def states_of(problem: uk.Problem) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([x[0] for x in found]), np.stack([x[1] for x in found])
 
 
-CASES = ["C", "constants", "float", "ukjax", "CasADi"]
+CASES = ["C", "CasADi", "constants", "CasADi, constants", "float", "ukjax"]
 COLUMNS = [
-    "operations", "C [µs]", "constants [µs]", "float [µs]", "ukjax [µs]", "CasADi [µs]", "code [kB]", "CasADi's [kB]",
-    "stack [B]", "stack, said [B]", "Cortex-M7, float [kB]",
+    "operations", *(f"{x} [µs]" for x in CASES), "code [kB]", "CasADi's [kB]", "stack [B]", "stack, said [B]",
+    "Cortex-M7, float [kB]",
 ]  # fmt: skip
 
 
@@ -312,7 +323,8 @@ def measure(model: str, rounds: int, folder: Path) -> list[float]:
     loops = {"C": double, "constants": constants, "float": single}
     loops["ukjax"] = loop_of_machine_code(problem, folder / "llvm", states)
     if model in IN_CASADI and importlib.util.find_spec("casadi"):
-        loops["CasADi"] = loop_of_casadi(model, folder / "casadi", states)
+        loops["CasADi"] = loop_of_casadi(model, folder / "casadi", states, constants=False)
+        loops["CasADi, constants"] = loop_of_casadi(model, folder / "casadi_constants", states)
     seconds: dict[str, list[float]] = {name: [] for name in loops}
     for _ in range(rounds):
         for name, loop in loops.items():

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import gzip
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -295,6 +296,9 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
     problem = uk.Problem(odd, jnp.ones(2), jnp.zeros(2), 0.0, 1.0, lambda t, q: {"mass": q})
     with pytest.raises(uk.InputError, match="a browser has no function erf"):
         uk.to_page(problem, path)
+    by_math = uk.System(jnp.eye(2), lambda t, q, v: jnp.full(2, math.sin(q[0])))
+    with pytest.raises(uk.InputError, match="the force of System makes a Python number of a value"):
+        uk.to_page(dataclasses.replace(problem, system=by_math), path)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -203,6 +203,32 @@ def test_numbers_of_joints_in_robot_files_have_their_names_and_units() -> None:
     assert found["armature_hinge"] == (0.02, "kg m^2")
 
 
+WITH_ACTUATORS = ON_A_RAIL.replace(
+    "</mujoco>",
+    """<actuator><position name="aim" joint="hinge" kp="20" kv="3" forcerange="-4 5"/>
+<velocity name="cruise" joint="rail" kv="7" ctrlrange="-5 6"/><motor name="push" joint="rail" gear="2" ctrlrange="-8 9"/>
+<intvelocity name="turn" joint="hinge" kp="11" actrange="-1.5 1.2" ctrlrange="-2 3"/>
+<general name="own" joint="hinge" gainprm="13" biasprm="-1 -2 -3" biastype="affine"/></actuator></mujoco>""",
+)
+
+
+def test_numbers_of_actuators_in_robot_files_have_their_names_and_units() -> None:
+    problem = uk.load(WITH_ACTUATORS).problem
+    found, _ = parameters_of((problem.system, uk.NoStabilizer()))
+    found = {x.name.removeprefix("actuators_"): (x.default, x.unit) for x in found}
+    assert found["laws_gain_aim_g0"] == (20.0, "N m/rad")  # 20 (u - q) - 3 q'
+    assert found["laws_bias_aim_b2"] == (-3.0, "N m s/rad")
+    assert found["laws_range_aim_greatest"] == (5.0, "N m")
+    assert found["laws_gain_cruise_g0"] == (7.0, "N s/m")
+    assert found["input_range_cruise_least"] == (-5.0, "m/s")
+    assert found["input_range_push_greatest"] == (9.0, "N")
+    assert found["laws_gain_turn_g0"] == (11.0, "N m/rad")
+    assert found["laws_activation_range_turn_greatest"] == (1.2, "rad")
+    assert found["input_range_turn_greatest"] == (3.0, "rad/s")
+    assert found["laws_bias_own_b1"] == (-2.0, "N m/rad")
+    assert found["laws_gain_own_g0"] == (13.0, "")  # of an input that may be anything
+
+
 def test_the_header_names_what_numbers_belong_to(tmp_path: Path) -> None:
     uk.to_c(four_bar(), tmp_path)
     header = (tmp_path / "four_bar.h").read_text()
@@ -210,6 +236,7 @@ def test_the_header_names_what_numbers_belong_to(tmp_path: Path) -> None:
     assert "row 7  D[1]" in header
     assert "Bodies: crank, coupler, rocker." in header
     assert "Joints: A, B, C, D." in header
+    assert "The acceleration a = v' of M a = Q + A^T lambda, A a = b." in header
     assert "double coupler_inertia; /* inertia: about the centre of mass [kg m^2] */" in header
 
 

@@ -44,12 +44,14 @@ class OnHost:
 
     @staticmethod
     def takes(needed: Needed, t: str) -> bool:
-        """Whether nodes are operations on numbers of a type and on truths alone."""
-        plain = (*_MARKS, "parameter", "convert", *OPERATIONS)
-        return all(x.op in plain and x.type in (t, "bool") and x.size is None for x in needed.nodes)
+        """Whether nodes are operations on numbers of a type and on truths alone; of branches both sides are computed."""
+        plain = (*_MARKS, "parameter", "convert", "branch", "output", *OPERATIONS)
+        from_others = lambda x: x.op == "output" and x.args[0].op != "branch"
+        own = lambda x: x.op == "branch" or (x.type in (t, "bool") and x.size is None)
+        return all(x.op in plain and own(x) and not from_others(x) for x in needed.nodes)
 
     def __init__(self, needed: Needed, outputs: Sequence[Operand], params: Sequence[Node], dtype: Any):
-        nodes = [x for x in needed.nodes if x.op != "parameter"]
+        nodes = [x for x in needed.nodes if x.op not in ("parameter", "branch")]
         self.exact = not any(x.op in OPERATIONS and OPERATIONS[x.op].llvm.endswith("()") for x in nodes)
         self._dtype, self._count, self._size = dtype, len(params), len(params) + len(nodes)
         places: dict[Any, int] = {x: i for i, x in enumerate((*params, *nodes))}
@@ -57,12 +59,19 @@ class OnHost:
 
         def place(x: Operand) -> int:
             """Where a value stands: inputs first, then one operation after the other, then constants."""
+            while isinstance(x, Node) and x.op == "parameter" and x not in places:  # what a branch is given
+                x = needed.owner[x.region].args[1 + x.data]
             if isinstance(x, Node):
                 return places[x]
             self._constants.append(x)
             return self._size + len(self._constants) - 1
 
-        args = lambda x: x.args[:1] if x.op in _MARKS else x.args
+        def args(x: Node) -> Sequence[Operand]:
+            if x.op == "output":
+                branch = x.args[0]
+                return branch.args[0], *(results[x.data] for results in branch.data.results)
+            return x.args[:1] if x.op in _MARKS else x.args
+
         self._steps = [(_operation(x), [place(y) for y in args(x)]) for x in nodes]
         self._outputs = [place(x) for x in outputs]
 
@@ -89,7 +98,8 @@ def _operation(x: Node) -> Callable[..., Any]:
         return lambda value: value
     if x.op == "convert":
         return lambda value: np.asarray(value).astype(x.type)
-    return {"sin": sine, "cos": cosine}.get(x.op, OPERATIONS[x.op].numpy)
+    op = "select" if x.op == "output" else x.op
+    return {"sin": sine, "cos": cosine}.get(op, OPERATIONS[op].numpy)
 
 
 # --- Programs

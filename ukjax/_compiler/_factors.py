@@ -1,7 +1,7 @@
 """Factors X = L D L^T of symmetric matrices of expressions, in an order of low fill-in."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ class Factors(NamedTuple):
         out: Vector = []
         for i, row in zip(self.order, self.lower, strict=True):
             terms = [build.apply("mul", entry, out[c]) for c, entry in row.items()]
-            out.append(build.apply("sub", x[i], build.total(terms)))
+            out.append(_less(build, x[i], terms))
         return out
 
     def backward(self, build: Builder, y: Sequence[Expression]) -> Vector:
@@ -42,19 +42,30 @@ class Factors(NamedTuple):
 
     def frozen(self, build: Builder) -> "Factors":
         """The same factors, constant to a differentiation."""
-        lower = [dict(zip(row, build.frozen(row.values()), strict=True)) for row in self.lower]
-        return Factors(self.order, lower, build.frozen(self.inverse))
+        return self.with_values(build.frozen(self.values()))
+
+    def values(self, like: "Factors | None" = None) -> Vector:
+        """All entries that are not structurally zero, here or in others of the same order."""
+        rows = zip(self.lower, (like or self).lower, strict=True)
+        lower = [own.get(c, 0.0) for own, row in rows for c in row]
+        return [*lower, *self.inverse]
+
+    def with_values(self, values: Iterable[Expression]) -> "Factors":
+        """Factors of the same structure, of other values."""
+        left = iter(values)
+        return Factors(self.order, [{c: next(left) for c in row} for row in self.lower], list(left))
 
 
 def _low_fill(neighbours: list[set[int]]) -> list[int]:
-    """An elimination order by least degree, given who meets whom."""
+    """An elimination order by least degree, then by how many wait for each other, given who meets whom."""
     neighbours = [set(x) - {i} for i, x in enumerate(neighbours)]
-    left, order = set(range(len(neighbours))), []
+    left, order, waits = set(range(len(neighbours))), [], [0] * len(neighbours)
     while left:
-        i = min(left, key=lambda i: (len(neighbours[i]), i))
+        i = min(left, key=lambda i: (len(neighbours[i]), waits[i], i))
         left.remove(i)
         order.append(i)
         for j in neighbours[i]:
+            waits[j] = max(waits[j], waits[i] + 1)
             neighbours[j] |= neighbours[i] - {j}
             neighbours[j].discard(i)
     return order
@@ -64,6 +75,13 @@ def order_of(X: np.ndarray) -> list[int]:
     """An order of low fill-in for the factors of a symmetric matrix."""
     k = X.shape[0]
     return _low_fill([{j for j in range(k) if not is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
+
+
+def _less(build: Builder, x: Expression, terms: Sequence[Expression]) -> Expression:
+    """x less the sum of terms, the last of which is known last."""
+    if not terms:
+        return x
+    return build.apply("sub", build.apply("sub", x, build.total(terms[:-1])), terms[-1])
 
 
 def factor(
@@ -80,13 +98,14 @@ def factor(
     for row, i in enumerate(order):
         for column in range(row):
             j = order[column]
-            known = build.dot(scaled[row], lower[column])
-            entry = build.apply("sub", X[max(i, j), min(i, j)], known)
+            both = sorted(scaled[row].keys() & lower[column].keys())
+            terms = [build.apply("mul", scaled[row][c], lower[column][c]) for c in both]
+            entry = _less(build, X[max(i, j), min(i, j)], terms)
             if not is_zero(entry):
                 scaled[row][column] = entry
                 lower[row][column] = build.apply("mul", entry, inverse[column])
         taken = {order[c]: (build.apply("mul", x, lower[row][c]), inverse[c]) for c, x in scaled[row].items()}
-        pivot = build.apply("sub", X[i, i], build.total(x for x, _ in taken.values()))
+        pivot = _less(build, X[i, i], [x for x, _ in taken.values()])
         inverse.append(invert(pivot, i, taken))
     return Factors(order, lower, inverse)
 

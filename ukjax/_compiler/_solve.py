@@ -6,7 +6,9 @@ lambda_i = 0, A decides: of A A^T = L D L^T those whose pivot is at most rcond^2
 angle to the rows before them being at most rcond; and those whose pivot may be rounding, of the size of L_ij^2 times
 that of row j: L is large where a redundant row is told from rows that are nearly dependent themselves. For consistent
 rows that is the answer of the pseudoinverse, whatever row of a dependent set is left out. One step of iterative
-refinement brings the accuracy from that of the squared condition number of B = A M^-1/2 back to that of B.
+refinement brings the accuracy from that of the squared condition number of B = A M^-1/2 back to that of B. Where M is
+diagonal, as of bodies in absolute coordinates, and the pivots of S tell that rows are clearly independent, a is found
+without the decision and without refinement.
 
 Derivatives need no derivative of the factorization. With the residuals r = (Q + A^T lambda - M a, b - A a) and K the
 matrix of the equations, the change of (a, lambda) is K^-1 times the change of r with a and lambda held: one more solve
@@ -22,7 +24,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula, Equations
-from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE, TOLD_BY_POSITIONS, TURNED_AT_STAGES
+from .._misc._tolerances import (
+    EXACT,
+    REFINED,
+    ROUNDING,
+    ROW_NOISE,
+    TOLD_BY_POSITIONS,
+    TURNED_AT_STAGES,
+    WELL_CONDITIONED,
+)
 from .._pseudoinverse import AbstractPseudoinverse
 from .._system._system import TreeInertia
 from ._factors import Factors, Taken, factor, factor_mass_matrix, order_of, product, solve_by_factors
@@ -58,11 +68,15 @@ class Mass:
 
     def __init__(self, build: Builder, M: np.ndarray | TreeInertia, rounding: float):
         self.build, self.definite, self._rounding = build, True, rounding
+        self._seen: list[Expression] = []
         self.factors = factor_mass_matrix(build, M, self._positive)
 
     def _positive(self, pivot: Expression, diagonal: Expression) -> Expression:
-        above = self.build.apply("gt", pivot, self.build.apply("mul", self._rounding, diagonal))
-        self.definite = self.build.apply("and", self.definite, above)
+        least = 0.0 if pivot is diagonal else self.build.apply("mul", self._rounding, diagonal)
+        above = self.build.apply("gt", pivot, least)
+        if above not in self._seen:
+            self._seen.append(above)
+            self.definite = self.build.apply("and", self.definite, above)
         return self.build.apply("div", 1.0, self.build.apply("select", above, pivot, 1.0))
 
 
@@ -137,61 +151,74 @@ class Solver:
         S = _gram(build, list(map(entries, self.W)), list(map(entries, self.scaled)))
         self.S, self.noise = S, _noise(build, S, eps)
         self._order = order_of(S)  # of both factorizations, so that both tell the same row of a dependent set
+        self._eps, self._shape = eps, A.shape
+        # What `_factor_by_rows` takes, as a list: branches are given values.
+        self._by_rows: Vector = [*S.reshape(-1), *A.reshape(-1), rcond, or_in_metric]
+        self.quick: Factors | None = None
         # With as many rows as velocities, some depend on others in all that moves.
         if isinstance(M, np.ndarray) and 2 < len(S) < len(M) and not np.any(_off_diagonal(M)):
-            self._factor_quickly(np.diag(M), A, rcond, eps, or_in_metric)
+            self.quick = factor(build, S, lambda pivot, *_: build.apply("div", 1.0, pivot), self._order)
+            self.exact, self._independent = self._judge(self.quick, np.diag(M), rcond)
+            self.undecided = [*self._by_rows, self._independent, *self.quick.values()]
+        elif len(S) == 1:  # left out only if it is zero
+            self.schur = factor(build, S, lambda x, *_: build.inverse(x, build.apply("gt", x, 0.0)))
+            self.lost = 0.0
         else:
-            self.schur, self.lost = self._factor_by_rows(S, A, rcond, eps, or_in_metric)
+            self.schur, self.lost = self._factor_by_rows(self._by_rows)
 
-    def _factor_quickly(
-        self, M: np.ndarray, A: np.ndarray, rcond: Expression, eps: float, or_in_metric: Expression
-    ) -> None:
-        """By rows only where masses M and pivots leave open that all are independent in A.
+    def _judge(self, quick: Factors, M: np.ndarray, rcond: Expression) -> tuple[Expression, Expression]:
+        """Whether multipliers need no refinement, and whether masses M and pivots tell that rows are independent in A.
 
         With masses from m to m', pivots of A A^T are at least m times those of S, diagonal entries at most m' times. So
         no row is left out whose pivot is above m' / m times what the rule asks of the square of the sine. Rounding is
-        below that: of what the pivots before leave, ROUNDING EPS over that square.
+        below that: of what the pivots before leave, ROUNDING EPS over that square. Squares of inverse sines are at least
+        1, so that their sum bounds the largest.
         """
-        build, apply, S = self.build, self.build.apply, self.S
-        pivots = dict[int, Expression]()
-
-        def invert(pivot: Expression, i: int, taken: Taken) -> Expression:
-            pivots[i] = pivot
-            return apply("div", 1.0, pivot)
-
-        every = factor(build, S, invert, self._order)
+        apply, total, eps = self.build.apply, self.build.total, self._eps
         lightest, heaviest = (
             functools.reduce(lambda x, y: apply(op, x, y), dict.fromkeys(M)) for op in ("min", "max")
         )
         sine, rounding = apply("max", eps, rcond), max(REFINED * eps**0.5, (ROUNDING * eps) ** 0.5)
         least = apply("mul", 4.0, apply("max", rounding, apply("mul", sine, sine)))
-        bound = apply("mul", least, apply("div", heaviest, lightest))
-        noise = apply("mul", (ROW_NOISE * eps) ** 2 / (4 * rounding), build.total(np.diag(S)))
-        independent = apply("gt", lightest, 0.0)
-        for i, pivot in pivots.items():
-            above = apply("gt", pivot, apply("mul", bound, apply("add", S[i, i], noise)))
-            independent = apply("and", independent, above)
+        noise = apply("mul", (ROW_NOISE * eps) ** 2 / (4 * rounding), total(np.diag(self.S)))
+        pairs = zip(quick.order, quick.inverse, strict=True)
+        inverse_squares = (apply("mul", apply("add", self.S[i, i], noise), inverse) for i, inverse in pairs)
+        growth = total(apply("abs", x) for x in inverse_squares)
+        of_heaviest = apply("mul", apply("mul", least, heaviest), apply("sub", growth, len(self.S) - 1.0))
+        independent = apply("and", self.definite, apply("lt", of_heaviest, lightest))
+        return apply("and", independent, apply("le", growth, WELL_CONDITIONED)), independent
 
-        def flat(of: Factors) -> Vector:
-            return [of.lower[k].get(c, 0.0) for k, row in enumerate(every.lower) for c in row] + of.inverse
+    def decide(
+        self, quick: Factors, there: Callable[[Expression], Expression] = lambda x: x
+    ) -> tuple[Factors, Expression]:
+        """The factors, and how many rows are lost: by rows only where quick ones leave open that all are independent.
+
+        `there` gives what stands for what is `undecided` where that is to run.
+        """
+        quick = quick.with_values(map(there, quick.values()))
+        given = list(map(there, self._by_rows))
 
         def by_rows(there: Callable[[Expression], Expression]) -> Vector:
-            replace = np.vectorize(there, otypes=[object])
-            found, lost = self._factor_by_rows(replace(S), replace(A), there(rcond), eps, there(or_in_metric))
-            return [*flat(found), lost]
+            factors, lost = self._factor_by_rows(list(map(there, given)))
+            return [*factors.values(quick), lost]
 
-        given = [*S.reshape(-1), *A.reshape(-1), rcond, or_in_metric]
-        found = iter(build.unless(independent, [*flat(every), 0.0], given, by_rows))
-        lower = [{column: next(found) for column in row} for row in every.lower]
-        self.schur = Factors(self._order, lower, [next(found) for _ in every.inverse])
-        self.lost = next(found)
+        *values, lost = self.build.unless(there(self._independent), [*quick.values(), 0.0], given, by_rows)
+        return quick.with_values(values), lost
 
-    def _factor_by_rows(
-        self, S: np.ndarray, A: np.ndarray, rcond: Expression, eps: float, or_in_metric: Expression
-    ) -> tuple[Factors, Expression]:
+    @functools.cached_property
+    def schur(self) -> Factors:
+        """The factors of S, where they were not found along with the acceleration."""
+        assert self.quick
+        factors, self.lost = self.decide(self.quick)
+        return factors
+
+    def _factor_by_rows(self, given: Vector) -> tuple[Factors, Expression]:
         """The factors of S, and how many rows are lost: A decides, for rows of a light body, independent in A, are nearly
         parallel in the metric of M^-1."""
-        build, apply = self.build, self.build.apply
+        build, apply, eps, (m, n) = self.build, self.build.apply, self._eps, self._shape
+        *entries_of, rcond, or_in_metric = given
+        S = np.array(entries_of[: m * m], object).reshape(m, m)
+        A = np.array(entries_of[m * m :], object).reshape(m, n)
         rows = list(map(entries, A))
         angles = _gram(build, rows, rows)
         factors = factor(build, angles, _rule(build, angles, rcond, eps), self._order)
@@ -289,13 +316,46 @@ def solve(
     refined_by: Solver | None = None,
 ) -> tuple[Vector, Vector]:
     """a of M a = f + A^T lambda, A a = b, with the derivative as in the module's docstring; and lambda, without."""
-    build, still = solver.build, solver.frozen()
+    build = solver.build
     free = solver.free(f)
-    first = solver.multipliers(solver.short(b, free))
-    x = solver.pushed(free, first)
-    second = (refined_by or solver).multipliers(minus(build, b, times(build, A, solver.back(x))))
-    a = solver.back(solver.pushed(x, second))
-    held, multipliers = build.frozen(a), build.frozen(plus(build, first, second))
+    lacking = solver.short(b, free)
+    quick = None if refined_by else solver.quick
+
+    def once(schur: Factors, lacking: Vector, free: Vector) -> tuple[Vector, Vector]:
+        multipliers = solve_by_factors(build, schur, lacking)
+        return solver.pushed(free, multipliers), multipliers
+
+    def refine(schur: Factors, x: Vector, first: Vector) -> tuple[Vector, Vector]:
+        second = solve_by_factors(build, schur, minus(build, b, times(build, A, solver.back(x))))
+        return solver.back(solver.pushed(x, second)), plus(build, first, second)
+
+    def where_definite(a: Vector, definite: Expression) -> Vector:
+        return [build.apply("select", definite, x, float("nan")) for x in a]
+
+    def decide(there: Callable[[Expression], Expression]) -> Vector:
+        assert quick
+        schur, lost = solver.decide(quick, there)
+        a, multipliers = refine(schur, *once(schur, list(map(there, lacking)), list(map(there, free))))
+        return [*where_definite(a, there(solver.definite)), *multipliers, *schur.values(schur), lost]
+
+    if quick:
+        x, first = once(quick, lacking, free)
+        values = [*solver.back(x), *first, *quick.values(), 0.0]
+        found = build.unless(
+            solver.exact, values, [*lacking, *free, *solver.undecided, solver.definite], decide
+        )
+        a, multipliers, factors = found[: len(x)], found[len(x) :][: len(b)], found[len(x) + len(b) : -1]
+        solver.schur, solver.lost = quick.with_values(factors), found[-1]
+    else:
+        a, multipliers = once(solver.schur, lacking, free)
+        if len(b) > 1 or refined_by:  # a row alone is as far from dependent as it can be
+            a, multipliers = refine((refined_by or solver).schur, a, multipliers)
+        else:
+            a = solver.back(a)
+        if not refined_by:
+            a = where_definite(a, solver.definite)
+    still, multipliers = solver.frozen(), build.frozen(multipliers)
+    held = build.frozen(a)
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
     free = still.free(minus(build, plus(build, f, force), product(build, M, held)))
     lacking = still.short(minus(build, b, times(build, A, held)), free)
@@ -357,7 +417,6 @@ def acceleration(
     A = without_noise(build, A, eps)
     solver = Solver(build, M, A, rcond, eps, or_in_metric)
     a, multipliers = solve(solver, M, A, list(Q), list(b))
-    a = [build.apply("select", solver.definite, x, float("nan")) for x in a]
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
     needed = minus(build, product(build, M, a), Q)
     force = [build.apply("attached", *pair) for pair in zip(force, needed, strict=True)]

@@ -19,7 +19,7 @@ from .._misc._garbage import collector_paused
 from .._misc._types import is_traced
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem
+from .._system._system import AbstractSystem, innermost
 from ._scalars import Builder, TranslationError
 from ._structured._arrays import to_scalars
 from ._structured._trace import Interpreter
@@ -262,7 +262,9 @@ def trace_motion(
 
     def energy(leaves: Any, state: Any) -> Any:
         system, _ = rebuild_system(structure, leaves)
-        return call_user_function(f"the energy of {type(system).__name__}", system.energy, *state[:3])
+        return call_user_function(
+            f"the energy of {type(innermost(system)).__name__}", system.energy, *state[:3]
+        )
 
     def rates(leaves: Any, state: Any) -> Any:
         return rebuild_system(structure, leaves)[0].kinematics(*state[:3])

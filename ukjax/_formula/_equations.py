@@ -14,7 +14,7 @@ from .._pseudoinverse import GramSchmidt, inverse_cholesky, pinv
 from .._system._constraint import unilateral
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
-from .._system._system import AbstractSystem, TreeInertia
+from .._system._system import AbstractSystem, TreeInertia, innermost
 
 
 @final
@@ -55,10 +55,15 @@ def _remedy(array: Array, shape: tuple[int, ...]) -> str:
     return f", since the state has {shape[0]} entries"
 
 
+def _name_of(system: AbstractSystem) -> str:
+    """The class of the user's own system, whatever drives it."""
+    return type(innermost(system)).__name__
+
+
 @in_full_precision
 def applied_forces(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, Forces]:
     """The impressed force and the non-ideal constraint force, Q and c of `Equations`, with their shapes checked."""
-    of = f"of {type(system).__name__}"
+    of = f"of {_name_of(system)}"
     Q = _expect("the force", call_user_function(f"the force {of}", system.force, t, q, v), (v.size,))
     c = call_user_function(f"the non-ideal force {of}", system.nonideal_force, t, q, v)
     return Q, jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (v.size,))
@@ -69,7 +74,7 @@ def mass_matrix(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> Mass
 
     **Raises:** `InputError` for another shape.
     """
-    M = call_user_function(f"the mass matrix of {type(system).__name__}", system.mass_matrix, t, q)
+    M = call_user_function(f"the mass matrix of {_name_of(system)}", system.mass_matrix, t, q)
     return _expect("the mass matrix", M, (n, n))
 
 
@@ -108,7 +113,7 @@ def equations_of_motion(
     """
     M = mass_matrix(system, t, q, v.size) if M is None else M
     Q, c = applied_forces(system, t, q, v) if applied is None else applied
-    rate = call_user_function(f"`kinematics` of {type(system).__name__}", system.kinematics, t, q, v)
+    rate = call_user_function(f"`kinematics` of {_name_of(system)}", system.kinematics, t, q, v)
     _expect("the rate of the coordinates from `kinematics`", rate, q.shape)
     known = constraint_rows(system, t, q, v) if rows is None else rows
     enforced = eqx.tree_at(lambda r: r.b, known, stabilizer.right_hand_side(known))
@@ -129,7 +134,7 @@ def _friction(
     multipliers without friction. A change of friction by dc changes lambda by G dlambda, G = -(B^+)^T W dc/dlambda; if
     these do not die out, friction jams, and of several solutions none can be told from the others.
     """
-    what = f"the friction force of {type(system).__name__}"
+    what = f"the friction force of {_name_of(system)}"
     m = len(equations.rows.b)
     if call_user_function(what, system.friction_force, t, q, v, jnp.zeros(m, v.dtype)) is None:
         return None
@@ -186,5 +191,5 @@ def require_energy(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
 
 def energy_of(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Array | None:
     """The energy [J], with its shape checked, or None where the system has none."""
-    energy = call_user_function(f"the energy of {type(system).__name__}", system.energy, t, q, v)
+    energy = call_user_function(f"the energy of {_name_of(system)}", system.energy, t, q, v)
     return None if energy is None else _expect("the energy", energy, ())

@@ -152,7 +152,7 @@ class ModelState(NamedTuple):
 
 
 def _acceleration(given: ModelState, u: Array | None = None) -> Values:
-    """The acceleration v' that the constraints allow."""
+    """The acceleration a = v' of M a = Q + A^T lambda, A a = b."""
     unsolved = given.how.code(u is not None).unsolved
     if unsolved:
         raise Untranslatable(unsolved)
@@ -192,13 +192,13 @@ def observe(given: ModelState, u: Array | None = None) -> Values:
 
 
 def _forces(given: ModelState, u: Array | None = None) -> Values:
-    """The multipliers of the constraint rows, and the generalized force of the constraints."""
+    """The multipliers lambda of M a = Q + A^T lambda, A a = b, and the generalized force of the constraints."""
     observed = observe(given, u)
     return {"multipliers": observed["multipliers"], "force": observed["constraint_force"]}
 
 
 def _mass_matrix(given: ModelState) -> Values:
-    """The mass matrix M, without constraints."""
+    """The mass matrix M, of the kinetic energy v^T M v / 2."""
     return {"M": evaluate_by_code(_mass_matrix_of, given.system, given.t, given.q)}
 
 
@@ -207,15 +207,17 @@ def _mass_matrix_of(system: AbstractSystem, t: Array, q: Array) -> Array:
 
 
 def _energy(given: ModelState) -> Values:
-    """The energy."""
+    """The mechanical energy T + V [J]."""
     energy = given.system.energy(given.t, given.q, given.v)
     if energy is None:
-        raise InputError(f"{type(given.system).__name__} says nothing of its energy: there is none to write.")
+        raise InputError(
+            f"{type(innermost(given.system)).__name__} says nothing of its energy: there is none to write."
+        )
     return {"energy": energy}
 
 
 def _inverse_dynamics(given: ModelState, a: Array) -> Values:
-    """The least inputs that give an acceleration a which the constraints allow, and the multipliers."""
+    """The least inputs u of M a = Q + B u + A^T lambda for an acceleration a with A a = b, and the multipliers lambda."""
     at = given.t, given.q, given.v
     if isinstance(given.system, TreeSystem) and given.how.drives_all:
         return {"u": evaluate_by_code(TreeSystem.required_force, given.system, *at, a)}
@@ -224,7 +226,7 @@ def _inverse_dynamics(given: ModelState, a: Array) -> Values:
 
 
 def _servo(given: ModelState) -> Values:
-    """The inputs u that make it follow its servo constraints, as `servo_control`."""
+    """The inputs u of M a = Q + B u + A^T lambda, A a = b that make it follow its servo constraints."""
     if not isinstance(given.system, Servoed):
         raise InputError("servo is a function of models under servo control: see `with_servo`.")
     return {"u": given.system.report(given.t, given.q, given.v).u}

@@ -3,13 +3,16 @@
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from .._run._mechanism_parts import coordinate_units
 from .._system._system import has_quasi_velocities, innermost
 from ..mechanisms import TreeSystem
 from ..mechanisms._current_values import MechanismSystem
+from ..robots._actuators import Actuators
 from ..robots._passive import JointDamping, JointSprings
 
 _DERIVED = {
@@ -54,9 +57,15 @@ def describe_field(owner: Any, field: str) -> tuple[str, str]:
 
 
 def describe_entries(owner: Any, field: str, system: Any) -> list[tuple[str, str]]:
-    """What entries of an array belong to, and their units, where they are of joints of a tree: in their order, as
-    `("knee c0", "N m s/rad")`; else none."""
+    """What entries of an array belong to, and their units, where they are of joints or actuators of a tree: in their
+    order, as `("knee c0", "N m s/rad")`; else none."""
     tree, places = innermost(system), None
+    for load in getattr(tree, "loads", ()):
+        if isinstance(load, Actuators) and (owner is load or owner is load.laws):
+            return _describe_actuators(load, field, velocity_units(tree))
+    for load in getattr(tree, "loads", ()):
+        if isinstance(load, Actuators) and any(owner is x for x in (load, load.laws)):
+            return _describe_actuators(load, field, velocity_units(tree))
     if isinstance(owner, JointDamping):
         places = owner.places
     elif isinstance(owner, JointSprings):
@@ -77,6 +86,45 @@ def describe_entries(owner: Any, field: str, system: Any) -> list[tuple[str, str
                 if field == "damping"
                 else (f"{label} k{k}", f"{force}/{length}{power}")
             )
+    return found
+
+
+def _describe_actuators(load: Actuators, field: str, rates: Sequence[str]) -> list[tuple[str, str]]:
+    """What entries of an array of actuators belong to, and their units where each is on one joint.
+
+    - `rates`: the units of velocities.
+    """
+    names, laws = load.inputs.names, load.laws
+    found, inputs, ends = list[tuple[str, str]](), [""] * len(names), ("least", "greatest")
+    for k, i in enumerate(load.which):
+        joints = list[str]()
+        if k < len(load.lengths):
+            terms = zip(load.lengths.velocities[k], load.lengths.coefficients[k], strict=True)
+            joints = [rates[j] for j, c in terms if c]
+        length, force = {"m/s": ("m", "N"), "rad/s": ("rad", "N m")}.get("".join(joints), ("", ""))
+        along = [force, f"{force}/{length}", f"{force} s/{length}"] if force else [""] * 3
+        # Of g (u - l) the input is a length, of g (u - l') a rate, of a law that is u alone a force.
+        (g, *_), (b0, b1, b2) = np.asarray(laws.gain[k]), np.asarray(laws.bias[k])
+        of_gain = of_input = ""
+        if force and g == -b1 != 0:
+            of_gain, of_input = along[1], length
+        elif force and g == -b2 != 0 == b1:
+            of_gain, of_input = along[2], f"{length}/s"
+        elif g == 1 and b0 == b1 == b2 == 0:
+            of_input = force
+        if laws.dynamics[k] == "integrator":  # whose input is the rate of what the law sees
+            inputs[laws.inputs[k]] = f"{length}/s" if length and of_input == length else ""
+        else:
+            inputs[laws.inputs[k]] = of_input
+        found += {
+            "gain": [(f"{names[i]} g{n}", x) for n, x in enumerate((of_gain, "", ""))],
+            "bias": [(f"{names[i]} b{n}", x) for n, x in enumerate(along)],
+            "range": [(f"{names[i]} {x}", force) for x in ends],
+            "activation_range": [(f"{names[i]} {x}", of_input) for x in ends],
+            "gear": [(names[i], "")],
+        }.get(field, [])
+    if field == "input_range":
+        return [(f"{x} {end}", unit) for x, unit in zip(names, inputs, strict=True) for end in ends]
     return found
 
 

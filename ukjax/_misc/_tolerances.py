@@ -42,6 +42,8 @@ REFINED = (
     0.1  # roots of EPS, by which masses may bring rows nearer: one step of refinement leaves 100 EPS then
 )
 
+WELL_CONDITIONED = 100.0  # by which rounding may grow without refinement: EPS times it is left
+
 # Of projectors, in which rank is decided near rounding.
 OF_PROJECTED_MASS = (
     1e-9  # E is a projector to rounding; the threshold for drifting rows would cut off light bodies

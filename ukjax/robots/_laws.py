@@ -94,8 +94,9 @@ def _muscle_rate(u: Array, z: Array, times: Float[Array, "k 3"]) -> Array:
 class Laws(eqx.Module):
     """What k actuators exert, and how their activations change.
 
-    - `gain`, `bias`: g and b (k, 3).
-    - `range`: of f (k, 2); `limited`: whether it has one.
+    - `gain`: of the input, g (k, 3).
+    - `bias`: what is exerted besides, b (k, 3).
+    - `range`: of the force f (k, 2); `limited`: whether it has one.
     - `inputs`: which input each follows.
     - `states`: which of all activations is that of each; -1 for none.
     - `dynamics`: `"none"`, `"integrator"`, `"filter"` or `"muscle"`, each.

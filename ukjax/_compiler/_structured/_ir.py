@@ -564,6 +564,8 @@ class Builder:
             return zero(t)
         if y.op == "neg":
             return self.add(x, y.args[0], t)
+        if x.__class__ is Node and x.op == "neg":
+            return self.neg(self.add(x.args[0], y, t), t)
         return self.node("sub", t, x, y)
 
     def neg(self, x: Any, t: str) -> Operand:
@@ -581,8 +583,8 @@ class Builder:
                 return zero(t)
             if x == 1:
                 return y
-            if x == -1:
-                return self.neg(y, t)
+            if x < 0 and (is_float(t) or x == -1):
+                return self.neg(self.mul(-x, y, t), t)
         elif x.op == "neg":
             return self.neg(self.mul(x.args[0], y, t), t)
         if y.op == "neg":
