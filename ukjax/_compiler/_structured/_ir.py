@@ -564,8 +564,6 @@ class Builder:
             return zero(t)
         if y.op == "neg":
             return self.add(x, y.args[0], t)
-        if x.__class__ is Node and x.op == "neg":
-            return self.neg(self.add(x.args[0], y, t), t)
         return self.node("sub", t, x, y)
 
     def neg(self, x: Any, t: str) -> Operand:
