@@ -177,7 +177,7 @@ def _first_moved(
     """Of each body its columns, filled up with zeros."""
     found = []
     for own, numbers in zip(columns, moved_by, strict=True):
-        own = own[:, : len(numbers)]
+        own = own[:, : min(len(numbers), width)]  # bodies that are not asked for may have more
         found.append(jnp.pad(own, ((0, 0), (0, width - own.shape[1]))))
     return found
 
