@@ -78,7 +78,6 @@ _LONG_RULE = f"a rule for derivatives (jax.custom_jvp) of arrays of more than {M
 _LOOPING_RULE = (
     "rules by jax.custom_vjp are not looked at around loops (of Diffrax's adjoints, ForwardMode() has none)"
 )
-_EVALUATED = frozenset(("while", "scan", *REPLACED))  # what JAX does with numbers that are known
 # Passed on as they are: members of a batch that have ended are masked by the loop itself, so Equinox's need not be.
 _PASSED = {
     "select_if_vmap": 1,
@@ -284,16 +283,16 @@ class Interpreter:
             t = type_of(e.outvars[0].aval)
             attach = lambda x, y: self.b.node("attached", t, x, y, data=params["stays"])
             return [map_entries(attach, *(to_scalars(self.b, x) for x in inputs))]
-        if (
-            name in _EVALUATED
-            and inputs
-            and all(map(is_known, inputs))
-            and not any(map(calls_back, jaxprs_in(params)))
-        ):
-            return self._known_outputs(e, inputs)
         if name in CONTROL:
             return CONTROL[name](self, e, inputs)
+        if name in REPLACED and inputs and all(map(is_known, inputs)):
+            return self._known_outputs(e, inputs)
         return self._operation(e, inputs)
+
+    def _known_passes(self, e: Any, inputs: list[Value]) -> list[Value] | None:
+        """The outputs of a loop of known numbers, which is too long to be written out; None where there are others."""
+        known = inputs and all(map(is_known, inputs)) and not any(map(calls_back, jaxprs_in(e.params)))
+        return self._known_outputs(e, inputs) if known else None
 
     def _operation(self, e: Any, inputs: list[Value]) -> list[Value]:
         """The outputs of an operation on arrays."""
@@ -517,6 +516,7 @@ class Interpreter:
         body = core_jaxpr(p["body_jaxpr"])
         fixed = [body.outvars[i] is v for i, v in enumerate(body.invars[nb:])]  # what no pass changes
         written = self._write_out(weight(body), first, goes_on, advance)
+        written = written or self._known_passes(e, inputs)
         return written or self._loop(
             first,
             [v.aval for v in e.outvars],
@@ -630,6 +630,8 @@ class Interpreter:
             if not length:
                 return [*carry, *(constants(np.zeros(v.shape, v.dtype)) for v in outs[kept:])]
             return [*carry, *(np.stack(x) for x in zip(*(collected[i] for i in range(length)), strict=True))]
+        if known := self._known_passes(e, inputs):
+            return known
         rows_of = [
             to_memory(self.b, x, type_of(v.aval))
             for x, v in zip(columns, e.invars[fixed + kept :], strict=True)
