@@ -227,11 +227,12 @@ class Module:
         while stack:
             here = stack.pop()
             for call in (x for x in here.nodes if x.op == "call"):
-                known = self.results.get(call.data, ())
+                program = call.data.written()
+                known = self.results.get(program, ())
                 results = tuple(sorted({*known, *here.results(call)}))
                 if results != known:
-                    self.results[call.data] = results
-                    stack.append(call.data.needed(results, values=True))
+                    self.results[program] = results
+                    stack.append(program.needed(results, values=True))
 
     def callee(self, program: Subprogram, arrays: tuple["Place", ...]) -> tuple[str, int, "Function"]:
         """The name of the function of a sub-program, where it leaves its results, and what wrote it."""
@@ -439,7 +440,8 @@ class Function:
 
     def call_subprogram(self, node: Node) -> None:
         """Calls the function of a sub-program."""
-        program, results = node.data, self.module.results[node.data]
+        program = node.data.written()
+        results = self.module.results[program]
         given, arrays = list(self.machine.passed), list[Place]()
         if self.width > 1:
             given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
