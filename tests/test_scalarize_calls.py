@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 
 import ukjax as uk
 from ukjax._compiler._structured import _llvm
+from ukjax._compiler._structured._lanes import Lanes
 
 X = jnp.array([0.5, 1.5, 2.5])
 
@@ -212,14 +213,14 @@ def test_programs_of_the_package_are_called_too() -> None:
     assert_allclose(along(scalar), along(f), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("most_given", [1, 500])
+@pytest.mark.parametrize("direct", [1, 8])
 @pytest.mark.parametrize("name", ["twice", "in a loop", "with a loop"])
 def test_long_straight_code_is_several_functions(
-    name: str, most_given: int, monkeypatch: pytest.MonkeyPatch
+    name: str, direct: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = jax.jit(CALLS[name])(X), jax.grad(_total(uk.scalarize(CALLS[name])))(X)
     monkeypatch.setattr(_llvm, "_STRAIGHT", 20)
-    monkeypatch.setattr(_llvm, "_MOST_GIVEN", most_given)
+    monkeypatch.setattr(Lanes, "direct", direct)
     scalar = uk.scalarize(CALLS[name])
     _assert_same(scalar(X), wanted[0])
     assert_allclose(jax.grad(_total(scalar))(X), wanted[1], rtol=1e-12)

@@ -35,7 +35,6 @@ from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_pla
 # LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it
 # takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
 _STRAIGHT = 6000
-_MOST_GIVEN = 500  # numbers that such a function takes as such, the others by memory: browsers allow 1000
 _INTS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
@@ -127,6 +126,7 @@ class Machine(Protocol):
     - `functions`: operations on reals that are calls in place of instructions, and what they call.
     - `parameters`: of `compute`, before the number of members.
     - `passed`: parameters of other functions, and what they are given for them.
+    - `direct`: how many numbers other functions are given as such; the others are left for them in memory.
     - `first`, `step`: the member that a call begins with, and how far it is to the next.
     - `returns`: the type of what `compute` returns.
     """
@@ -137,6 +137,7 @@ class Machine(Protocol):
     functions: dict[str, str]
     parameters: str
     passed: tuple[str, ...]
+    direct: int
     first: str
     step: str
     returns: str
@@ -211,13 +212,15 @@ class Module:
         self.tapes.append(self.room)
         return self.reserve(16)
 
-    def _new_function(self, results: int) -> tuple[str, int]:
+    def _new_function(self, given: int, results: int) -> tuple[str, int]:
+        """Of a function of so many numbers, its name, and where it finds those given last, and leaves its results."""
         self._count += 1
-        return f"@callee{self._count}", self.reserve(max(results, 1) * self.machine.width * 8)
+        entries = max(results, given - self.machine.direct, 1)
+        return f"@callee{self._count}", self.reserve(entries * self.machine.width * 8)
 
     def outline(self, nodes: Sequence[Node], given: list[Node], results: list[Node]) -> tuple[str, int]:
         """The name of a function of straight code, and where in memory it finds what is given last and leaves results."""
-        name, place = self._new_function(max(len(results), len(given) - _MOST_GIVEN))
+        name, place = self._new_function(len(given), len(results))
         self._functions.append(Function(self).straight(name, nodes, given, results, place))
         return name, place
 
@@ -240,7 +243,8 @@ class Module:
         if key not in self._callees:
             results = self.results[program]
             chosen = [program.results[k] for k in results]
-            name, place = self._new_function(len(results))
+            numbers = [i for i in program.given(results, values=True) if program.region.params[i].size is None]
+            name, place = self._new_function(len(numbers), len(results))
             function = Function(self, program.needed(results, values=True), chosen)
             self._functions.append(function.subprogram(name, program, results, place, arrays))
             self._callees[key] = name, place, function
@@ -416,21 +420,21 @@ class Function:
     ) -> str:
         """The text of a function of some results of a sub-program, which takes numbers, and arrays at places as these,
         and leaves its own numbers in memory."""
-        given, rest = list(self.machine.passed), iter(arrays)
+        given, rest, numbers = list(self.machine.passed), iter(arrays), list[Node]()
         if self.width > 1:
             self.mask = "%mask"
             given.append(f"{self.lanes('i1')} %mask")
         for i in program.given(results, values=True):
             param = program.region.params[i]
             if param.size is None:
-                self.names[param] = f"%given{i}"
-                given.append(f"{self.vector(param.type)} %given{i}")
+                numbers.append(param)
                 continue
             array = next(rest)
             given.append(f"ptr %given{i}")
             if not array.stride:
                 given.append(f"i64 %stride{i}")
             self.places[param] = array._replace(pointer=f"%given{i}", stride=array.stride or f"%stride{i}")
+        given += self._given(numbers, place)
         self.nodes(self.needed.outermost)
         self._leave([program.results[k] for k in results], place)
         end = ["  ret i1 true", "exhausted:", "  ret i1 false"] if self.stops else ["  ret void"]
@@ -442,13 +446,13 @@ class Function:
         """Calls the function of a sub-program."""
         program = node.data.written()
         results = self.module.results[program]
-        given, arrays = list(self.machine.passed), list[Place]()
+        given, arrays, numbers = list(self.machine.passed), list[Place](), list[tuple[Operand, str]]()
         if self.width > 1:
             given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
         for i in program.given(results, values=True):
             param, x = program.region.params[i], node.args[i]
             if param.size is None:
-                given.append(f"{self.vector(param.type)} {self.value(x, param.type)}")
+                numbers.append((x, param.type))
                 continue
             array = self.places[x]
             known = array.stride if array.stride.isdigit() else ""
@@ -456,6 +460,7 @@ class Function:
             arrays.append(Place("", known, array.lane, own=False))
         name, place, callee = self.module.callee(program, tuple(arrays))
         self._elsewhere += callee.cost
+        given += self._give(numbers, place)
         if callee.stops:
             whole, (after,) = self(f"call i1 {name}({', '.join(given)})"), self.labels("after")
             self.do(f"br i1 {whole}, label %{after}, label %exhausted")
@@ -469,12 +474,9 @@ class Function:
         self, name: str, nodes: Sequence[Node], given: Sequence[Node], results: Any, place: int
     ) -> str:
         """The text of a function of straight code, which takes numbers and leaves its own in memory."""
-        direct = given[:_MOST_GIVEN]
-        self.names.update((x, f"%given{i}") for i, x in enumerate(direct))
-        self._take(dict(enumerate(given[_MOST_GIVEN:])), place)
+        params = [*self.machine.passed, *self._given(given, place)]
         self._write_each(nodes)
         self._leave(results, place)
-        params = [*self.machine.passed, *(f"{self.vector(x.type)} %given{i}" for i, x in enumerate(direct))]
         lines = "\n".join(["entry:", *self.entry, *self.lines, "  ret void"])
         return f"define internal void {name}({', '.join(params)}) {{\n{lines}\n}}\n"
 
@@ -646,9 +648,7 @@ class Function:
                         given[x] = None
         results = [x for x in nodes if self.uses.count[x] > within[x]]
         name, place = self.module.outline(nodes, list(given), results)
-        direct, others = list(given)[:_MOST_GIVEN], list(given)[_MOST_GIVEN:]
-        self._leave(others, place)
-        args = [f"{self.vector(x.type)} {self.value(x, x.type)}" for x in direct]
+        args = self._give([(x, x.type) for x in given], place)
         self.do(f"call void {name}({', '.join([*self.machine.passed, *args])})")
         self._take(dict(enumerate(results)), place)
 
@@ -658,11 +658,27 @@ class Function:
             at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=False)
             self.names[x] = self.read(at, "0", x.type)
 
+    def _given(self, numbers: Sequence[Node], place: int) -> list[str]:
+        """The parameters of a function for numbers, of which it reads the last ones from memory."""
+        direct = numbers[: self.machine.direct]
+        self.names.update((x, f"%given.{i}") for i, x in enumerate(direct))
+        self._take(dict(enumerate(numbers[len(direct) :])), place)
+        return [f"{self.vector(x.type)} %given.{i}" for i, x in enumerate(direct)]
+
+    def _give(self, numbers: Sequence[tuple[Operand, str]], place: int) -> list[str]:
+        """What a function is given for them; it finds the last ones in memory."""
+        direct = numbers[: self.machine.direct]
+        self._store(numbers[len(direct) :], place)
+        return [f"{self.vector(t)} {self.value(x, t)}" for x, t in direct]
+
     def _leave(self, results: Sequence[Node], place: int) -> None:
         """Leaves what a function computes in memory."""
-        for i, x in enumerate(results):
+        self._store([(x, x.type) for x in results], place)
+
+    def _store(self, numbers: Sequence[tuple[Operand, str]], place: int) -> None:
+        for i, (x, t) in enumerate(numbers):
             at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=True)
-            self.write(at, "0", self.value(x, x.type), x.type)
+            self.write(at, "0", self.value(x, t), t)
 
     def _write_each(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
