@@ -243,7 +243,9 @@ class Module:
         if key not in self._callees:
             results = self.results[program]
             chosen = [program.results[k] for k in results]
-            numbers = [i for i in program.given(results, values=True) if program.region.params[i].size is None]
+            numbers = [
+                i for i in program.given(results, values=True) if program.region.params[i].size is None
+            ]
             name, place = self._new_function(len(numbers), len(results))
             function = Function(self, program.needed(results, values=True), chosen)
             self._functions.append(function.subprogram(name, program, results, place, arrays))
@@ -681,8 +683,19 @@ class Function:
             self.write(at, "0", self.value(x, t), t)
 
     def _write_each(self, nodes: Sequence[Node]) -> None:
+        names, known, uniform = self.names, dict[tuple[str, str], str](), self.uniform
         for node in nodes:
-            if node.op == "loop":
+            kind = node.op, node.type
+            if (binary := known.get(kind)) is None:
+                binary = known[kind] = self._binary(*kind)
+            if binary and node not in uniform:  # most nodes: without calls
+                x, y = node.args
+                x = names.get(x) or self.value(x, node.type)
+                y = names.get(y) or self.value(y, node.type)
+                self._count += 1
+                name = names[node] = f"%v{self._count}"
+                self.lines.append(f"  {name} = {binary} {x}, {y}")
+            elif node.op == "loop":
                 self.loop(node)
             elif node.op == "branch":
                 self.branch(node)
@@ -697,6 +710,12 @@ class Function:
                     self.single[node] = self.scalar(node)
             else:
                 self.names[node] = self.scalar(node)
+
+    def _binary(self, op: str, t: str) -> str:
+        """The instruction for sums and products of reals; none for other operations."""
+        if op not in ("add", "sub", "mul", "div") or not is_float(t) or op in self.machine.functions:
+            return ""
+        return f"f{op}{' contract' * self.machine.contracts} {self.vector(t)}"
 
     def array(self, node: Node) -> None:
         if node.op == "absent":
@@ -1016,8 +1035,7 @@ class Function:
         return self(f"select {self.lanes('i1')} {which}, {self.vector(t)} {x}, {self.vector(t)} {y}")
 
     def arithmetic(self, op: str, x: str, y: str, t: str) -> str:
-        how = f"f{op} contract" if self.machine.contracts else f"f{op}"
-        return self(f"{how} {self.vector(t)} {x}, {y}")
+        return self(f"f{op}{' contract' * self.machine.contracts} {self.vector(t)} {x}, {y}")
 
     def polynomial(self, x: str, coefficients: Sequence[float], t: str) -> str:
         value = self.constant(coefficients[-1], t)
