@@ -365,7 +365,7 @@ _OF_STEPS = (dfx.ForwardMode, dfx.DirectAdjoint)
 
 
 def ends_with_step(adjoint: dfx.AbstractAdjoint | None, event: Any, left: LeftToXLA) -> bool:
-    """Whether a run ends where a step does, on the constraints, with derivatives that keep to them: those of a program."""
+    """Whether a run ends where a step does, on the constraints, and its derivatives are those of the steps."""
     return event is None and not left.reason and (adjoint is None or isinstance(adjoint, _OF_STEPS))
 
 

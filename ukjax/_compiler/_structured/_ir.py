@@ -136,8 +136,11 @@ class Subprogram:
         return [i for i, p in enumerate(self.region.params) if p in needed]
 
     def divide(self, varied: tuple[int, ...]) -> None:
-        """Into what does not depend on some parameters, and the rest; before them, which parameters the rest takes: these,
-        and others that are arrays. Behind them it takes what the first computes. Not where that is no less work."""
+        """Into what does not depend on some parameters, and the rest, unless that is no less work or it was divided before.
+
+        Before them stands which parameters the rest takes: these, and others that are arrays. Behind them it takes what
+        the first computes.
+        """
         if self.parts is None and varied not in self._tried:
             self._tried.add(varied)
             self.parts = self._divide(varied)

@@ -1157,8 +1157,10 @@ def _is_finite(f: Function, node: Node) -> str:
 def _convert(f: Function, node: Node) -> str:
     source, target = node.data, node.type
     x = f.value(node.args[0], source)
+    if source == "bool" and is_float(target):  # for a conversion LLVM leaves its fast way
+        return f.choose(x, f.constant(1.0, target), f.constant(0.0, target), target)
     if source == "bool":
-        how = "uitofp" if is_float(target) else "zext"
+        how = "zext"
     elif is_float(source) and is_float(target):
         how = "fpext" if source == "float32" else "fptrunc"
     elif is_float(source):
