@@ -85,6 +85,11 @@ CALLS: dict[str, Callable[..., Any]] = {
     "of what changes in two loops": lambda x: lax.fori_loop(
         0, 5, lambda i, y: lax.fori_loop(0, 4, lambda j, z: 0.5 * z + 0.1 * _scaled(y, z, x)[0], y), x
     ),
+    "before, in and after a loop": lambda x: (
+        _scaled(x, x[::-1], x)[0]
+        + lax.fori_loop(0, 40, lambda i, y: 0.5 * y + 0.1 * _scaled(x, y, x)[0], x)
+        + _scaled(2 * x, x, x)[1]
+    ),
     "of zeros": _rotated,
 }
 
@@ -126,6 +131,26 @@ def test_what_does_not_change_in_a_loop_is_called_before_it() -> None:
     assert depths[0] < depths[1] < depths[2]
     assert ["cos" in callee for callee in callees] == [True, False, False]
     assert ["exp" in callee for callee in callees] == [False, True, False]
+
+
+def test_all_calls_of_a_sub_program_are_calls_of_its_parts() -> None:
+    program = uk.scalarize(CALLS["before, in and after a loop"])._traced((X,), {})[1].program
+    code = program._code((True,), 1)
+    assert (code.text + code.beside).count("call double @exp(") == 3  # of three entries, in one function
+
+
+def test_loops_of_known_numbers_are_not_compiled_by_xla() -> None:
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    powers = lambda: lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, 1.5 * s[1]), (0, 1.0))
+    summed = lambda: lax.scan(lambda total, k: (total + k, total), 0.0, jnp.arange(5.0))
+    scalar, before = uk.scalarize(lambda x: x * powers()[1] + summed()[0]), len(compiled)
+    text = scalar.as_text(X)
+    assert len(compiled) == before
+    assert "loop" not in text
+    assert_allclose(scalar(X), X * 1.5**5 + 10, rtol=1e-14)
 
 
 def test_a_sub_program_serves_for_numbers_that_make_it_no_shorter() -> None:
