@@ -136,7 +136,7 @@ class Subprogram:
         return [i for i, p in enumerate(self.region.params) if p in needed]
 
     def divide(self, varied: tuple[int, ...]) -> None:
-        """Into what does not depend on some parameters, and the rest, unless it was divided before or that is no less work.
+        """Into what does not depend on some parameters, and the rest, unless that was done before or is no less work.
 
         Before them stands which parameters the rest takes: these, and others that are arrays. Behind them it takes what
         the first computes.
