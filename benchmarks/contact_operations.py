@@ -21,8 +21,8 @@ from robot_contacts import TOUCHING
 from robot_runs import FILE as CASSIE
 
 import ukjax as uk
+from ukjax._contact._bilateral import BilateralMotion
 from ukjax._contact._rows import contact_model, layout_of
-from ukjax._contact._run_steps import free_step
 from ukjax._contact._stepping import contact_step, run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
 
@@ -88,7 +88,8 @@ def of_ours(system, q0, v, steps):
     arrays, rest = eqx.partition(model.ready(), eqx.is_array)
 
     def without_impulses(arrays, t, q, v, h):
-        return free_step(eqx.combine(arrays, rest))(t, q, v, h)[:-1]
+        motion = BilateralMotion(eqx.combine(arrays, rest), (q.size, v.size))
+        return motion.step_freely(t, q, v, h)[:-1]
 
     def with_contacts(arrays, t, q, v, h):
         step = contact_step(eqx.combine(arrays, rest), layout, t, q, v)

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ukjax._contact._solve import solution_of, solve_by_list
-from ukjax._formula._contact_newton import ContactData, flatten_problem, solve_on_arrays
+from ukjax._contact._solve import solution_of
+from ukjax._formula._contact_newton import ContactData, flatten_problem
 
 LAYOUT = ((True, 2), (True, 0), (False, 1), (True, 2), (True, 1), (True, 2))
 STARTS, FREEDOMS, MEMBERS = np.array([0, 3, 4, 5, 8, 10]), 7, 21
@@ -98,26 +98,9 @@ def test_derivatives_against_differences():
     )
 
 
-def test_machine_code_and_arrays_agree():
-    layout = ((True, 2),) * 3
-    rng = np.random.default_rng(2)
-    A = rng.normal(size=(9, 9))
-    data = ContactData(*map(jnp.asarray, (A @ A.T, rng.normal(size=9), np.full(3, 0.4), np.zeros(3))))
-    given, guess = flatten_problem(data), jnp.zeros(9)
-    found, expected = (
-        jax.jit(lambda *x, by=by: by(layout, 1e-12, *x))(given, guess)
-        for by in (solve_by_list, solve_on_arrays)
-    )
-    for x, y in zip(found, expected, strict=True):
-        np.testing.assert_allclose(x, y, atol=1e-10)
-
-
 def test_what_is_not_a_number_is_not_iterated_on():
-    """Neither by machine code nor by arrays; the other members are solved."""
+    """The other members of a batch are solved."""
     J, W, v, *others = problems(4)
     found = jax.jit(jax.vmap(solved))(J, W, v.at[2].set(jnp.nan), *others)[0]
     assert found.steps[2] == 0
     assert np.all(np.delete(np.asarray(found.residual), 2) < 1e-11)
-    nan = jnp.full(3, jnp.nan)
-    data = flatten_problem(ContactData(jnp.eye(3), nan, jnp.ones(1), jnp.zeros(1)))
-    assert solve_on_arrays(((True, 2),), 1e-12, data, jnp.zeros(3)).steps == 0

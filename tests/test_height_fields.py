@@ -55,7 +55,7 @@ def test_gaps_are_those_of_mujoco(kind):
     heights = model.hfield_size[0, 2] * model.hfield_data.reshape(7, 9).astype(float)
     turn, off = Rotation.from_rotvec([0.3, -0.5, 0.8]), np.array([0.3, -0.2, 0.4])  # of the whole, in ours
     ground = um.HeightField("ground", off, heights, SIZE, DEPTH, turn.as_matrix())
-    gaps = AtStates(gaps_and_bends, moved(ground, shape, (0.0, 0.0, 0.0)))
+    gaps = AtStates(gaps_and_bends, (moved(ground, shape, (0.0, 0.0, 0.0)), None))
     rng, seen = np.random.default_rng(1), 0
     for _ in range(150):
         place = np.array([rng.uniform(-0.8, 0.8), rng.uniform(-0.5, 0.5), rng.uniform(0.2, 0.5)])
@@ -122,7 +122,7 @@ def test_gaps_have_derivatives():
     """Of the least one, on arrays, as of scalar code; beside differences."""
     ground = um.HeightField("ground", (0, 0, 0), ELEVATION * rough(), SIZE, DEPTH)
     system = moved(ground, SHAPES["sphere"][1], (0.0, 0.0, 0.0))
-    (gaps,), scalar, at = system.constraints, AtStates(gaps_and_bends, system), jnp.zeros(())
+    (gaps,), scalar, at = system.constraints, AtStates(gaps_and_bends, (system, None)), jnp.zeros(())
     of = jax.jit(lambda q: jnp.min(gaps.gaps(at, q)))
     slope, rng, seen = jax.jit(jax.jacfwd(of)), np.random.default_rng(3), 0
     for _ in range(60):

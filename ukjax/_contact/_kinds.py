@@ -8,11 +8,13 @@ What a user's function says of several contacts at once is one kind, whose rows 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._contact_list import entry, loop, put
+from .._formula._contact_list import SparseRows, entry, loop, put
+from .._misc._types import is_traced
 from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral, slips, unilateral
 from .._system._system import AbstractSystem
 
@@ -64,6 +66,7 @@ class ContactKind(Protocol):
     - `contacts`: which of all contacts each is.
     - `has_gap`: whether they have normal rows.
     - `tangents`: how many tangential rows each has.
+    - `width`: how many velocities move each at most.
     - `seeks`: whether where they are is sought, and not only computed: then `seek` finds it.
     - `is_thin`: whether bodies may pass through each other in one step: then `share_without_passing` says so.
     """
@@ -71,6 +74,7 @@ class ContactKind(Protocol):
     contacts: tuple[int, ...]
     has_gap: bool
     tangents: int
+    width: int
     seeks: bool
     is_thin: bool
 
@@ -114,8 +118,8 @@ class ContactKind(Protocol):
         """The rows of contact i of the kind."""
         ...
 
-    def write(self, rows: Any, J: Array, row: Array, stride: int) -> Array:
-        """J with the rows of a contact, from row `row` on; that of velocity k begins at k times the stride."""
+    def write(self, rows: Any, J: SparseRows, k: Array, row: Array) -> SparseRows:
+        """J with the rows of contact k of a list, from row `row` on."""
         ...
 
     def drift(self, rows: Any) -> Float[Array, " rows"]:
@@ -127,34 +131,34 @@ class ContactKind(Protocol):
 class FunctionKind:
     """The contacts of one constraint whose functions say all of them at once.
 
+    - `of`: the constraint.
+
     **Arguments:**
 
     - `constraint`: the constraint.
     - `system`: whose it is.
     - `first`: the number of its first contact.
-    - `shape`: how many contacts and tangential rows.
+    - `shape`: how many contacts, tangential rows and velocities.
     """
 
     seeks = is_thin = False  # of a function it is not known how thin a body is
 
     def __init__(
-        self, constraint: AbstractUnilateral, system: AbstractSystem, first: int, shape: tuple[int, int]
+        self, constraint: AbstractUnilateral, system: AbstractSystem, first: int, shape: tuple[int, int, int]
     ):
-        self._of, self._system = constraint, system
-        count, self.tangents = shape
+        self.of, self._system = constraint, system
+        count, self.tangents, self.width = shape
         self.contacts = tuple(range(first, first + count))
         self.has_gap = isinstance(constraint, Unilateral)
 
     def _gaps(self, t: Array, q: Array) -> Array:
         return (
-            self._of.gaps(t, q)
-            if isinstance(self._of, Unilateral)
-            else jnp.zeros(len(self.contacts), q.dtype)
+            self.of.gaps(t, q) if isinstance(self.of, Unilateral) else jnp.zeros(len(self.contacts), q.dtype)
         )
 
     def _velocities(self, t: Array, q: Array, v: Array) -> Array:
         """(k, 1 + d); of dry friction the first is zero."""
-        c = self._of
+        c = self.of
         if isinstance(c, DryFriction):
             rates = c.rates(t, q, v)[:, None]
             return jnp.concatenate([jnp.zeros_like(rates), rates], axis=1)
@@ -201,15 +205,14 @@ class FunctionKind:
     def rows(self, moving: Any, kept: None, i: Array) -> Any:
         return (*moving[2:], i)
 
-    def write(self, rows: Any, J: Array, row: Array, stride: int) -> Array:
+    def write(self, rows: Any, J: SparseRows, k: Array, row: Array) -> SparseRows:
         own, _, i = rows
-        width = 1 + self.tangents
-        v = own.size // (len(self.contacts) * width)
-        without = int(not self.has_gap)
-        for a in range(without, width):
-            first, to = (i * width + a) * v, row + (a - without)
-            J = loop(v, lambda k, J, first=first, to=to: put(J, k * stride + to, entry(own, first + k)), J)
-        return J
+        each, v, first = 1 + self.tangents, self.width, int(not self.has_gap)
+
+        def column(j: Array, J: SparseRows) -> SparseRows:
+            return J.add(k, row, j, [entry(own, (i * each + a) * v + j) for a in range(first, each)])
+
+        return loop(v, column, J.begin(k))
 
     def drift(self, rows: Any) -> Array:
         _, drift, i = rows
@@ -229,13 +232,41 @@ def kinds_of_constraint(
         assert isinstance(c, Unilateral)
         count = jax.eval_shape(c.gaps, t, q).shape[0]
         tangents = jax.eval_shape(lambda *y: slips(c, count, *y), t, q, v).shape[1]
-    return [FunctionKind(c, system, first, (count, tangents))]
+    return [FunctionKind(c, system, first, (count, tangents, v.size))]
 
 
-def kinds_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> list[ContactKind]:
-    """The contacts of a system by kinds."""
+@final
+class KnownKinds(eqx.Module):
+    """Contacts by kinds, of which those of shapes are arrays, and no longer of a system.
+
+    - `shapes`: kinds of shapes.
+    - `functions`: of each kind, in order, None for one of shapes, else which of all contacts its first is.
+    """
+
+    shapes: tuple[Any, ...]
+    functions: tuple[int | None, ...] = eqx.field(static=True)
+
+
+def known_kinds(system: AbstractSystem, t: Array, q: Array, v: Array) -> KnownKinds | None:
+    """The contacts of a system that has values, apart from `system.without_shapes()`; else none."""
+    if is_traced(system):
+        return None
+    kinds = kinds_of(system, None, t, q, v)
+    firsts = [x.contacts[0] if isinstance(x, FunctionKind) else None for x in kinds]
+    return KnownKinds(tuple(x for x in kinds if not isinstance(x, FunctionKind)), tuple(firsts))
+
+
+def kinds_of(
+    system: AbstractSystem, known: KnownKinds | None, t: Array, q: Array, v: Array
+) -> list[ContactKind]:
+    """The contacts of a system by kinds; of one without shapes with what is known of these."""
+    constraints = unilateral(system.constraints)
+    if known is not None:
+        shapes, functions = iter(known.shapes), iter(constraints)
+        make = lambda first: kinds_of_constraint(next(functions), system, first, t, q, v)[0]
+        return [next(shapes) if first is None else make(first) for first in known.functions]
     kinds, first = list[ContactKind](), 0
-    for c in unilateral(system.constraints):
+    for c in constraints:
         own = kinds_of_constraint(c, system, first, t, q, v)
         kinds += own
         first += sum(len(x.contacts) for x in own)

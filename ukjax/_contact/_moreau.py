@@ -19,6 +19,7 @@ from .._formula._contact_list import (
     ContactList,
     DelassusRows,
     ImpulseSolution,
+    Inertia,
     Room,
     add_scaled,
     copy_entries,
@@ -215,7 +216,7 @@ class FreeStep(NamedTuple):
     - `t`, `q`: its middle.
     - `v`, `a`: velocities there, and accelerations.
     - `end`: velocities at its end.
-    - `respond`: what an impulse (n,) changes velocities by.
+    - `inertia`: what impulses change velocities by.
     """
 
     t: Array
@@ -223,7 +224,7 @@ class FreeStep(NamedTuple):
     v: Array
     a: Array
     end: Array
-    respond: Callable[[Array], Array]
+    inertia: Inertia
 
 
 class StepState(NamedTuple):
@@ -338,7 +339,8 @@ class ContactStep:
         self.free, self.arrive, self.kinematics = free, arrive, kinematics
         rows = sum(int(normal) + tangents for normal, tangents in layout.contacts)
         most = max((tangents for _, tangents in layout.contacts), default=0)
-        self.room = Room(len(layout.contacts), rows, most, velocities)
+        columns = max((kind.width for kind in kinds), default=0)
+        self.room = Room(len(layout.contacts), rows, most, velocities, columns)
         sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
         self.starts = np.cumsum([0, *sizes])[:-1]
 
@@ -410,7 +412,7 @@ class ContactStep:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
             listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
-            of = self.soften(delassus(listed, self.room, free.respond), listed, coefficients, h)
+            of = self.soften(delassus(listed, self.room, free.inertia), listed, coefficients, h)
             # Slips of joints that stand still are rounding, of the velocities of all.
             rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
             enough = jnp.where(first, rounding, 0.1 * choose_by_precision(dtype, *PENETRATION))
@@ -526,7 +528,7 @@ class ContactStep:
         """The contacts of a problem and behind them, if it is looked at, others that touch; the list of the first; and 1
         for those of the list that are struck fast; by velocities before and without impulses."""
         v_before, v_free = speeds
-        dtype, stride, v = x.gaps.dtype, self.room.stride, self.room.velocities
+        dtype = x.gaps.dtype
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
 
         def row(
@@ -536,21 +538,17 @@ class ContactStep:
             laws = coefficients.friction, coefficients.limit, coefficients.restitution
             mu, c, e = (entry(a, k) for a in laws)
             rough = first & ((mu > 0) | (c > 0))
-            J = loop(
-                v, lambda j, J: fill_entries(J, j * stride + row, 0, normals + kind.tangents), contacts.J
-            )
-            J = kind.write(rows, J, row, stride)
-            drift = kind.drift(rows)
+            at = contacts.number
+            J, drift = kind.write(rows, contacts.J, at, row), kind.drift(rows)
 
-            def moved(j: Array, so_far: tuple) -> tuple:
-                own = [entry(J, j * stride + row + a) for a in range(normals + kind.tangents)]
+            def moved(c: Array, j: Array, so_far: tuple) -> tuple:
+                own = [entry(J.values, (row + a) * J.room + c) for a in range(normals + kind.tangents)]
                 before, free = so_far[0], so_far[1:]
                 more = [x + y * entry(v_free, j) for x, y in zip(free, own, strict=True)]
                 return before + own[0] * entry(v_before, j), *more
 
-            before, *free = loop(
-                v, moved, (drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents)))
-            )
+            at_rest = drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents))
+            before, *free = J.over_columns(at, moved, at_rest)
             forced = h * jnp.abs(entry(x.rates, k))
             # Also what parts fast: all contacts have one law, or impulses on what parts would create energy.
             bounces = (jnp.abs(before) > SLOW * forced) & (entry(is_rigid, k) > 0)
@@ -567,10 +565,10 @@ class ContactStep:
             u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
             guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
             if normals:
-                less = lambda j, so_far: (
-                    so_far - entry(J, j * stride + row) * (entry(x.d, j) - entry(x.base, j))
+                less = lambda c, j, gap: (
+                    gap - entry(J.values, row * J.room + c) * (entry(x.d, j) - entry(x.base, j))
                 )
-                gap = loop(v, less, entry(x.gaps, k))
+                gap = J.over_columns(at, less, entry(x.gaps, k))
                 after = free[0] + jnp.where(bounces, e * before, 0)
                 if self.layout.soft:
                     after = after + entry(coefficients.soften(h)[1], k) * entry(x.middle, k)
@@ -580,7 +578,7 @@ class ContactStep:
             for a in range(kind.tangents):
                 u = put(u, row + normals + a, free[normals + a])
                 p = put(p, row + normals + a, guess(normals + a))
-            at, tangents = contacts.number, jnp.where(rough, kind.tangents, 0)
+            tangents = jnp.where(rough, kind.tangents, 0)
             contacts = contacts._replace(
                 contact=put(contacts.contact, at, k),
                 row=put(contacts.row, at, row),
@@ -692,18 +690,16 @@ class ContactStep:
         self, contacts: ContactList, found: ImpulseSolution, of: DelassusRows, h: Array
     ) -> tuple[Array, Array]:
         """The generalized force of the contacts of a list (n_v,), and 1 for those that are ambiguous (n,)."""
-        stride, m, dtype = self.room.stride, contacts.rows, contacts.J.dtype
+        stride, m, dtype = self.room.stride, contacts.rows, contacts.u.dtype
         n, count = len(self.layout.contacts), self.room.velocities
 
-        def row(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+        def row(k: Array, i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
             push, u = so_far
-            share = entry(found.p, i) / h
-            push = loop(
-                count, lambda k, y: put(y, k, entry(y, k) + share * entry(contacts.J, k * stride + i)), push
-            )
+            push = contacts.J.add_row(k, i, entry(found.p, i) / h, push)
             return push, add_scaled(u, 0, entry(found.p, i), of.G, i * of.width, m)
 
-        push, u = loop(m, row, (jnp.zeros(count, dtype), copy_entries(blank(stride, dtype), contacts.u, m)))
+        none = jnp.zeros(count, dtype), copy_entries(blank(stride, dtype), contacts.u, m)
+        push, u = contacts.over_rows(row, none)
         flags = ambiguous(
             ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows)
         )

@@ -21,8 +21,9 @@ from jaxtyping import Array, Float
 from .._compiler import AccelerationProgram, TranslationError, array_function, system_function
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._contact_newton import eliminate, invert_matrix
+from .._formula._members import Members
 from .._misc._errors import InputError
-from .._misc._types import as_jax, choose_by_precision, in_full_precision, module_for
+from .._misc._types import as_jax, choose_by_precision, in_full_precision, is_traced, module_for
 from .._motion._model import Model, translate_model
 from .._pseudoinverse._kernels import dot
 from .._system._constraint import (
@@ -30,14 +31,13 @@ from .._system._constraint import (
     AbstractUnilateral,
     DryFriction,
     Unilateral,
-    bilateral,
     slips,
     unilateral,
 )
 from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractForwardingSystem, AbstractSystem, TreeInertia
-from ._kinds import Instant, kinds_of_constraint, seek_anew
+from ._kinds import Instant, KnownKinds, kinds_of, kinds_of_constraint, known_kinds, seek_anew
 
 
 @final
@@ -55,7 +55,7 @@ class PushedSystem(AbstractForwardingSystem):
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return bilateral(self.system.constraints)
+        return self.system.bilateral_constraints
 
     def mass_matrix(self, t: Any, q: Any) -> Array:
         M = self.system.mass_matrix(t, q)
@@ -174,38 +174,33 @@ def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinemati
     )
 
 
-def _gaps_of(c: Unilateral, t: Array, q: Array) -> Array:
-    """The gaps of one constraint, those of shapes by loops over their pairs."""
-    if (kinds := getattr(c.fn, "kinds", None)) is None:
-        return c.gaps(t, q)
-    at, own = Instant(t, q), kinds(0)
-    gaps = jnp.zeros(sum(len(kind.contacts) for kind in own), q.dtype)
-    for kind in (x.everywhere() for x in own):
-        gaps = kind.gaps(at, seek_anew(kind, at), gaps)
-    return gaps
+Contacts = tuple[AbstractSystem, KnownKinds | None]
+"""A system without shapes and what is known of these, or one with them."""
 
 
-def gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
-    """Gaps (n,), and how far slips are from linear in v, beside their size (n,)."""
+def gaps_and_bends(of: Contacts, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """Gaps (n,), zero of dry friction, and how far slips are from linear in v, beside their size (n,)."""
+    at, kinds = Instant(t, q), kinds_of(*of, t, q, v)
     step = 1 + 0.5 * jnp.cos(jnp.arange(v.size, dtype=v.dtype) ** 2)
-    parts = []
-    for c in unilateral(system.constraints):
-        if isinstance(c, DryFriction):
-            gap, slip = jnp.zeros_like(c.rates(t, q, v)), c.rate
-            of: Any = lambda v, c=c: c.rates(t, q, v)[:, None]
-        else:
-            assert isinstance(c, Unilateral)
-            gap, slip = _gaps_of(c, t, q), c.slip
-            of = lambda v, c=c, n=gap.size: slips(c, n, t, q, v)
+    gaps = bends = jnp.zeros(sum(len(kind.contacts) for kind in kinds), q.dtype)
+    for kind in (x.everywhere() for x in kinds):
+        if kind.has_gap:
+            gaps = kind.gaps(at, seek_anew(kind, at), gaps)
+        c: Any = getattr(kind, "of", None)
+        slip = c and (c.rate if isinstance(c, DryFriction) else c.slip)
         if slip is None or getattr(slip, "is_linear", False):
-            parts.append((gap, jnp.zeros_like(gap)))
             continue
-        now, more, less = (of(x) for x in (v, v + step, v - step))
+        count = len(kind.contacts)
+        of_v: Any = (
+            (lambda v, c=c: c.rates(t, q, v)[:, None])
+            if isinstance(c, DryFriction)
+            else (lambda v, c=c, n=count: slips(c, n, t, q, v))
+        )
+        now, more, less = (of_v(x) for x in (v, v + step, v - step))
         size = jnp.sum(jnp.abs(more) + jnp.abs(less) + jnp.abs(now), 1)
-        parts.append((gap, jnp.sum(jnp.abs(more + less - 2 * now), 1) / jnp.where(size > 0, size, 1)))
-    empty = jnp.zeros(0, q.dtype)  # of a system that only has events of its own
-    gaps, bends = zip((empty, empty), *parts, strict=True)
-    return jnp.concatenate(gaps), jnp.concatenate(bends)
+        bent = jnp.sum(jnp.abs(more + less - 2 * now), 1) / jnp.where(size > 0, size, 1)
+        bends = bends.at[np.array(kind.contacts)].set(bent)
+    return gaps, bends
 
 
 def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[ContactLayout, Coefficients]:
@@ -343,6 +338,51 @@ def _places_of_push(model: Model, code: Any) -> tuple[int, int]:
     return (int(places[0]), int(places[-1]) + 1) if places.size else (0, 0)
 
 
+def _code_of_one(
+    members: Members, model: Model, solver: dfx.AbstractSolver, t: Array, automatic: bool
+) -> tuple[AccelerationProgram | None, Any]:
+    """The code of one of the parts of a system that are alike, and of its projection."""
+
+    def shared(x: Any) -> Any:
+        if is_traced(x):
+            return x[0]
+        # What differs is an input of the code. Were it zero or one, it might be taken for a constant.
+        x = np.asarray(x)
+        return as_jax(np.where(np.all(x == x[:1], axis=0), x[0], 2.0).astype(x.dtype))
+
+    one = members.one
+    if len(members) > 1:
+        arrays, rest = eqx.partition(one, eqx.is_array)
+        one = eqx.combine(jax.tree.map(shared, arrays), rest)
+    q, v = (np.zeros(len(x[0]), t.dtype) for x in (members.q, members.v))
+    given = dataclasses.replace(model, system=PushedSystem(one, as_jax(v + 2.0)), code=None, projection=None)
+    found = translate_model(given, solver, t, as_jax(q), as_jax(v), automatic=automatic)[0]
+    return (found.code if found.is_solved else None), found.projection
+
+
+def models_of_members(model: Model) -> list[Members]:
+    """The parts of a system of which there is code, each a model with its numbers."""
+    if not model.parts:
+        return []
+    parts: Any = model.system.system.members()  # pyright: ignore[reportAttributeAccessIssue]
+    return [_models(model, x, *codes) for x, codes in zip(parts, model.parts, strict=True)]
+
+
+def _models(model: Model, members: Members, code: AccelerationProgram, projection: Any) -> Members:
+    arrays, rest = eqx.partition(members.one, eqx.is_array)
+
+    def one(arrays: Any) -> Model:
+        still = jnp.zeros(len(members.v[0]), jax.tree.leaves(arrays)[0].dtype)
+        system = PushedSystem(eqx.combine(arrays, rest), still)
+        own = dataclasses.replace(
+            model, system=system, code=code, projection=projection, parts=(), kinds=None, numbers=None
+        )
+        return own.ready()
+
+    made = one(arrays) if len(members) == 1 else eqx.filter_vmap(one)(arrays)
+    return Members(made, members.q, members.v)
+
+
 def contact_model(
     system: AbstractSystem,
     formula: AbstractFormula,
@@ -358,7 +398,17 @@ def contact_model(
     stiff = implicit and eqx.filter_eval_shape(system.coordinate_force, t, q, v) is not None
     # Not zero: scalar code would take such entries for constants.
     given = as_jax(np.full(v.shape, 2.0, v.dtype))
-    model = Model(PushedSystem(system, given, given if stiff else None), formula, stabilizer)
+    kinds = known_kinds(system, t, q, v) if implicit else None
+    system = system if kinds is None else system.without_shapes()
+    pushed = PushedSystem(system, given, given if stiff else None)
+    model = Model(pushed, formula, stabilizer, kinds=kinds)
+    codes = [_code_of_one(x, model, solver, t, automatic) for x in system.members()] if implicit else []
+    if codes and all(code is not None for code, _ in codes):
+        model = dataclasses.replace(model, parts=tuple(codes))
+        if not model.system.constraints:
+            sizes = [code.program.size for code, _ in model.parts]
+            said = f"scalar code of {' and '.join(map(str, sizes))} operations for all parts that are alike"
+            return model, said
     model, said = translate_model(model, solver, t, q, v, automatic=automatic)
     if stiff:
         model = dataclasses.replace(

@@ -1,69 +1,17 @@
 """A run by equal time steps with contacts in a list: steps, saved states and impacts, in one loop."""
 
-import dataclasses
-import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
 from .._formula._blank import blank
 from .._formula._contact_list import entry, fill_entries, loop, put
-from .._motion._model import Model
 from ._kinds import Instant, seek_anew
-from ._moreau import ContactStep, FreeStep, StepRecord, StepState
-from ._rows import Coefficients, with_push
+from ._moreau import ContactStep, StepRecord, StepState
+from ._rows import Coefficients
 from ._step_derivatives import SmoothStep
-
-# --- One time step, but for its contacts; see `_stepping` for the equations
-
-
-def _add_implicit_inertia(model: Model, t: Array, q: Array, v: Array, h: Array) -> tuple[Model, Array]:
-    """The model with the inertia that springs and dampers of coordinates add when they are taken implicitly, and c."""
-    system: Any = model.system
-    if system.added is None:
-        return model, jnp.zeros_like(v)
-    along = lambda d: jax.jvp(
-        lambda q: system.coordinate_force(t, q, v), (q,), (system.kinematics(t, q, d),)
-    )[1]
-    c = -jnp.diagonal(jax.jacfwd(lambda v: system.coordinate_force(t, q, v))(v))
-    k = -jnp.diagonal(jax.jacfwd(along)(jnp.zeros_like(v)))
-    added = jnp.maximum(0.5 * h * c + 0.25 * h * h * k, 0)
-    return dataclasses.replace(model, system=dataclasses.replace(system, added=added), numbers=None), c
-
-
-def free_step(model: Model) -> Callable[..., FreeStep]:
-    """A step without impulses, of t, q, v and its length."""
-
-    def step(t: Array, q: Array, v: Array, h: Array) -> FreeStep:
-        middle, q_middle = t + 0.5 * h, q + 0.5 * h * model.system.kinematics(t, q, v)
-        stiff, damping = _add_implicit_inertia(model, middle, q_middle, v, h)
-        acceleration = lambda v, push: with_push(stiff, push).acceleration(middle, q_middle, v)
-        v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
-        pushed, push = functools.partial(acceleration, v_middle), damping * (v_middle - v)
-        a, respond = jax.linearize(pushed, push)
-        return FreeStep(middle, q_middle, v_middle, a, v + h * a, respond)
-
-    return step
-
-
-def arrival(model: Model) -> Callable[..., tuple[tuple[Array, Array], Array]]:
-    """The end of a step, q + h/2 N (v + v+) + N d, on the bilateral rows, and whether it is off them."""
-
-    def arrive(
-        q: Array, both: Array, v: Array, d: Array, t: Array, h: Array, free: FreeStep
-    ) -> tuple[tuple[Array, Array], Array]:
-        of = lambda v: model.system.kinematics(t + 0.5 * h, free.q, v)
-        y = q + 0.5 * h * of(both) + jax.jvp(of, (both,), (d,))[1], v
-        return model.kept(t + h, y) if model.system.constraints else (y, jnp.zeros((), bool))
-
-    return arrive
-
-
-# --- The run
 
 
 class Saved(NamedTuple):

@@ -44,7 +44,7 @@ def _program(layout: Layout, tolerance: float):
 
 def _solve_over_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> tuple[Array, ...]:
     n, m, dtype = len(layout), rows_in(layout), given.dtype
-    room = Room(n, m, max(tangents for _, tangents in layout), 0)
+    room = Room(n, m, max(tangents for _, tangents in layout), 0, 0)
     sizes = [int(normal) + tangents for normal, tangents in layout]
     tables = np.cumsum([0, *sizes])[:-1], [int(normal) for normal, _ in layout], [t for _, t in layout]
     starts, normals, tangents = (jnp.asarray(np.array(x)) for x in tables)

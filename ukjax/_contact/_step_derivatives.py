@@ -5,7 +5,6 @@ change of a step is one more step of Newton's method for each of its two problem
 closed, or were pushed, with the matrices held. What the equations are taken from is differentiated by the compiler.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,8 +18,10 @@ from .._formula._contact_list import (
     ContactList,
     DelassusRows,
     Room,
+    SparseRows,
     delassus,
     empty_list,
+    empty_rows,
     entry,
     fill_entries,
     linearize_solution,
@@ -50,9 +51,9 @@ class _Closed(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows of a list, transposed, and by row contact velocities at rest, and on normal rows gaps where asked for."""
+    """Rows of a list, and by row contact velocities at rest, and on normal rows gaps where asked for."""
 
-    J: Array
+    J: SparseRows
     drift: Array
     gap: Array
 
@@ -130,10 +131,10 @@ def _differentiate(
     # Velocities, by the contacts that are closed
     closed = _list_closed(step, after.closed, after.p, (coefficients.friction, coefficients.limit * h))
     contacts, rows = write(closed, Instant(free.t, free.q), record.middle, gaps=bool(step.layout.soft))
-    of = step.soften(delassus(contacts, room, free.respond), contacts, coefficients, h)
-    change = free.respond(_sum_rows(contacts, room, contacts.p))
-    u = _add_rates(contacts, room, free.end + change, rows.drift)
-    before = _add_rates(contacts, room, v, rows.drift)
+    of = step.soften(delassus(contacts, room, free.inertia), contacts, coefficients, h)
+    change = free.inertia.apply(_sum_rows(contacts, room, contacts.p))
+    u = _add_rates(contacts, free.end + change, rows.drift)
+    before = _add_rates(contacts, v, rows.drift)
     by_impulse, by_gap = coefficients.soften(h)
 
     def add_laws(k: Array, u: Array) -> Array:
@@ -146,7 +147,7 @@ def _differentiate(
 
     u = loop(contacts.number, add_laws, u)
     p = linearize_solution(contacts, room, of, u)(contacts.p, u)
-    v_end = _add_response(free.end + change, contacts.rows, of, contacts.p, p)
+    v_end = _add_response(free.end + change, contacts, of, contacts.p, p)
     push, impulses = _sum_rows(contacts, room, p) / h, _place(step, contacts, p, no_impulses)
 
     # Positions, by those that were pushed
@@ -161,16 +162,16 @@ def _differentiate(
             return write(closed, at, record.end, gaps=True)
 
         held = write_at(freeze(d))[0]
-        of = delassus(held, room, free.respond)
+        of = delassus(held, room, free.inertia)
         follow = linearize_solution(held, room, of, no_impulses)
 
         def nearer(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
             d, p = so_far
             contacts, rows = write_at(d)
-            off = free.respond(_sum_rows(contacts, room, p)) - d
-            u = _mark(no_impulses, _add_rates(contacts, room, off, rows.gap))
+            off = free.inertia.apply(_sum_rows(contacts, room, p)) - d
+            u = _mark(no_impulses, _add_rates(contacts, off, rows.gap))
             after = follow(p, u)
-            d = _add_response(d + off, contacts.rows, of, p, after)
+            d = _add_response(d + off, contacts, of, p, after)
             return with_tangent_of(record.d, d, stays=True), _mark(held.p, after)
 
         some = (held.rows > 0).astype(held.rows.dtype)
@@ -242,7 +243,8 @@ def _write_rows(
 ) -> _Rows:
     """The rows of a list."""
     dtype = closed.contacts.p.dtype
-    rows = _Rows(*(blank(size, dtype) for size in (room.stride * room.velocities, room.stride, room.stride)))
+    J = empty_rows(closed.own.size, room.stride, room.columns, dtype)
+    rows = _Rows(J, *(blank(room.stride, dtype) for _ in range(2)))
 
     def of_kind(number: int, rows: _Rows) -> _Rows:
         kind, of, own = kinds[number], moving[number], kept[number]
@@ -250,9 +252,8 @@ def _write_rows(
 
         def write(j: Array, so_far: _Rows) -> _Rows:
             i, row = (entry(x, first + j) for x in (closed.own, closed.contacts.row))
-            empty = lambda k, J: fill_entries(J, k * room.stride + row, 0, normals + kind.tangents)
             found = kind.rows(of, own, i)
-            J = kind.write(found, loop(room.velocities, empty, so_far.J), row, room.stride)
+            J = kind.write(found, so_far.J, first + j, row)
             rest, drift, gap = kind.drift(found), so_far.drift, so_far.gap
             for a in range(normals + kind.tangents):
                 drift = put(drift, row + a, rest[1 - normals + a])
@@ -268,27 +269,20 @@ def _write_rows(
 
 def _sum_rows(contacts: ContactList, room: Room, p: Array) -> Array:
     """J^T p (n_v,)."""
-    add = lambda i, k, x: put(x, k, entry(x, k) + entry(contacts.J, k * room.stride + i) * entry(p, i))
-    of_row = lambda i, x: loop(room.velocities, functools.partial(add, i), x)
-    return loop(contacts.rows, of_row, jnp.zeros(room.velocities, p.dtype))
+    add = lambda k, i, x: contacts.J.add_row(k, i, entry(p, i), x)
+    return contacts.over_rows(add, jnp.zeros(room.velocities, p.dtype))
 
 
-def _add_rates(contacts: ContactList, room: Room, v: Array, u: Array) -> Array:
+def _add_rates(contacts: ContactList, v: Array, u: Array) -> Array:
     """U + J v, by row."""
-    add = lambda i, k, y: y + entry(contacts.J, k * room.stride + i) * entry(v, k)
-    of_row = lambda i, y: put(y, i, loop(room.velocities, functools.partial(add, i), entry(u, i)))
-    return loop(contacts.rows, of_row, blank(u.size, u.dtype))
+    add = lambda k, i, y: put(y, i, contacts.J.multiply(k, i, v, entry(u, i)))
+    return contacts.over_rows(add, blank(u.size, u.dtype))
 
 
-def _add_response(x: Array, rows: Array, of: DelassusRows, p: Array, after: Array) -> Array:
+def _add_response(x: Array, contacts: ContactList, of: DelassusRows, p: Array, after: Array) -> Array:
     """Velocities with what a change of impulses adds; how much that is, is held."""
-
-    def add(i: Array, x: Array) -> Array:
-        more = entry(after, i) - entry(p, i)
-        held = lambda k: freeze(entry(of.R, i * x.size + k))
-        return loop(x.size, lambda k, x: put(x, k, entry(x, k) + more * held(k)), x)
-
-    return loop(rows, add, x)
+    add = lambda k, i, x: of.add_response(k, i, entry(after, i) - entry(p, i), x, held=True)
+    return contacts.over_rows(add, x)
 
 
 def _place(step: ContactStep, contacts: ContactList, p: Array, to: Array) -> Array:

@@ -42,11 +42,12 @@ from .._misc._derivatives import forward_only
 from .._misc._errors import InputError, Untranslatable
 from .._misc._types import choose_by_precision
 from .._motion._model import Model
+from ._bilateral import BilateralMotion
 from ._history import ContactHistory
 from ._kinds import kinds_of
 from ._moreau import ContactStep
 from ._rows import Coefficients, ContactLayout
-from ._run_steps import StepsRun, arrival, free_step, run_steps
+from ._run_steps import StepsRun, run_steps
 from ._step_derivatives import SmoothStep
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
@@ -104,8 +105,9 @@ def steps_within(t0: float, t1: float, h: float) -> int:
 def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Array) -> ContactStep:
     """A step over a list of contacts."""
     system: Any = model.system
-    kinds = kinds_of(system.system, t, q, v)
-    return ContactStep(kinds, layout, v.size, free_step(model), arrival(model), system.kinematics)
+    kinds = kinds_of(system.system, model.kinds, t, q, v)
+    motion = BilateralMotion(model, (q.size, v.size))
+    return ContactStep(kinds, layout, v.size, motion.step_freely, motion.arrive, motion.kinematics)
 
 
 def _smooth_step(smooth: bool, model: Model, layout: ContactLayout, *state: Array) -> SmoothStep:

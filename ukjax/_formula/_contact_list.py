@@ -7,10 +7,12 @@ many contacts there are nor on how many are active.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
 
+import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array
 
@@ -85,8 +87,86 @@ def put_item(x: Array, place: Any, value: Array) -> Array:
 # --- The problem of a list of contacts
 
 
-Respond = Callable[[Array], Array]
-"""What an impulse changes velocities by: W times a vector (v,)."""
+class Inertia(NamedTuple):
+    """The inverse inertia W that contacts feel: blocks, of velocities that only contacts join to others.
+
+    - `velocities`: those of each block.
+    - `respond`: R with W x from a place on, of x (n,) that is zero but in some blocks, and there only, from x, R, the
+      place, and what loops over the numbers of these blocks.
+    """
+
+    velocities: tuple[tuple[int, ...], ...]
+    respond: Callable[[Array, Array, Array, Callable[..., Any]], Array]
+
+    def apply(self, x: Array) -> Array:
+        """W x (n,)."""
+        everywhere = lambda body, state: loop(len(self.velocities), body, state)
+        return self.respond(x, blank(x.size, x.dtype), jnp.asarray(0), everywhere)
+
+    def find_block(self, velocity: Array) -> Array:
+        """The number of the block of a velocity."""
+        numbers = np.zeros(sum(map(len, self.velocities)), int)
+        for block, own in enumerate(self.velocities):
+            numbers[list(own)] = block
+        return entry(jnp.asarray(numbers), velocity)
+
+    def over_block(self, block: Array, body: Callable[[Array, Any], Any], state: Any) -> Any:
+        """The state after `body(velocity, state)` for each velocity of a block."""
+        order = jnp.asarray(np.array([k for own in self.velocities for k in own]))
+        begin = jnp.asarray(np.cumsum([0, *map(len, self.velocities)]))
+        first, end = entry(begin, block), entry(begin, block + 1)
+        return loop(end - first, lambda i, state: body(entry(order, first + i), state), state)
+
+
+@final
+class SparseRows(eqx.Module):
+    """Rows of contacts by the velocities that move each.
+
+    - `count`, `columns`: how many these are, and which; those of contact k begin at k times the room for them. One may be
+      there twice.
+    - `values`: of each row by these; row i begins at i times the room for them.
+    - `room`: for the velocities of a contact.
+    """
+
+    count: Array
+    columns: Array
+    values: Array
+    room: int = eqx.field(static=True)
+
+    def begin(self, k: Array) -> "SparseRows":
+        """With no velocity yet of contact k."""
+        return SparseRows(put(self.count, k, 0), self.columns, self.values, self.room)
+
+    def add(self, k: Array, row: Array, velocity: Any, values: Sequence[Array]) -> "SparseRows":
+        """With one more velocity of contact k, and what it moves its rows by, the first of which is `row`."""
+        at, written = entry(self.count, k), self.values
+        for a, x in enumerate(values):
+            written = put(written, (row + a) * self.room + at, x)
+        columns = put(self.columns, k * self.room + at, velocity)
+        return SparseRows(put(self.count, k, at + 1), columns, written, self.room)
+
+    def over_columns(self, k: Any, body: Callable[[Array, Array, Any], Any], state: Any) -> Any:
+        """The state after `body(c, velocity, state)` for column c of the rows of contact k, each."""
+        own = k * self.room
+        each = lambda c, state: body(c, entry(self.columns, own + c), state)
+        return loop(entry(self.count, k), each, state)
+
+    def multiply(self, k: Array, i: Array, v: Array, start: Array) -> Array:
+        """A number with row i, of contact k, times v."""
+        own = i * self.room
+        return self.over_columns(k, lambda c, j, x: x + entry(self.values, own + c) * entry(v, j), start)
+
+    def add_row(self, k: Array, i: Array, factor: Array, x: Array) -> Array:
+        """x with row i, of contact k, times a factor."""
+        own = i * self.room
+        add = lambda c, j, x: put(x, j, entry(x, j) + factor * entry(self.values, own + c))
+        return self.over_columns(k, add, x)
+
+
+def empty_rows(contacts: int, rows: int, room: int, dtype: jnp.dtype) -> SparseRows:
+    """Of no contacts yet."""
+    whole = jnp.asarray(0).dtype
+    return SparseRows(blank(contacts, whole), blank(contacts * room, whole), blank(rows * room, dtype), room)
 
 
 class ContactList(NamedTuple):
@@ -96,7 +176,7 @@ class ContactList(NamedTuple):
     - `row`: its first row.
     - `normals`, `tangents`: how many normal and tangential rows it has.
     - `friction`, `limit`: Coulomb's mu, and what friction resists without being pressed.
-    - `J`: rows, transposed: that of velocity k begins at k times the room for rows.
+    - `J`: rows.
     - `u`: of each row u'.
     - `p`: of each row a guess of the impulse.
     - `number`, `rows`: how many contacts and rows there are.
@@ -108,11 +188,20 @@ class ContactList(NamedTuple):
     tangents: Array
     friction: Array
     limit: Array
-    J: Array
+    J: "SparseRows"
     u: Array
     p: Array
     number: Array
     rows: Array
+
+    def over_rows(self, body: Callable[[Array, Array, Any], Any], state: Any) -> Any:
+        """The state after `body(k, i, state)` for row i of contact k, each."""
+
+        def of_contact(k: Array, state: Any) -> Any:
+            first, count = entry(self.row, k), entry(self.normals, k) + entry(self.tangents, k)
+            return loop(count, lambda a, state: body(k, first + a, state), state)
+
+        return loop(self.number, of_contact, state)
 
 
 class Room(NamedTuple):
@@ -121,12 +210,14 @@ class Room(NamedTuple):
     - `contacts`, `rows`: of contacts and of rows; one place more is kept for rows that a contact does not have.
     - `tangents`: the most tangential rows of a contact.
     - `velocities`: of the system.
+    - `columns`: the most velocities that move a contact.
     """
 
     contacts: int
     rows: int
     tangents: int
     velocities: int
+    columns: int
 
     @property
     def stride(self) -> int:
@@ -156,7 +247,7 @@ def empty_list(room: Room, dtype: jnp.dtype) -> ContactList:
         tangents=whole(),
         friction=real(n),
         limit=real(n),
-        J=real(m * room.velocities),
+        J=empty_rows(n, m, room.columns, dtype),
         u=real(m),
         p=real(m),
         number=zero,
@@ -433,7 +524,16 @@ def substitute(A: Array, b: Array, width: Array, of: Coupling) -> Array:
 
 
 class _State(NamedTuple):
-    """Where the iteration is; see `_contact_newton.State`. `A` and `b` are the linear system of a step."""
+    """Where the iteration is, with u = G p + u' of two places.
+
+    - `p`, `u`: the place.
+    - `centre`, `u_centre`: where e pulls to.
+    - `best`: the best place so far.
+    - `A`, `b`: the linear system of a step.
+    - `e`, `tries`: how much it pulls, and steps with this e.
+    - `steps`: all steps.
+    - `residual`, `enough`: of the best place, and what rounding lets be.
+    """
 
     p: Array
     u: Array
@@ -479,7 +579,8 @@ class _Iteration(NamedTuple):
         return self.of.apply(copy_entries(u, self.base, self.contacts.rows), p, self.mass)
 
     def violation(self, p: Array, u: Array) -> tuple[Array, Array]:
-        """The largest one, as `_contact_newton` says, and the residual that rounding lets be."""
+        """The largest violation, of normal rows, of the cone and, over the size of p, of maximum dissipation; and the
+        residual that rounding lets be."""
         zero = jnp.zeros((), p.dtype)
         largest = lambda i, size: jnp.maximum(size, jnp.abs(entry(p, i)))
         size = 1 + loop(self.contacts.rows, largest, zero)
@@ -613,13 +714,38 @@ class _Iteration(NamedTuple):
         return end.best, self.moved(end.u, end.best), end.residual, end.steps
 
 
+class Support(NamedTuple):
+    """Which velocities the impulses of each contact change: blocks of them.
+
+    - `inertia`: which has the blocks.
+    - `most`: how many blocks a contact may have.
+    - `blocks`, `counts`: those of each contact; of contact k they begin at k times the most.
+    """
+
+    inertia: Inertia
+    most: int
+    blocks: Array
+    counts: Array
+
+    def over_blocks(self, k: Array, body: Callable[[Array, Any], Any], state: Any) -> Any:
+        """The state after `body(block, state)` for each block of contact k."""
+        each = lambda s, state: body(entry(self.blocks, k * self.most + s), state)
+        return loop(entry(self.counts, k), each, state)
+
+    def over_velocities(self, k: Array, body: Callable[[Array, Any], Any], state: Any) -> Any:
+        """The state after `body(velocity, state)` for each velocity of these blocks."""
+        return self.over_blocks(k, lambda block, x: self.inertia.over_block(block, body, x), state)
+
+
 class DelassusRows(NamedTuple):
-    """R = J W in rows of velocities, and G = R J^T in rows of `width`, where rows are coupled."""
+    """R = J W in rows of velocities, where a contact changes these, and G = R J^T in rows of `width`, where rows are
+    coupled."""
 
     R: Array
     G: Array
     width: Array
     coupling: Coupling
+    support: Support | None
 
     def apply(self, y: Array, p: Array, factor: Array | float = 1.0) -> Array:
         """y + factor G p."""
@@ -637,67 +763,92 @@ class DelassusRows(NamedTuple):
 
         return loop(self.coupling.number, of_contact, y)
 
+    def add_response(self, k: Array, i: Array, factor: Array, x: Array, *, held: bool = False) -> Array:
+        """Velocities x with what an impulse on row i of contact k changes them by; how much that is, is held or not."""
+        own, hold = i * x.size, freeze if held else lambda y: y
+        add = lambda j, x: put(x, j, entry(x, j) + factor * hold(entry(self.R, own + j)))
+        return self.support.over_velocities(k, add, x)  # pyright: ignore[reportOptionalMemberAccess]
 
-def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRows:
+
+def _find_support(contacts: ContactList, inertia: Inertia, most: int) -> Support:
+    """The blocks of velocities that move each contact."""
+    J, whole = contacts.J, contacts.row.dtype
+
+    def of_contact(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+        size, row = entry(contacts.normals, k) + entry(contacts.tangents, k), entry(contacts.row, k)
+
+        def of_column(c: Array, j: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            blocks, count = so_far
+            block = inertia.find_block(j)
+            moves = loop(
+                size, lambda a, y: y | (entry(J.values, (row + a) * J.room + c) != 0), jnp.asarray(False)
+            )
+            known = loop(count, lambda s, y: y | (entry(blocks, k * most + s) == block), jnp.asarray(False))
+            new = (moves & ~known).astype(whole)
+            add = lambda _, blocks: put(blocks, k * most + count, block)
+            return loop(new, add, blocks), count + new
+
+        blocks, counts = so_far
+        blocks, count = J.over_columns(k, of_column, (blocks, jnp.zeros((), whole)))
+        return blocks, put(counts, k, count)
+
+    rooms = blank(contacts.row.size * most, whole), blank(contacts.row.size, whole)
+    return Support(inertia, most, *loop(contacts.number, of_contact, rooms))
+
+
+def delassus(contacts: ContactList, room: Room, inertia: Inertia) -> DelassusRows:
     """R and G of the rows of a list."""
     n, m, v, stride = contacts.number, contacts.rows, room.velocities, room.stride
-    J, dtype, whole, most = contacts.J, contacts.J.dtype, contacts.row.dtype, contacts.row.size
+    dtype, whole, most = contacts.u.dtype, contacts.row.dtype, contacts.row.size
     width, size = m + 1, _sizes(contacts)
+    support = _find_support(contacts, inertia, min(len(inertia.velocities), room.columns))
+    zeros = lambda: fill_entries(blank(v, dtype), 0, 0, v)
 
-    def of_row(i: Array, R: Array) -> Array:
-        # One by one, not as an array in memory, of which it would not be known what is zero beside it.
-        moved = respond(jnp.stack([entry(J, k * stride + i) for k in range(v)]))
-        return loop(v, lambda k, R: put(R, i * v + k, entry(moved, k)), R)
+    def of_row(k: Array, i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+        """R of a row, by a vector that is zero before and after."""
+        R, x = so_far
+        x = contacts.J.add_row(k, i, jnp.ones((), dtype), x)
+        R = inertia.respond(x, R, i * v, functools.partial(support.over_blocks, k))
+        return R, contacts.J.over_columns(k, lambda _, j, x: put(x, j, 0), x)
 
-    R = loop(m, of_row, blank(stride * v, dtype))
+    R, _ = contacts.over_rows(of_row, (blank(stride * v, dtype), zeros()))
 
-    def find_support(a: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Of a contact whether velocities move it, and which it moves."""
-        row = entry(contacts.row, a)
+    def mark(a: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+        """1 for each contact up to a one that has a block of it."""
+        marks, last = so_far
+        last = support.over_blocks(a, lambda block, last: put(last, block, a + 1), last)
 
-        def of_velocity(k: Array, so_far: tuple[Array, ...]) -> tuple[Array, ...]:
-            moves, moved, count = so_far
-            some = lambda at, step, x: loop(
-                entry(size, a), lambda i, y: y | (entry(x, at + i * step) != 0), jnp.asarray(False)
-            )
-            moved = put(moved, a * v + count, k)
-            return (
-                put(moves, a * v + k, some(k * stride + row, 1, J)),
-                moved,
-                count + some(row * v + k, v, R).astype(whole),
-            )
+        def of_other(b: Array, marks: Array) -> Array:
+            same = lambda block, y: jnp.maximum(y, (entry(last, block) == a + 1).astype(whole))
+            both = support.over_blocks(b, same, jnp.zeros((), whole))
+            return put(put(marks, a * most + b, both), b * most + a, both)
 
-        moves, moved, counts = state
-        moves, moved, count = loop(v, of_velocity, (moves, moved, jnp.zeros((), whole)))
-        return moves, moved, put(counts, a, count)
+        return loop(a + 1, of_other, marks), last
 
-    none = blank(most * v, whole), blank(most * v + 1, whole), blank(most, whole)
-    moves, moved, counts = loop(n, find_support, none)
+    blocks = len(inertia.velocities)
+    none = blank(most * most, whole), fill_entries(blank(blocks, whole), 0, 0, blocks)
+    marks, _ = loop(n, mark, none)
 
-    def of_pair(a: Array, b: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        """G of two contacts, if they are coupled."""
-        marks, G = state
-        acts = lambda k, y: jnp.maximum(y, entry(moves, b * v + entry(moved, a * v + k)))
-        mark = loop(entry(counts, a), acts, jnp.zeros((), whole))
+    def of_pair(b: Array, i: Array, x: Array, G: Array) -> Array:
+        """G with products of the rows of contact b and W times row i."""
 
-        def of_entry(i: Array, j: Array, G: Array) -> Array:
-            i, j = entry(contacts.row, a) + i, entry(contacts.row, b) + j
-
-            def product(k: Array, y: Array) -> Array:
-                at = entry(moved, a * v + k)
-                return y + entry(R, i * v + at) * entry(J, at * stride + j)
-
-            value = loop(entry(counts, a), product, jnp.zeros((), dtype))
+        def of_entry(a: Array, G: Array) -> Array:
+            j = entry(contacts.row, b) + a
+            value = contacts.J.multiply(b, j, x, jnp.zeros((), dtype))
             return put(put(G, i * width + j, value), j * width + i, value)
 
-        own = lambda i, G: loop(entry(size, b), functools.partial(of_entry, i), G)
-        G = loop(entry(size, a) * mark, own, G)
-        return put(put(marks, a * most + b, mark), b * most + a, mark), G
+        return loop(entry(size, b), of_entry, G)
+
+    def products(a: Array, i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+        G, x = so_far
+        x = support.over_velocities(a, lambda j, x: put(x, j, entry(R, i * v + j)), x)
+        coupled = lambda b: entry(marks, a * most + b)
+        G = loop(a + 1, lambda b, G: loop(coupled(b), lambda _, G: of_pair(b, i, x, G), G), G)
+        return G, support.over_velocities(a, lambda j, x: put(x, j, 0), x)
 
     G = loop(m, lambda i, G: fill_entries(G, i * width, 0, m), blank(stride * stride, dtype))
-    of_contact = lambda a, state: loop(a + 1, functools.partial(of_pair, a), state)
-    marks, G = loop(n, of_contact, (blank(most * most, whole), G))
-    return DelassusRows(R, without_rest(G, room, m), width, _couple(contacts, size, marks))
+    G, _ = contacts.over_rows(products, (G, zeros()))
+    return DelassusRows(R, without_rest(G, room, m), width, _couple(contacts, size, marks), support)
 
 
 def without_rest(G: Array, room: Room, m: Array) -> Array:
@@ -709,9 +860,10 @@ def solve(
     contacts: ContactList, room: Room, of: DelassusRows, tolerance: float, enough: Array | float = 0.0
 ) -> ImpulseSolution:
     """The impulses of a list of contacts."""
-    v, found = room.velocities, _solve(contacts, room, of, tolerance, enough)
-    add = lambda i, x: add_scaled(x, 0, entry(found.p, i), of.R, i * v, v)
-    return found._replace(change=loop(contacts.rows, add, jnp.zeros(v, of.R.dtype)))
+    found = _solve(contacts, room, of, tolerance, enough)
+    add = lambda k, i, x: of.add_response(k, i, entry(found.p, i), x)
+    change = contacts.over_rows(add, jnp.zeros(room.velocities, of.R.dtype))
+    return found._replace(change=change)
 
 
 def solve_delassus(
@@ -720,7 +872,9 @@ def solve_delassus(
     """The impulses of a list of contacts whose Delassus operator is known; what they change is left out."""
     size = _sizes(contacts)
     coupling = _couple(contacts, size, _mark_by_entries(contacts, size, G, width))
-    return _solve(contacts, room, DelassusRows(jnp.zeros(0, G.dtype), G, width, coupling), tolerance, 0.0)
+    return _solve(
+        contacts, room, DelassusRows(jnp.zeros(0, G.dtype), G, width, coupling, None), tolerance, 0.0
+    )
 
 
 def _solve(

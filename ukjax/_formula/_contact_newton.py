@@ -176,112 +176,6 @@ def _cut(rows: ContactRows, data: ContactData, y: Array) -> _Cut:
     )
 
 
-def _residual(rows: ContactRows, data: ContactData, p: Array, u: Array) -> Float[Array, ""]:
-    """The largest violation: of Signorini's conditions, of the cone, and, over the size of p, of maximum dissipation."""
-    normal, tangent = rows
-    signorini = jnp.where(rows.has_normal, jnp.abs(jnp.minimum(dot(normal, p), dot(normal, u))), 0)
-    bound = data.mu * dot(normal, p) + data.c
-    cone = jnp.sqrt(dot(tangent, p * p)) - bound
-    dissipation = jnp.abs(dot(tangent, p * u) + bound * jnp.sqrt(dot(tangent, u * u)))
-    return jnp.max(jnp.concatenate([signorini, cone, dissipation / _size(p)]), initial=0)
-
-
-def _size(p: Array) -> Float[Array, ""]:
-    """That of G p + u', of a scaled problem."""
-    return 1 + jnp.max(jnp.abs(p), initial=0)
-
-
-class State(NamedTuple):
-    """Where the iteration is, with u = G p + u' of two places.
-
-    - `p`, `u`: the place.
-    - `centre`, `u_centre`: where e pulls to.
-    - `e`, `tries`: how much it pulls, and steps with this e.
-    - `steps`: all steps.
-    - `best`, `residual`: the best place so far.
-    """
-
-    p: Array
-    u: Array
-    centre: Array
-    u_centre: Array
-    e: Array
-    tries: Array
-    steps: Array
-    best: Array
-    residual: Array
-
-
-class Scaled(NamedTuple):
-    """A problem with u' of size 1 and the mean of G's diagonal 1, and the unit of its impulses."""
-
-    data: ContactData
-    unit: Array
-
-
-def start_iteration(layout: Layout, data: ContactData, guess: Array) -> tuple[Scaled, State]:
-    """The problem scaled, and where the iteration begins."""
-    G, u, mu, c = data
-    scale, speed = jnp.trace(G) / u.size, jnp.max(jnp.abs(u))
-    scale, speed = (jnp.where(x > 0, x, 1) for x in (scale, speed))
-    of_force = scale / speed
-    data, p = ContactData(G * (1 / scale), u * (1 / speed), mu, c * of_force), guess * of_force
-    u, zero = dot(data.G, p) + data.u, jnp.zeros((), p.dtype)
-    residual = _residual(rows_of(layout, p.dtype), data, p, u)
-    return Scaled(data, speed / scale), State(p, u, p, u, zero + FIRST, zero, zero, p, residual)
-
-
-def goes_on(state: State, tolerance: float) -> Array:
-    """Whether the problem is not solved yet, and worth another step."""
-    rounding = ROUNDING * jnp.finfo(state.p.dtype).eps * _size(state.best)
-    # False for what is not a number: nothing can be found there.
-    return (state.residual > jnp.maximum(tolerance, rounding)) & (state.steps < STEPS)
-
-
-def _linearize_equation(
-    rows: ContactRows, data: ContactData, e: Array, p: Array, u: Array, centre: Array
-) -> tuple[Array, Array]:
-    """F = p - P(p - r u) of G + e 1, and its derivative."""
-    r, unit = _sizes(rows, data, e), jnp.eye(p.size, dtype=p.dtype)
-    cut = _cut(rows, data, p - r * (u + e * (p - centre)))
-    return p - cut.value, unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit))
-
-
-def newton_step(layout: Layout, data: ContactData, state: State) -> State:
-    """One step of Newton's method, with another e where this one has done its part, or failed."""
-    rows, (p, u, centre, u_centre, e, *_), eps = (
-        rows_of(layout, data.u.dtype),
-        state,
-        jnp.finfo(state.p.dtype).eps,
-    )
-    largest = lambda x: jnp.max(jnp.abs(x), initial=0)
-    error = largest(_linearize_equation(rows, data, e, p, u, centre)[0])
-    whole = largest(_linearize_equation(rows, data, e, p, u, p)[0])
-    done = error < jnp.maximum(NEARER * whole, ROUNDING * eps * _size(p))
-    failed = ~done & (state.tries >= TRIES)
-    e = jnp.where(done, jnp.maximum(e * SHRINK, LEAST), jnp.where(failed, jnp.minimum(e * GROW, MOST), e))
-    (p, u), (centre, u_centre) = (
-        (jnp.where(failed, centre, p), jnp.where(failed, u_centre, u)),
-        (jnp.where(done, p, centre), jnp.where(done, u, u_centre)),
-    )
-    F, J = _linearize_equation(rows, data, e, p, u, centre)
-    p = p - dot(invert_matrix(J), F)
-    u = dot(data.G, p) + data.u
-    residual = _residual(rows, data, p, u)
-    better = residual < state.residual
-    return State(
-        p,
-        u,
-        centre,
-        u_centre,
-        e,
-        jnp.where(done | failed, 0, state.tries + 1),
-        state.steps + 1,
-        jnp.where(better, p, state.best),
-        jnp.where(better, residual, state.residual),
-    )
-
-
 class ContactSolution(NamedTuple):
     """Impulses p (m,), residual, steps, and which contacts are closed and which slide (n,), all as numbers."""
 
@@ -292,26 +186,8 @@ class ContactSolution(NamedTuple):
     sliding: Array
 
 
-def finish_iteration(layout: Layout, scaled: Scaled, state: State) -> ContactSolution:
-    """What the iteration has found."""
-    data, p = scaled.data, state.best
-    rows = rows_of(layout, p.dtype)
-    r = _sizes(rows, data, jnp.zeros((), p.dtype))
-    cut = _cut(rows, data, p - r * (dot(data.G, p) + data.u))
-    modes = (x.astype(p.dtype) for x in (cut.closed, cut.sliding))
-    return ContactSolution(p * scaled.unit, state.residual, state.steps, *modes)
-
-
-def solve_on_arrays(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:
-    """The solution by operations on arrays; see `solution`."""
-    scaled, state = start_iteration(layout, data_of(layout, given), guess)
-    goes = lambda state: goes_on(state, tolerance)
-    step = lambda state: newton_step(layout, scaled.data, state)
-    return finish_iteration(layout, scaled, jax.lax.while_loop(goes, step, state))
-
-
 Method = Callable[[Layout, float, Array, Array], ContactSolution]
-"""What solves a problem, given layout, tolerance, problem and guess: by arrays or by machine code."""
+"""What solves a problem, given layout, tolerance, problem and guess."""
 
 
 def solution(given: Array, guess: Array, layout: Layout, tolerance: float, method: Method) -> ContactSolution:

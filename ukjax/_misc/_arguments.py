@@ -251,11 +251,19 @@ def _plain(name: str, value: numbers.Real) -> Array:
     """A number as an array: JAX would make one of weak type, and compile what converts it."""
     require_own_process()
     try:
-        return jax.device_put(np.asarray(value if isinstance(value, np.generic) else float(value)))
+        array = np.asarray(value if isinstance(value, np.generic) else float(value))
+        of: Any = jax.config
+        return _put_on_device(array.tobytes(), array.dtype, of.x64_enabled, of.jax_default_device)
     except (OverflowError, ValueError) as error:
         raise InputError(
             f"{name} is too large for a floating-point number: {format_value(value)}."
         ) from error
+
+
+@functools.lru_cache(maxsize=1024)
+def _put_on_device(contents: bytes, dtype: Any, x64: bool, device: Any) -> Array:
+    """A number on the device that is JAX's default: mechanisms have the same ones thousands of times."""
+    return jax.device_put(np.frombuffer(contents, dtype)[0])
 
 
 def _convert_by_numpy(name: str, value: Any) -> Array:

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from typing import final
+from typing import Any, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -57,6 +57,8 @@ class Model(eqx.Module):
     - `code`: the acceleration as scalar code, if it is to be used in place of the formula.
     - `projection`: the projection as scalar code, if there is any.
     - `numbers`: of the parameters, for the code and for the projection; see `ready`.
+    - `parts`: of a system with contacts the code of each of its `members`, and of their projections.
+    - `kinds`: of a system with contacts of shapes these, where the system is without.
     - `nearness`: how close to singular the rows are where a step starts of which states are stages; see `Projected`.
     """
 
@@ -66,6 +68,8 @@ class Model(eqx.Module):
     code: AccelerationProgram | None = eqx.field(static=True, default=None)
     projection: ProjectionCode | None = eqx.field(static=True, default=None)
     numbers: tuple[Float[Array, " k"], Float[Array, " l"] | None] | None = None
+    parts: tuple[tuple[AccelerationProgram, ProjectionCode | None], ...] = eqx.field(static=True, default=())
+    kinds: Any = None
     nearness: Float[Array, ""] | float = jnp.inf
 
     def ready(self) -> "Model":
@@ -76,6 +80,11 @@ class Model(eqx.Module):
             x and x.numbers(self.system, self.stabilizer) for x in (self.code, self.projection)
         )
         return dataclasses.replace(self, numbers=(code, projection))
+
+    @property
+    def _has_only_parts(self) -> bool:
+        """Whether there is code of parts only, which have no constraints."""
+        return self.code is None and bool(self.parts)
 
     @property
     def is_solved(self) -> bool:
@@ -126,14 +135,14 @@ class Model(eqx.Module):
 
     def kept(self, t: Array, y: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         """As `project`, and whether constraints are still off: no state near this one obeys them."""
-        if self.stabilizer.projection_method is None:
+        if self.stabilizer.projection_method is None or self._has_only_parts:
             return y, jnp.zeros((), bool)
         projected, _, off = self._projected(t, y)
         return projected, off
 
     def start(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v) to start from, where it is traced: `project` for a model."""
-        if self.stabilizer.projection_method is None:
+        if self.stabilizer.projection_method is None or self._has_only_parts:
             return y
 
         def once(q: Array, v: Array) -> tuple[Array, ...]:

@@ -14,9 +14,10 @@ from jaxtyping import Array
 
 from .._compiler import AtStates
 from .._compiler._structured._scalarize import scalarize
+from .._contact._bilateral import observe_parts
 from .._contact._contact_dynamics import ContactDynamics
 from .._contact._history import AT_TIMES, UNSOLVED, ContactHistory
-from .._contact._rows import gaps_and_bends, with_push
+from .._contact._rows import gaps_and_bends, models_of_members, with_push
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import one_of
 from .._misc._errors import ContactWarning, InputError
@@ -102,6 +103,7 @@ class Prepared:
 
     def __init__(self, run: ContactRun, given: tuple[AbstractSystem, Any], state: tuple[Array, Array, Array]):
         system, model = run.touching.model.system, run.touching.model
+        self._system = given[0]
         self.traced, self._automatic = is_traced(given, run), given[1].formula is None
         if not self.traced:
             run = run._replace(touching=dataclasses.replace(run.touching, model=model.ready()))
@@ -117,8 +119,17 @@ class Prepared:
 
     @functools.cached_property
     def _gaps(self) -> AtStates:
-        system: Any = self.run.touching.model.system
-        return AtStates(gaps_and_bends, system.system)
+        model: Any = self.run.touching.model
+        return AtStates(gaps_and_bends, (model.system.system, model.kinds))
+
+    @functools.cached_property
+    def _parts(self) -> list[tuple[Any, np.ndarray, np.ndarray]]:
+        """The parts of a system of which there is code of these only: models, and the places of their coordinates and
+        velocities."""
+        model, found = self.run.touching.model, []
+        for x in models_of_members(model) if model.code is None else ():
+            found += zip(x.apart(), map(np.array, x.q), map(np.array, x.v), strict=True)
+        return found
 
     def begun(self, asked: Asked) -> tuple[Array, Array]:
         """The state (q, v) to start from, for a start that has values: on the bilateral constraints.
@@ -127,7 +138,11 @@ class Prepared:
         is not linear in v.
         """
         touching, (t, q, v) = self.run.touching, asked.start
-        y = find_start(touching.model, t, q, v, self._automatic)
+        y = q, v
+        for model, of_q, of_v in self._parts:  # without constraints
+            find_start(model, t, np.asarray(q)[of_q], np.asarray(v)[of_v], self._automatic)  # pyright: ignore
+        if not self._parts:
+            y = find_start(touching.model, t, q, v, self._automatic)
         require_near(touching.model, t, (q, v), y, asked.start_tolerance, stacklevel=6)
         gap, bend = self._gaps.one(t, *y)
         names = touching.layout.names
@@ -137,10 +152,11 @@ class Prepared:
         lost = [name for name, g in zip(names, gap, strict=True) if not np.isfinite(g)]
         if lost:
             raise InputError(f"the gap of {', '.join(lost)} is not finite at t0.")
-        system: Any = touching.model.system
-        touch = find_contact_pairs(system.system, touching.layout, np.asarray(gap), rounding_of_gaps(q))
-        deep = [x for x in touch if x.depth]
-        if deep and asked.start_tolerance != np.inf:
+        gap, zero, deep = np.asarray(gap), rounding_of_gaps(q), []
+        if np.any(gap[touching.layout.is_rigid] < -zero) and asked.start_tolerance != np.inf:
+            touch = find_contact_pairs(self._system, touching.layout, gap, zero)
+            deep = [x for x in touch if x.depth]
+        if deep:
             raise InputError(
                 f"the start penetrates {list_pairs(deep)}: gaps must be zero or positive at t0, unless "
                 "start_tolerance=inf says that it may be pushed out."
@@ -151,8 +167,11 @@ class Prepared:
 @in_full_precision
 def observe_state(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:
     """All a `Trajectory` holds of a state but its contacts."""
-    model = with_push(run.touching.model, push)
-    told = observe_at(model, t, q, v)
+    model = run.touching.model
+    if model.code is None and model.parts:
+        told = observe_parts(model, t, q, v, push)
+    else:
+        told = observe_at(with_push(model, push), t, q, v)
     return told | {"t": t, "q": q, "v": v, "constraint_force": told["constraint_force"] + push}
 
 

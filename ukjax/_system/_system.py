@@ -13,7 +13,7 @@ from .._misc._arguments import all_of, real_array, require_function
 from .._misc._display import html_of
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Multipliers, Time, Velocities, module_for
-from ._constraint import AbstractConstraint, AbstractUnilateral, as_constraints
+from ._constraint import AbstractConstraint, AbstractUnilateral, as_constraints, bilateral
 from ._labels import Labels, labels_of, title_of
 
 # --- The mass matrix of a kinematic tree, in the form in which it is factored in proportion to its size
@@ -133,6 +133,25 @@ class AbstractSystem(_Constrained, eqx.Module):
         """The mass matrix of a kinematic tree, to solve with in proportion to its size; None (the default) of others."""
         return None
 
+    @property
+    def bilateral_constraints(self) -> tuple[AbstractConstraint, ...]:
+        """The constraints that hold in both directions."""
+        return bilateral(self.constraints)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        """The velocities of parts that neither inertia nor constraints join, where there are several; else none."""
+        return ()
+
+    def without_shapes(self) -> "AbstractSystem":
+        """The system without contacts of shapes, and without what it looks like."""
+        return self
+
+    def members(self) -> tuple[Any, ...]:
+        """Parts that nothing but contacts joins to each other, those alike together (`Members`), where there are several;
+        else none."""
+        return ()
+
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The part of Q by springs and dampers of coordinates (n,), implicit in time stepping; None if unknown."""
         return None
@@ -217,6 +236,13 @@ class AbstractForwardingSystem(AbstractSystem):
     def energies(self) -> Callable[[Time, Coordinates, Velocities], dict[str, Array]] | None:
         """The energy by parts, where the system tells it."""
         return getattr(self.system, "energies", None)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        return self.system.blocks
+
+    def without_shapes(self) -> AbstractSystem:
+        return eqx.tree_at(lambda x: x.system, self, self.system.without_shapes())
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return self.system.mass_matrix(t, q)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._formula._members import Members
 from .._misc._arguments import one_of
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, as_jax, module_for
@@ -18,6 +19,7 @@ from .._system._constraint import (
     Holonomic,
     Nonholonomic,
     as_constraints,
+    bilateral,
 )
 from .._system._system import AbstractSystem
 from ._abstract_joint import AbstractJoint
@@ -31,6 +33,7 @@ from ._coordinates import (
     GroundCoordinates,
     coordinates_of,
 )
+from ._divide import acts_on_its_own, divide_assembly
 from ._each_body import call_each_body
 from ._loads import AbstractLoad
 from ._mechanism import Mechanism
@@ -148,6 +151,10 @@ class AbsoluteSystem(AbstractSystem):
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         """Of each joint its rows, named after it; unit quaternions, where not kept otherwise; the further ones."""
+        return (*self._own_constraints, *unilateral_rows(self.places))
+
+    @property
+    def _own_constraints(self) -> tuple[AbstractConstraint, ...]:
         parts, rows = self._all_coordinates(), []
         for joint in self.joints:
             ends = tuple(parts[name] for name in joint.bodies)
@@ -161,8 +168,24 @@ class AbsoluteSystem(AbstractSystem):
             *rows,
             *(Holonomic(UnitNorm(part), name=f"{part.body.name}, unit quaternion") for part in unit),
             *self.further,
-            *unilateral_rows(self.places),
         )
+
+    @property
+    def bilateral_constraints(self) -> tuple[AbstractConstraint, ...]:
+        return bilateral(self._own_constraints)
+
+    def without_shapes(self) -> AbstractSystem:
+        return eqx.tree_at(lambda x: x.mechanism, self, self.mechanism.without_shapes())
+
+    def members(self) -> tuple[Members, ...]:
+        if self.further or not all(map(acts_on_its_own, self.mechanism.loads)):
+            return ()
+        parts = divide_assembly(self.mechanism, self.coordinates())
+        return (
+            ()
+            if sum(map(len, parts)) == 1
+            else tuple(Members(type(self)(x.one, ()), x.q, x.v) for x in parts)
+        )  # pyright: ignore[reportCallIssue]
 
     @property
     def places(self) -> AbsolutePlaces:

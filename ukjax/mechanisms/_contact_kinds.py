@@ -3,6 +3,7 @@
 Of the two bodies of a pair placements and twists are looked up in arrays in memory (`_moving_bodies`).
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -13,17 +14,17 @@ import numpy as np
 from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._contact_list import entry, item, loop, put
-from .._misc._types import as_jax, module_for
+from .._formula._contact_list import SparseRows, entry, item, loop, put
 from ._contact_pairs import is_closed_form
 from ._contact_shapes import Capsule, Cuboid, HalfSpace, HeightField, Sphere, Surface
 from ._contacts import Contact
 from ._convex_kinds import ConvexKind, convex_kind
 from ._field_kinds import FieldKind, field_kind
-from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
+from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
+from ._nearness import Nearness, no_nearness
 from ._placement import norm, rate_of
 from ._thin_bodies import bow, share_without_passing
-from ._vmap_by_structure import _form
+from ._vmap_by_structure import form_of, stack_trees
 
 
 @final
@@ -35,13 +36,15 @@ class ShapeKind(eqx.Module):
     - `bodies`: the names of all bodies.
     - `pairs`: of each contact the places of its bodies among these.
     - `contacts`: which of all contacts each is.
+    - `margin`: of the sizes of both bodies, beyond which they are far apart.
     """
 
-    places: Any
+    places: DividedBodies
     stacked: Contact
     bodies: tuple[str, ...] = eqx.field(static=True)
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
     contacts: tuple[int, ...] = eqx.field(static=True)
+    margin: float = eqx.field(static=True, default=0.02)
 
     @property
     def tangents(self) -> int:
@@ -54,7 +57,7 @@ class ShapeKind(eqx.Module):
         return True
 
     def moving(self, motion: Motion) -> MovingBodies:
-        return move_all(self.places, self.bodies, motion)
+        return self.places.move(self.bodies, motion)
 
     def _numbers(self, i: Array) -> tuple[Array, Array]:
         first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
@@ -66,32 +69,63 @@ class ShapeKind(eqx.Module):
 
     @property
     def seeks(self) -> bool:
-        """Closed forms are computed."""
-        return False
+        """Closed forms are computed, but of what is near only; surfaces need not tell how far that is."""
+        return self.margin < np.inf and not isinstance(self.stacked.shapes[0], Surface)
 
     def everywhere(self) -> "ShapeKind":
-        return self
+        """The same with the gaps of what is far apart."""
+        return dataclasses.replace(self, margin=np.inf)
 
-    def nothing(self, at: Instant) -> None:
-        return None
+    def _ends(self, placements: Any, i: Array) -> list[Any]:
+        return [jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(i)]
 
-    def unsought(self, at: Instant, before: None) -> None:
-        return None
+    def nothing(self, at: Instant) -> Nearness | None:
+        if not self.seeks:
+            return None
+        placements, dtype = self.places.locate(self.bodies, at), at.q.dtype
 
-    def seek(self, at: Instant, unsought: None) -> None:
-        return None
+        def reaches(i: Array, reach: Array) -> Array:
+            own = zip(
+                self._numbers(i), self._contact(i, dtype).shapes, self._ends(placements, i), strict=True
+            )
+            for body, shape, place in own:
+                if not isinstance(shape, HalfSpace):
+                    corners, radius = shape.corners(), getattr(shape, "radius", 0.0)  # pyright: ignore
+                    for x in corners:
+                        farthest = norm(x - place.centre) + radius
+                        reach = put(reach, body, jnp.maximum(entry(reach, body), farthest))
+            return reach
+
+        reach = loop(len(self.contacts), reaches, jnp.zeros(len(self.bodies), dtype))
+        return no_nearness(placements, len(self.contacts), reach)
+
+    def unsought(self, at: Instant, before: Nearness | None) -> Nearness | None:
+        return before.move_to(self.places.locate(self.bodies, at)) if before and self.seeks else None
+
+    def seek(self, at: Instant, unsought: Nearness | None) -> Nearness | None:
+        if unsought is None:
+            return None
+
+        def look(i: Array, _: None) -> tuple[None, Array, Array]:
+            contact, ends = self._contact(i, at.q.dtype), self._ends(unsought.placements, i)
+            first, second = (entry(unsought.reach, b) for b in self._numbers(i))
+            margin = self.margin * (first + second)
+            return None, contact.meeting(*ends).gap[0], margin
+
+        return unsought.find(self._numbers, look, None)[0]
 
     @property
     def is_thin(self) -> bool:
         """Half-spaces and surfaces are not."""
         return not isinstance(self.stacked.shapes[0], HalfSpace | Surface)
 
-    def share_without_passing(self, instants: Sequence[Instant], kept: None) -> Array:
-        each, dtype = [locate_all(self.places, self.bodies, at) for at in instants], instants[0].q.dtype
+    def share_without_passing(self, instants: Sequence[Instant], kept: Nearness) -> Array:
+        each, dtype = [self.places.locate(self.bodies, at) for at in instants], instants[0].q.dtype
+        comes_near = kept.comes_near(each, self._numbers)
 
         def one(i: Array, share: Array) -> Array:
-            contact, numbers = self._contact(i, dtype), self._numbers(i)
-            start, *later = [[jax.tree.map(lambda x, b=b: item(x, b), x) for b in numbers] for x in each]
+            contact = self._contact(i, dtype)
+            start, *later = (self._ends(x, i) for x in each)
             n, shapes = contact.meeting(*start).normal[0], contact.shapes
             corners = [x.corners() for x in shapes]  # pyright: ignore[reportAttributeAccessIssue]
             inradii = [x.inradius for x in shapes]  # pyright: ignore[reportAttributeAccessIssue]
@@ -107,22 +141,25 @@ class ShapeKind(eqx.Module):
                 share = jnp.minimum(share, share_without_passing(apart(start), apart(ends) - bows, inradii))
             return share
 
-        return loop(len(self.contacts), one, jnp.ones((), dtype))
+        look = lambda i, share: loop(comes_near(i).astype(i.dtype), lambda _, x: one(i, x), share)
+        return loop(len(self.contacts), look, jnp.ones((), dtype))
 
-    def gaps(self, at: Instant, kept: None, so_far: Array) -> Array:
-        places = locate_all(self.places, self.bodies, at)
+    def gaps(self, at: Instant, kept: Nearness | None, so_far: Array) -> Array:
+        places = self.places.locate(self.bodies, at)
         which, dtype = jnp.asarray(np.array(self.contacts)), at.q.dtype
 
         def one(i: Array, so_far: Array) -> Array:
-            ends = [jax.tree.map(lambda x, b=b: item(x, b), places) for b in self._numbers(i)]
-            return put(so_far, entry(which, i), self._contact(i, dtype).meeting(*ends).gap[0])
+            gap = self._contact(i, dtype).meeting(*self._ends(places, i)).gap[0]
+            return put(so_far, entry(which, i), gap)
 
-        return loop(len(self.contacts), one, so_far)
+        return self.each(kept, one, so_far)
 
-    def each(self, kept: None, body: Callable[[Array, Any], Any], state: Any) -> Any:
-        return loop(len(self.contacts), body, state)
+    def each(self, kept: Nearness | None, body: Callable[[Array, Any], Any], state: Any) -> Any:
+        if kept is None:
+            return loop(len(self.contacts), body, state)
+        return kept.over_near(body, state)
 
-    def motion(self, moving: MovingBodies, kept: None, i: Array) -> ContactMotion:
+    def motion(self, moving: MovingBodies, kept: Nearness | None, i: Array) -> ContactMotion:
         numbers, dtype = self._numbers(i), moving.twists.dtype
         contact, at = self._contact(i, dtype), lambda x: [item(x, b) for b in numbers]
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
@@ -132,7 +169,7 @@ class ShapeKind(eqx.Module):
         flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
         return ContactMotion(gap(*places), jax.jvp(speed, (places, twists), (flows, rates))[1])
 
-    def rows(self, moving: MovingBodies, kept: None, i: Array) -> BodyRow:
+    def rows(self, moving: MovingBodies, kept: Nearness | None, i: Array) -> BodyRow:
         numbers, dtype = self._numbers(i), moving.twists.dtype
         contact = self._contact(i, dtype)
         places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
@@ -141,8 +178,13 @@ class ShapeKind(eqx.Module):
         slip = (contact.slip_axes(places, meeting.normal[0]), contact.slip_scale) if self.tangents else None
         return contact_row(gap, meeting.point[0], slip, places, numbers, moving)
 
-    def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
-        return write_row(self.places, self.bodies, rows, J, row, stride)
+    @property
+    def width(self) -> int:
+        """How many velocities move each at most."""
+        return 2 * self.places.velocity_numbers(self.bodies).shape[1]
+
+    def write(self, rows: BodyRow, J: SparseRows, k: Array, row: Array) -> SparseRows:
+        return write_row(self.places, self.bodies, rows, J, k, row)
 
     def drift(self, rows: BodyRow) -> Array:
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
@@ -163,15 +205,8 @@ def _single(contact: Contact) -> list[Contact]:
     return [eqx.tree_at(lambda c: c.shapes, contact, (first, ball)) for ball in balls]
 
 
-def _stack(contacts: Sequence[Contact]) -> Contact:
-    arrays, rest = eqx.partition(contacts[0], eqx.is_array)
-    columns = zip(*(jax.tree.leaves(eqx.filter(x, eqx.is_array)) for x in contacts), strict=True)
-    stacked = [as_jax(module_for(*x).stack(x)) for x in columns]
-    return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), stacked), rest)
-
-
 def kinds_of_shapes(
-    places: Any, contacts: Sequence[Contact], first: int, names: tuple[str, ...]
+    places: DividedBodies, contacts: Sequence[Contact], first: int, names: tuple[str, ...]
 ) -> list[ShapeKind | ConvexKind | FieldKind]:
     """Contacts by kinds: those of closed forms by their forms, those of convex bodies together."""
     number = {name: i for i, name in enumerate(names)}
@@ -181,7 +216,7 @@ def kinds_of_shapes(
         if is_closed_form(*contact.shapes):
             singles = _single(contact)
             for i, x in enumerate(singles):
-                groups.setdefault(_form(x), []).append((x, first + i))
+                groups.setdefault(form_of(x), []).append((x, first + i))
         else:
             key = convex_kind, isinstance(contact.shapes[0], HalfSpace), contact.form
             if isinstance(contact.shapes[0], HeightField):
@@ -198,6 +233,6 @@ def kinds_of_shapes(
 
 
 def _shape_kind(
-    places: Any, items: Sequence[Contact], names: tuple[str, ...], pairs: Any, numbers: Any
+    places: DividedBodies, items: Sequence[Contact], names: tuple[str, ...], pairs: Any, numbers: Any
 ) -> ShapeKind:
-    return ShapeKind(places, _stack(items), names, pairs, numbers)
+    return ShapeKind(places, stack_trees(items), names, pairs, numbers)

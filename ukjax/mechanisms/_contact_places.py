@@ -1,26 +1,88 @@
 """Where bodies are, for contacts: in absolute coordinates, and in those of a tree."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
+from .._formula._members import Members
 from .._misc._types import Coordinates, Velocities
 from ._bodies import GROUND
 from ._contact_rows import AbstractBodyKinematics
 from ._coordinates import AbstractCoordinates, GroundCoordinates
+from ._divide import divide_tree
 from ._each_body import call_each_body
 from ._mechanism import Mechanism, Placements, Twists
-from ._moving_bodies import flat_twist
+from ._moving_bodies import AbstractBodies, DividedBodies, flat_twist
+from ._placement import AnyPlacement, Twist
 from ._tree_layout import Order
 from ._tree_loops import ends, locate_bodies, own_columns, placements_by_name, twists_of
-from ._tree_place import cast_arrays, chains_of, moving
-from ._vmap_by_structure import vmap_by_structure
+from ._tree_motion import Chains, TreeLayout
+from ._tree_place import cast_arrays, chains_of, moving, place_bodies
+from ._vmap_by_structure import form_of, stack_trees
+
+
+@final
+class AbsoluteBodies(AbstractBodies):
+    """Bodies in absolute coordinates that are alike."""
+
+    members: Members
+    names: tuple[tuple[str, ...], ...] = eqx.field(static=True)
+
+    def locate(self, one: AbstractCoordinates, q: Coordinates) -> list[AnyPlacement]:
+        return [one.placement(q)]
+
+    def move(self, one: AbstractCoordinates, q: Coordinates, v: Velocities) -> list[Twist]:
+        return [one.twist(q, v)]
+
+    def columns(self, one: AbstractCoordinates, q: Coordinates) -> Float[Array, "bodies s w"]:
+        twist = lambda v: flat_twist(one.twist(q, v))
+        return jax.jacfwd(twist)(jnp.zeros(len(self.members.v[0]), q.dtype))[None]
+
+    @property
+    def moved_by(self) -> tuple[tuple[int, ...], ...]:
+        return (tuple(range(len(self.members.v[0]))),)
+
+
+@final
+class TreeBodies(AbstractBodies):
+    """The bodies of parts of a tree that are alike."""
+
+    members: Members
+    names: tuple[tuple[str, ...], ...] = eqx.field(static=True)
+    layout: TreeLayout = eqx.field(static=True)
+
+    def _chains(self, one: Mechanism, dtype: jnp.dtype) -> tuple[Mechanism, Chains, tuple[int, ...]]:
+        one = cast_arrays(one, dtype)
+        return one, chains_of(one, self.layout), tuple(range(len(one.bodies)))
+
+    def locate(self, one: Mechanism, q: Coordinates) -> list[AnyPlacement]:
+        one, chains, numbers = self._chains(one, q.dtype)
+        return list(place_bodies(one.bodies, *ends(chains, q, bodies=numbers)))
+
+    def move(self, one: Mechanism, q: Coordinates, v: Velocities) -> list[Twist]:
+        one, chains, numbers = self._chains(one, q.dtype)
+        posture, found = locate_bodies(chains, q, numbers)
+        moved = moving(one.bodies, twists_of(chains, posture, found[1], v, numbers))
+        return [moved[body.name] for body in one.bodies]
+
+    def columns(self, one: Mechanism, q: Coordinates) -> Float[Array, "bodies s w"]:
+        one, chains, numbers = self._chains(one, q.dtype)
+        posture, found = locate_bodies(chains, q, numbers)
+        of, _ = own_columns(chains, posture, found[1], numbers)
+        in_space = one.dimension == 3
+        parts = (of.omega, of.velocity) if in_space else (of.omega[..., 2:], of.velocity[..., :2])
+        return jnp.swapaxes(jnp.concatenate(parts, axis=2), 1, 2)
+
+    @property
+    def moved_by(self) -> tuple[tuple[int, ...], ...]:
+        moved = self.layout.moved(tuple(range(len(self.names[0]))))
+        return tuple(tuple(np.flatnonzero(x).tolist()) for x in moved)
 
 
 @final
@@ -43,26 +105,24 @@ class AbsolutePlaces(AbstractBodyKinematics):
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
         return self.placements(names, q), call_each_body("twist", self._parts(names), q, v)
 
-    def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
-        parts = list(self._parts(names).values())
-        width, items = max(part.sizes[1] for part in parts), []
-        for part in parts:
-            alone, n_q = dataclasses.replace(part, q_start=0, v_start=0), part.sizes[0]
-            items.append((alone, q[part.q_start : part.q_start + n_q]))
-
-        def of_one(part: AbstractCoordinates, own: Array) -> Array:
-            twist = lambda v: flat_twist(part.twist(own, v))
-            return jax.jacfwd(twist)(jnp.zeros(part.sizes[1], q.dtype))
-
+    def divide(self) -> DividedBodies:
+        alike: dict[Hashable, list[tuple[AbstractCoordinates, AbstractCoordinates, str]]] = {}
+        for name, part in self.parts.items():
+            alone = dataclasses.replace(part, q_start=0, v_start=0)
+            alike.setdefault(form_of(alone), []).append((alone, part, name))
         found = []
-        for part, moved in zip(parts, vmap_by_structure(of_one, items), strict=True):
-            found.append(jnp.pad(moved, ((0, 0), (0, width - part.sizes[1]))))
-        return jnp.stack(found)
-
-    def velocity_numbers(self, names: Sequence[str]) -> Int[np.ndarray, "bodies w"]:
-        parts = self._parts(names).values()
-        all_of_one = np.arange(max(x.sizes[1] for x in parts))
-        return np.stack([np.where(all_of_one < x.sizes[1], x.v_start + all_of_one, 0) for x in parts])
+        for own in alike.values():
+            alone, parts, names = zip(*own, strict=True)
+            one = alone[0] if len(own) == 1 else stack_trees(alone)
+            q, v = (
+                tuple(tuple(range(start, start + n)) for start, n in x)
+                for x in (
+                    [(x.q_start, x.sizes[0]) for x in parts],
+                    [(x.v_start, x.sizes[1]) for x in parts],
+                )
+            )
+            found.append(AbsoluteBodies(Members(one, q, v), tuple((name,) for name in names)))
+        return DividedBodies(tuple(found), self.mechanism.dimension)
 
 
 @final
@@ -104,21 +164,9 @@ class TreePlaces(AbstractBodyKinematics):
         twists = twists_of(chains, posture, found[1], v, numbers)
         return placements_by_name(mechanism, numbers, found), moving(own, twists)
 
-    def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
-        mechanism, numbers = self.described(q.dtype), self._numbers(names)
-        chains = chains_of(mechanism, self.order.layout)
-        posture, found = locate_bodies(chains, q, numbers)
-        of, _ = own_columns(chains, posture, found[1], numbers)
-        parts = (
-            (of.omega, of.velocity) if mechanism.dimension == 3 else (of.omega[..., 2:], of.velocity[..., :2])
-        )
-        stacked = jnp.swapaxes(jnp.concatenate(parts, axis=2), 1, 2)
-        by_name = {mechanism.bodies[i].name: x for i, x in zip(numbers, stacked, strict=True)}
-        still = jnp.zeros(stacked.shape[1:], q.dtype)
-        return jnp.stack([by_name.get(name, still) for name in names])
-
-    def velocity_numbers(self, names: Sequence[str]) -> Int[np.ndarray, "bodies w"]:
-        numbers = self._numbers(names)
-        own, _ = self.order.layout.moving_velocities(numbers)
-        by_name = {self.mechanism.bodies[i].name: x for i, x in zip(numbers, own, strict=True)}
-        return np.stack([by_name.get(name, np.zeros_like(own[0])) for name in names])
+    def divide(self) -> DividedBodies:
+        bodies, found = self.mechanism.bodies, []
+        for part in divide_tree(self.mechanism, (), loaded=False):
+            names = tuple(tuple(bodies[i].name for i in own) for own in part.bodies)
+            found.append(TreeBodies(part.members, names, part.order.layout))
+        return DividedBodies(tuple(found), self.mechanism.dimension)

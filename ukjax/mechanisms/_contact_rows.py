@@ -7,8 +7,7 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from .._misc._arguments import real_array
 from .._misc._errors import InputError, format_value, unknown_name
@@ -23,6 +22,7 @@ from ._field_kinds import FieldKind
 from ._joint_rows import rotation_angle
 from ._joints import Revolute, Spherical
 from ._mechanism import Mechanism, Placements, Twists
+from ._moving_bodies import DividedBodies
 from ._placement import AnyPlacement, Twist, rate_of
 from ._vmap_by_structure import vmap_by_structure
 
@@ -45,12 +45,8 @@ class AbstractBodyKinematics(eqx.Module):
         """Where some bodies are and how they move, by name."""
 
     @abc.abstractmethod
-    def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
-        """How velocities move some bodies, by name: of each its twist by w of them, its `velocity_numbers`."""
-
-    @abc.abstractmethod
-    def velocity_numbers(self, names: Sequence[str]) -> Int[np.ndarray, "bodies w"]:
-        """The velocities by which each of some bodies moves; in places of `columns` that are zero any."""
+    def divide(self) -> DividedBodies:
+        """All bodies, by parts that nothing joins."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -180,7 +176,7 @@ class ContactGaps(eqx.Module):
         """The contacts by kinds, for steps over a list of them."""
         mechanism = self.places.mechanism
         names = tuple(_bodies(_contacts(mechanism)))
-        return kinds_of_shapes(self.places, _contacts(mechanism, self.form), first, names)
+        return kinds_of_shapes(self.places.divide(), _contacts(mechanism, self.form), first, names)
 
 
 def _meetings(contacts: Sequence[Contact], placed: Placements) -> list[Meeting]:

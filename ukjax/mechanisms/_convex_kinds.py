@@ -6,7 +6,6 @@ since they were looked at, by how far their bodies have moved.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
@@ -19,42 +18,26 @@ from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._blank import blank
-from .._formula._contact_list import entry, fill_entries, item, loop, put, put_item
+from .._formula._contact_list import SparseRows, entry, item, loop, put, put_item
 from .._misc._types import as_jax, module_for
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact
 from ._convex import Core, Pair
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
-from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
-from ._placement import AnyPlacement, norm, rate_of
+from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
+from ._nearness import Nearness, no_nearness
+from ._placement import norm, rate_of
 from ._slips import SlipForm
 from ._thin_bodies import bow, share_without_passing
 
 
 class _Touches(NamedTuple):
-    """What is known of all pairs at an instant.
+    """What is known of all pairs at an instant: which are near, and of each its touch, if it is near, else the last one,
+    or zeros (pairs, size)."""
 
-    - `placements`: where bodies are.
-    - `records`: of each pair its touch, if it is near, else the last one, or zeros (pairs, size).
-    - `near`: 1 for pairs that are near (pairs,).
-    - `reach`: of each body how far its shapes are from its centre at most (bodies,).
-    - `path`: how far its shapes have moved at most, since all began at zero (bodies,).
-    - `until`: how far the two bodies of a pair may have moved before it can be near (pairs,).
-    - `age`: how many instants ago all began at zero.
-    """
-
-    placements: AnyPlacement
+    pairs: Nearness
     records: Array
-    near: Array
-    reach: Array
-    path: Array
-    until: Array
-    age: Array
-
-
-# Instants after which bodies' paths are measured anew, and all pairs are looked at: sums of small parts lose some.
-_AGE = 100
 
 
 @final
@@ -74,7 +57,7 @@ class ConvexKind(eqx.Module):
     - `margin`: of the sizes of a pair, beyond which the distance of the balls about them stands for the gap.
     """
 
-    places: Any
+    places: DividedBodies
     points: Array
     cores: Core
     directions: Array
@@ -151,7 +134,7 @@ class ConvexKind(eqx.Module):
         return jax.eval_shape(make)  # pyright: ignore[reportReturnType]
 
     def moving(self, motion: Motion) -> MovingBodies:
-        return move_all(self.places, self.bodies, motion)
+        return self.places.move(self.bodies, motion)
 
     @property
     def seeks(self) -> bool:
@@ -159,7 +142,7 @@ class ConvexKind(eqx.Module):
         return True
 
     def nothing(self, at: Instant) -> _Touches:
-        placements = locate_all(self.places, self.bodies, at)
+        placements = self.places.locate(self.bodies, at)
         size = sum(x.size for x in jax.tree.leaves(self._touch_like(placements, at.q.dtype)))
         zeros = lambda *shape: jnp.zeros(shape, at.q.dtype)
 
@@ -170,76 +153,46 @@ class ConvexKind(eqx.Module):
                 reach = put(reach, body, jnp.maximum(entry(reach, body), farthest))
             return reach
 
-        pairs, bodies = len(self.pairs), len(self.bodies)
-        reach = zeros(bodies) if self.on_plane else loop(pairs, reaches, zeros(bodies))
-        none = zeros(pairs, size), zeros(pairs), reach, zeros(bodies), zeros(pairs), jnp.asarray(0)
-        return lax.stop_gradient(_Touches(placements, *none))
+        pairs, none = len(self.pairs), zeros(len(self.bodies))
+        reach = none if self.on_plane else loop(pairs, reaches, none)
+        return _Touches(no_nearness(placements, pairs, reach), lax.stop_gradient(zeros(pairs, size)))
 
     def unsought(self, at: Instant, before: _Touches) -> _Touches:
-        placements = locate_all(self.places, self.bodies, at)
+        placements = self.places.locate(self.bodies, at)
         if self.on_plane:
-            return before._replace(placements=placements)
-        again = before.age >= _AGE
-        path = fill_entries(before.path, 0, 0, jnp.where(again, len(self.bodies), 0))
-        until = fill_entries(before.until, 0, 0, jnp.where(again, len(self.pairs), 0))
-        path = self._add_ways(before.reach, path, lax.stop_gradient((before.placements, placements)))
-        age = jnp.where(again, 0, before.age + 1)
-        return before._replace(placements=placements, path=path, until=until, age=age)
-
-    def _add_ways(self, reach: Array, path: Array, each: Sequence[Any]) -> Array:
-        """Paths of bodies with their ways from one place to the next."""
-
-        def add(b: Array, path: Array) -> Array:
-            for x, y in itertools.pairwise(each):
-                x, y = (jax.tree.map(lambda x: item(x, b), places) for places in (x, y))
-                moved = norm(y.p - x.p) + norm(jnp.ravel(y.R - x.R)) * entry(reach, b)
-                path = put(path, b, entry(path, b) + moved)
-            return path
-
-        return loop(len(self.bodies), add, path)
+            return before._replace(pairs=before.pairs._replace(placements=placements))
+        return before._replace(pairs=before.pairs.move_to(placements))
 
     def seek(self, at: Instant, unsought: _Touches) -> _Touches:
-        placements, dtype = unsought.placements, at.q.dtype
+        dtype, placements = at.q.dtype, unsought.pairs.placements
+
+        def look(i: Array, records: Array) -> tuple[Array, Array, Array]:
+            pair = self._pair(placements, i, dtype)
+            margin, bound = self._margin(pair), self._bound(pair)
+
+            def find(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+                former = self._read(unsought._replace(records=so_far[0]), i).parts
+                touch = touch_of(pair, self.on_plane, former)
+                flat = [jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)]
+                return put_item(so_far[0], i, jnp.concatenate(flat)), touch.nearest
+
+            records, apart = loop((bound < margin).astype(i.dtype), find, (records, bound))
+            return records, apart, margin
+
         always = self.on_plane or self.margin == np.inf
-
-        def one(i: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            a, b = self._numbers(i)
-            path = entry(unsought.path, a) + entry(unsought.path, b)
-
-            def look(_: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-                pair = self._pair(placements, i, dtype)
-                margin, bound = self._margin(pair), self._bound(pair)
-
-                def find(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-                    former = self._read(unsought._replace(records=so_far[0]), i).parts
-                    touch = touch_of(pair, self.on_plane, former)
-                    flat = [jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)]
-                    return put_item(so_far[0], i, jnp.concatenate(flat)), touch.nearest
-
-                records, near, until = so_far
-                records, apart = loop((bound < margin).astype(i.dtype), find, (records, bound))
-                until = until if always else put(until, i, path + (apart - margin))
-                return records, put(near, i, apart < margin), until
-
-            looks = jnp.asarray(True) if always else path >= entry(so_far[2], i)
-            return loop(looks.astype(i.dtype), look, so_far)
-
-        begun = unsought.records, unsought.near, unsought.until
-        records, near, until = loop(len(self.pairs), one, begun)
-        return unsought._replace(records=records, near=near, until=until)
+        return _Touches(*unsought.pairs.find(self._numbers, look, unsought.records, always=always))
 
     def each(self, kept: _Touches, body: Callable[[Array, Any], Any], state: Any) -> Any:
         firsts, counts = (jnp.asarray(np.array(x)) for x in (np.cumsum([0, *self.counts])[:-1], self.counts))
 
         def one(i: Array, state: Any) -> Any:
-            count = jnp.where(entry(kept.near, i) > 0, entry(counts, i), 0)
-            return loop(count, lambda r, state: body(entry(firsts, i) + r, state), state)
+            return loop(entry(counts, i), lambda r, state: body(entry(firsts, i) + r, state), state)
 
-        return loop(len(self.pairs), one, state)
+        return kept.pairs.over_near(one, state)
 
     def _read(self, kept: _Touches, i: Array) -> Touch:
         """What is kept of pair i."""
-        leaves, tree = jax.tree.flatten(self._touch_like(kept.placements, kept.records.dtype))
+        leaves, tree = jax.tree.flatten(self._touch_like(kept.pairs.placements, kept.records.dtype))
         flat = jnp.split(item(kept.records, i), np.cumsum([x.size for x in leaves])[:-1].tolist())
         read = lambda x, like: x > 0 if like.dtype == bool else x.astype(like.dtype)
         found = [read(x, like).reshape(like.shape) for x, like in zip(flat, leaves, strict=True)]
@@ -252,12 +205,12 @@ class ConvexKind(eqx.Module):
 
     def share_without_passing(self, instants: Sequence[Instant], kept: _Touches) -> Array:
         dtype = instants[0].q.dtype
-        each = kept.placements, *(locate_all(self.places, self.bodies, at) for at in instants[1:])
-        moved = self._add_ways(kept.reach, kept.path, each)
+        each = kept.pairs.placements, *(self.places.locate(self.bodies, at) for at in instants[1:])
+        comes_near = kept.pairs.comes_near(each, self._numbers)
         placements = jax.tree.map(lambda *x: jnp.stack(x), *each)
 
         def one(i: Array, share: Array) -> Array:
-            (first, second), near = self._numbers(i), entry(kept.near, i) > 0
+            near = entry(kept.pairs.near, i) > 0
 
             def look(_: Array, share: Array) -> Array:
                 at = lambda k: self._pair(jax.tree.map(lambda x: item(x, k), placements), i, dtype)
@@ -277,30 +230,26 @@ class ConvexKind(eqx.Module):
                     share = jnp.minimum(share, share_without_passing(*shares))
                 return share
 
-            meets = entry(moved, first) + entry(moved, second) >= entry(kept.until, i)
-            return loop((near | meets).astype(i.dtype), look, share)
+            return loop(comes_near(i).astype(i.dtype), look, share)
 
         return loop(len(self.pairs), one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: _Touches, so_far: Array) -> Array:
         firsts, counts = (jnp.asarray(np.array(x)) for x in (self.firsts, self.counts))
-        now = locate_all(self.places, self.bodies, at)
+        now = self.places.locate(self.bodies, at)
 
         def one(i: Array, so_far: Array) -> Array:
-            def look(_: Array, so_far: Array) -> Array:
-                touch = self._read(kept, i).hold_rims(self._pair(kept.placements, i, at.q.dtype))
-                pair, first = self._pair(now, i, at.q.dtype), entry(firsts, i)
-                gap = lambda r, x: put(x, first + r, touch.gap(pair, r)[0])
-                return loop(entry(counts, i), gap, so_far)
+            touch = self._read(kept, i).hold_rims(self._pair(kept.pairs.placements, i, at.q.dtype))
+            pair, first = self._pair(now, i, at.q.dtype), entry(firsts, i)
+            gap = lambda r, x: put(x, first + r, touch.gap(pair, r)[0])
+            return loop(entry(counts, i), gap, so_far)
 
-            return loop((entry(kept.near, i) > 0).astype(i.dtype), look, so_far)
-
-        return loop(len(self.pairs), one, so_far)
+        return kept.pairs.over_near(one, so_far)
 
     def motion(self, moving: MovingBodies, kept: _Touches, i: Array) -> ContactMotion:
         number, r = self._pair_and_row(i)
-        pair = self._pair(kept.placements, number, kept.records.dtype)
-        there = (entry(kept.near, number) > 0) & item(self._read(kept, number).there, r)
+        pair = self._pair(kept.pairs.placements, number, kept.records.dtype)
+        there = (entry(kept.pairs.near, number) > 0) & item(self._read(kept, number).there, r)
         ends = self._numbers(number)
         twists, rates = ([item(x, b) for b in ends] for x in (moving.twists, moving.rates))
 
@@ -317,7 +266,7 @@ class ConvexKind(eqx.Module):
 
     def rows(self, moving: MovingBodies, kept: _Touches, i: Array) -> BodyRow:
         number, r = self._pair_and_row(i)
-        sought = self._pair(kept.placements, number, kept.records.dtype)
+        sought = self._pair(kept.pairs.placements, number, kept.records.dtype)
         pair = self._pair(moving.placements, number, kept.records.dtype)
         touch = self._read(kept, number).hold_rims(sought)
         _, point, normal = touch.gap(pair, r)
@@ -329,17 +278,22 @@ class ConvexKind(eqx.Module):
             slip = self.form.axes(own(self.directions), pair.places, normal), scale
         row = contact_row(gap, point, slip, pair.places, self._numbers(number), moving)
         # Of pairs that are not near nothing is kept.
-        return row._replace(by_twist=jnp.where(entry(kept.near, number) > 0, row.by_twist, 0))
+        return row._replace(by_twist=jnp.where(entry(kept.pairs.near, number) > 0, row.by_twist, 0))
 
-    def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
-        return write_row(self.places, self.bodies, rows, J, row, stride)
+    @property
+    def width(self) -> int:
+        """How many velocities move each at most."""
+        return 2 * self.places.velocity_numbers(self.bodies).shape[1]
+
+    def write(self, rows: BodyRow, J: SparseRows, k: Array, row: Array) -> SparseRows:
+        return write_row(self.places, self.bodies, rows, J, k, row)
 
     def drift(self, rows: BodyRow) -> Array:
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
 
 
 def convex_kind(
-    places: Any,
+    places: DividedBodies,
     items: Sequence[Contact],
     names: tuple[str, ...],
     pairs: tuple[tuple[int, int], ...],

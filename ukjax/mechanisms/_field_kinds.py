@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._blank import blank
-from .._formula._contact_list import entry, item, loop, put, put_item
+from .._formula._contact_list import SparseRows, entry, item, loop, put, put_item
 from .._misc._types import as_jax, module_for
 from ._contacts import Contact
 from ._convex import Core
@@ -30,7 +30,7 @@ from ._height_fields import (
     slot_like,
     unpack_slot,
 )
-from ._moving_bodies import BodyRow, MovingBodies, contact_row, locate_all, move_all, twist_of, write_row
+from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
 from ._placement import AnyPlacement, norm, rate_of
 from ._slips import SlipForm
 from ._thin_bodies import bow, share_without_passing
@@ -57,7 +57,7 @@ class FieldKind(eqx.Module):
     - `margin`: of the size of a body, beyond which places are not sought.
     """
 
-    places: Any
+    places: DividedBodies
     heights: Array
     points: Array
     fields: Field
@@ -122,16 +122,16 @@ class FieldKind(eqx.Module):
         return unpack_slot(item(kept.records, i), self._like(kept.placements, kept.records.dtype))
 
     def moving(self, motion: Motion) -> MovingBodies:
-        return move_all(self.places, self.bodies, motion)
+        return self.places.move(self.bodies, motion)
 
     def nothing(self, at: Instant) -> _Places:
-        placements = locate_all(self.places, self.bodies, at)
+        placements = self.places.locate(self.bodies, at)
         field, core = self._shapes(zero := jnp.asarray(0), at.q.dtype)
         one = no_slots(core, self._ends(placements, zero), field)  # pyright: ignore[reportArgumentType]
         return _Places(placements, jnp.zeros((len(self.pairs) * PLACES, one.shape[1]), at.q.dtype))
 
     def unsought(self, at: Instant, before: _Places) -> _Places:
-        return before._replace(placements=locate_all(self.places, self.bodies, at))
+        return before._replace(placements=self.places.locate(self.bodies, at))
 
     def seek(self, at: Instant, unsought: _Places) -> _Places:
         placements, dtype = unsought.placements, at.q.dtype
@@ -150,7 +150,7 @@ class FieldKind(eqx.Module):
         return True
 
     def share_without_passing(self, instants: Sequence[Instant], kept: _Places) -> Array:
-        each, dtype = [locate_all(self.places, self.bodies, at) for at in instants], instants[0].q.dtype
+        each, dtype = [self.places.locate(self.bodies, at) for at in instants], instants[0].q.dtype
         gaps = self.gaps(instants[0], kept, blank(max(self.contacts) + 1, dtype))
         firsts = jnp.asarray(np.array(self.firsts))
 
@@ -169,7 +169,7 @@ class FieldKind(eqx.Module):
         return loop(len(self.pairs), one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: _Places, so_far: Array) -> Array:
-        firsts, now = jnp.asarray(np.array(self.firsts)), locate_all(self.places, self.bodies, at)
+        firsts, now = jnp.asarray(np.array(self.firsts)), self.places.locate(self.bodies, at)
 
         def one(pair: Array, so_far: Array) -> Array:
             (field, core), ends = self._shapes(pair, at.q.dtype), self._ends(now, pair)
@@ -214,15 +214,20 @@ class FieldKind(eqx.Module):
         row = contact_row(gap, point, slip, ends, self._numbers(pair), moving)
         return row._replace(by_twist=jnp.where(slot.there, row.by_twist, 0))
 
-    def write(self, rows: BodyRow, J: Array, row: Array, stride: int) -> Array:
-        return write_row(self.places, self.bodies, rows, J, row, stride)
+    @property
+    def width(self) -> int:
+        """How many velocities move each at most."""
+        return 2 * self.places.velocity_numbers(self.bodies).shape[1]
+
+    def write(self, rows: BodyRow, J: SparseRows, k: Array, row: Array) -> SparseRows:
+        return write_row(self.places, self.bodies, rows, J, k, row)
 
     def drift(self, rows: BodyRow) -> Array:
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
 
 
 def field_kind(
-    places: Any,
+    places: DividedBodies,
     items: Sequence[Contact],
     names: tuple[str, ...],
     pairs: tuple[tuple[int, int], ...],

@@ -150,6 +150,11 @@ class Mechanism(eqx.Module):
         is_number = lambda x: isinstance(x, _ShapeNumber)
         return tuple(jax.tree.map(shape_of, x, is_leaf=is_number) for x in self.numbered)
 
+    def without_shapes(self) -> "Mechanism":
+        """The same without contacts of shapes and visuals."""
+        others = [x for x in self.numbered if not isinstance(x, Contact)]
+        return Mechanism(self.bodies, self.joints, self.loads, self.name, (), others, self.offsets)
+
     @property
     def dimension(self) -> int:
         """2 in the plane, 3 in space."""

@@ -4,16 +4,23 @@ Contact velocities are linear in the twists, so the rows of a contact are few nu
 velocities move the two bodies.
 """
 
+import abc
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._contact._kinds import Instant, Motion
-from .._formula._contact_list import entry, loop, put
-from ._placement import AnyPlacement, Twist, rate_of
+from .._formula._blank import blank
+from .._formula._contact_list import SparseRows, entry, loop, put_item
+from .._formula._members import Members, places_of, take_entries
+from .._misc._types import Coordinates, Velocities
+from ._bodies import GROUND
+from ._placement import AnyPlacement, Twist, ground_placement, rate_of
 from ._slips import SlipAxes
 
 
@@ -41,26 +48,138 @@ class MovingBodies(NamedTuple):
     columns: Array
 
 
-def locate_all(places: Any, names: Sequence[str], at: Instant) -> AnyPlacement:
-    """Where bodies are, stacked."""
-    by_name = lambda: places.placements(names, at.q)
-    stack = lambda found: jax.tree.map(lambda *x: jnp.stack(x), *(found[name] for name in names))
-    return at.once(("placements", names), lambda: stack(by_name()))
+class AbstractBodies(eqx.Module):
+    """The bodies of parts of a mechanism that are alike.
+
+    - `members`: these parts, with their coordinates and velocities.
+    - `names`: of the bodies of each.
+    """
+
+    members: eqx.AbstractVar[Members]
+    names: eqx.AbstractVar[tuple[tuple[str, ...], ...]]
+
+    @abc.abstractmethod
+    def locate(self, one: Any, q: Coordinates) -> list[AnyPlacement]:
+        """Where the bodies of one are, by its own coordinates."""
+
+    @abc.abstractmethod
+    def move(self, one: Any, q: Coordinates, v: Velocities) -> list[Twist]:
+        """How they move."""
+
+    @abc.abstractmethod
+    def columns(self, one: Any, q: Coordinates) -> Float[Array, "bodies s w"]:
+        """How velocities move them: of each its twist by w of its own ones."""
+
+    @property
+    @abc.abstractmethod
+    def moved_by(self) -> tuple[tuple[int, ...], ...]:
+        """By which of its own velocities each moves."""
+
+    def where(self, names: Sequence[str], unknown: int) -> tuple[tuple[int, ...], ...]:
+        """The places of the bodies of each in a list; one for all that are not in it."""
+        number = {name: i for i, name in enumerate(names)}
+        return tuple(tuple(number.get(name, unknown) for name in own) for own in self.names)
 
 
-def move_all(places: Any, names: Sequence[str], motion: Motion) -> MovingBodies:
-    """How bodies move."""
-    at, v, q_rate, a = motion
+def _put_all(stacked: Any, places: Sequence[Any], values: Sequence[Any]) -> Any:
+    for place, own in zip(places, values, strict=True):
+        stacked = jax.tree.map(lambda x, y, place=place: put_item(x, place, y), stacked, own)
+    return stacked
 
-    def twists(q: Array, v: Array) -> Array:
-        moved = places.moving(names, q, v)[1]
-        return jnp.stack([flat_twist(moved[name]) for name in names])
 
-    def bodies() -> MovingBodies:
-        now, rates = jax.jvp(twists, (at.q, v), (q_rate, a))
-        return MovingBodies(locate_all(places, names, at), now, rates, places.columns(names, at.q))
+@final
+class DividedBodies(eqx.Module):
+    """The bodies of a mechanism, by parts that nothing joins: what is stacked is computed by loops over those alike.
 
-    return at.once(("motion", names), bodies)
+    - `parts`: the parts.
+    - `dimension`: 2 in the plane, 3 in space.
+    """
+
+    parts: tuple[AbstractBodies, ...]
+    dimension: int = eqx.field(static=True)
+
+    def _stack(self, names: Sequence[str], of_ground: Any, each: Callable[..., Sequence[Any]]) -> Any:
+        """What `each` returns of the bodies of one, from a part, the number of one, and itself, stacked."""
+        several = any(len(part.members) > 1 for part in self.parts)
+        by_name = {GROUND: of_ground}
+        for part in self.parts:
+            if len(part.members) == 1:
+                by_name |= zip(part.names[0], each(part, 0, part.members.one), strict=True)
+        if not several:
+            return jax.tree.map(lambda *x: jnp.stack(x), *(by_name[name] for name in names))
+        # Behind all others stands what is not asked for.
+        unknown, number = len(names), {name: i for i, name in enumerate(names)}
+        new = lambda x: blank((unknown + 1) * x.size, x.dtype).reshape(unknown + 1, *x.shape)
+        stacked = jax.tree.map(new, of_ground)
+        known = [name for name in by_name if name in number]
+        stacked = _put_all(stacked, [number[name] for name in known], [by_name[name] for name in known])
+        for part in self.parts:
+            if len(part.members) > 1:
+                where = part.where(names, unknown)
+
+                def body(k: Array, one: Any, stacked: Any, part: Any = part, where: Any = where) -> Any:
+                    return _put_all(stacked, places_of(where, k), each(part, k, one))
+
+                stacked = part.members.each(body, stacked)
+        return stacked
+
+    def locate(self, names: Sequence[str], at: Instant) -> AnyPlacement:
+        """Where bodies are, stacked."""
+        own = lambda part, k: take_entries(at.q, part.members.q, k)
+        each = lambda part, k, one: part.locate(one, own(part, k))
+        ground = ground_placement(self.dimension, at.q.dtype)
+        return at.once(("placements", names), lambda: self._stack(names, ground, each))
+
+    def move(self, names: Sequence[str], motion: Motion) -> MovingBodies:
+        """How bodies move."""
+        at, v, q_rate, a = motion
+        s, w = 3 if self.dimension == 2 else 6, self.velocity_numbers(names).shape[1]
+        zeros = lambda *shape: jnp.zeros(shape, v.dtype)
+
+        def each(part: AbstractBodies, k: Any, one: Any) -> Sequence[Any]:
+            q, q_along = (take_entries(x, part.members.q, k) for x in (at.q, q_rate))
+            own, along = (take_entries(x, part.members.v, k) for x in (v, a))
+            twists = lambda q, v: [flat_twist(x) for x in part.move(one, q, v)]
+            now, rates = jax.jvp(twists, (q, own), (q_along, along))
+            columns = _first_moved(part.columns(one, q), part.moved_by, w)
+            return list(zip(now, rates, columns, strict=True))
+
+        still = zeros(s), zeros(s), zeros(s, w)
+        moved = at.once(("motion", names), lambda: self._stack(names, still, each))
+        return MovingBodies(self.locate(names, at), *moved)
+
+    def _each_name(self) -> dict[str, tuple[int, ...]]:
+        """The velocities by which each body moves, by name."""
+        found = dict[str, tuple[int, ...]]()
+        for part in self.parts:
+            for names, v in zip(part.names, part.members.v, strict=True):
+                found |= {
+                    name: tuple(v[i] for i in own) for name, own in zip(names, part.moved_by, strict=True)
+                }
+        return found
+
+    def velocity_counts(self, names: Sequence[str]) -> np.ndarray:
+        """By how many velocities each of some bodies moves (bodies,)."""
+        by_name = self._each_name()
+        return np.array([len(by_name.get(name, ())) for name in names])
+
+    def velocity_numbers(self, names: Sequence[str]) -> np.ndarray:
+        """By which velocities each of some bodies moves, filled up with the first (bodies, w)."""
+        by_name = self._each_name()
+        own = [by_name.get(name, ()) for name in names]
+        width = max(1, *map(len, own))
+        return np.array([(*x, *(0,) * (width - len(x))) for x in own])
+
+
+def _first_moved(
+    columns: Float[Array, "bodies s w"], moved_by: Sequence[Sequence[int]], width: int
+) -> list[Float[Array, "s width"]]:
+    """Of each body its columns, filled up with zeros."""
+    found = []
+    for own, numbers in zip(columns, moved_by, strict=True):
+        own = own[:, : len(numbers)]
+        found.append(jnp.pad(own, ((0, 0), (0, width - own.shape[1]))))
+    return found
 
 
 class BodyRow(NamedTuple):
@@ -94,26 +213,25 @@ def contact_row(
     return BodyRow(jax.jacfwd(velocities)(jnp.zeros((2, of.twists.shape[1]), point.dtype)), numbers, of)
 
 
-def write_row(places: Any, names: Sequence[str], row: BodyRow, J: Array, to: Array, stride: int) -> Array:
-    """J with the rows of a contact, from row `to` on; that of velocity k begins at k times the stride."""
-    places_of = jnp.asarray(places.velocity_numbers(names).reshape(-1) * stride)
-    for k, body in enumerate(row.bodies):
-        J = _with_body(J, row.by_twist[:, k], row.of.columns, body, to, places_of)
+def write_row(
+    places: DividedBodies, names: Sequence[str], row: BodyRow, J: SparseRows, k: Array, to: Array
+) -> SparseRows:
+    """J with the rows of contact k of a list, from row `to` on."""
+    numbers, widths = places.velocity_numbers(names), jnp.asarray(places.velocity_counts(names))
+    (_, s, most), flat = row.of.columns.shape, row.of.columns.reshape(-1)
+    rows, J, numbers = row.by_twist.shape[0], J.begin(k), jnp.asarray(numbers.reshape(-1))
+
+    def of_body(J: SparseRows, body: Array, by_twist: Array) -> SparseRows:
+        def column(j: Array, J: SparseRows) -> SparseRows:
+            moves = [entry(flat, (body * s + c) * most + j) for c in range(s)]
+            values = [
+                sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
+                for a in range(rows)
+            ]
+            return J.add(k, to, entry(numbers, body * most + j), values)
+
+        return loop(entry(widths, body), column, J)
+
+    for place, body in enumerate(row.bodies):
+        J = of_body(J, body, row.by_twist[:, place])
     return J
-
-
-def _with_body(
-    J: Array, by_twist: Float[Array, "rows s"], columns: Array, body: Array, to: Array, places: Array
-) -> Array:
-    """J with what the velocities of a body add to the rows of a contact, with the places of velocities of all bodies."""
-    (_, s, width), flat = columns.shape, columns.reshape(-1)
-
-    def column(j: Array, J: Array) -> Array:
-        moves = [entry(flat, (body * s + c) * width + j) for c in range(s)]
-        for a in range(by_twist.shape[0]):
-            at = to + entry(places, body * width + j) + a
-            more = sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
-            J = put(J, at, entry(J, at) + more)
-        return J
-
-    return loop(width, column, J)

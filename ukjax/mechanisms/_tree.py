@@ -9,14 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._formula._members import Members
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
-from .._system._constraint import AbstractConstraint, as_constraints
+from .._system._constraint import AbstractConstraint, as_constraints, bilateral
 from .._system._system import AbstractSystem, TreeInertia
 from ._bodies import AbstractBody
 from ._contact_places import TreePlaces
 from ._contact_rows import require_no_contacts, require_positions, unilateral_rows
 from ._contacts import AnyContact
+from ._divide import acts_on_its_own, divide_tree
 from ._freedoms import lift_to_space
 from ._joints import AbstractJoint
 from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, TreeMotion
@@ -96,6 +98,32 @@ class TreeSystem(AbstractSystem):
     def v0(self) -> Velocities:
         """Velocities zero."""
         return jnp.zeros(self.order.layout.nv, self.mechanism.bodies[0].mass.dtype)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        if self.further or any(load.inertia is not None for load in self.on_tree):
+            return ()
+        parts = divide_tree(self.mechanism, [x.bodies for x in self.loops], loaded=False)
+        states = range(self.order.layout.nv - self.order.layout.states, self.order.layout.nv)
+        return (*(v for part in parts for v in part.members.v), *((k,) for k in states))
+
+    def without_shapes(self) -> AbstractSystem:
+        return eqx.tree_at(lambda x: x.mechanism, self, self.mechanism.without_shapes())
+
+    def members(self) -> tuple[Members, ...]:
+        m = self.mechanism
+        if self.further or self.on_coordinates or self.on_tree or not all(map(acts_on_its_own, m.loads)):
+            return ()
+        parts = divide_tree(m, [x.bodies for x in (*self.loops, *m.loads)], loaded=True)
+        if sum(len(part.members) for part in parts) == 1:
+            return ()
+        found = []
+        for part in parts:
+            one, q, v = part.members.one, part.members.q, part.members.v
+            rotors = None if self.armature is None else self.armature[np.array(v if len(v) > 1 else v[0])]
+            kind = _Tree if len(q[0]) == len(v[0]) else _QuasiTree
+            found.append(Members(kind(one, (), (), (), rotors, part.order), q, v))
+        return tuple(found)
 
     def _at(self, q: Coordinates) -> TreeAt:
         return place(self.mechanism, self.order.layout, q)
@@ -300,8 +328,15 @@ class TreeSystem(AbstractSystem):
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         """The rows of the loops in their order, the further ones, then the limits and contacts."""
-        loops = loop_constraints(self.mechanism, self.order.layout)
-        return (*loops, *self.further, *unilateral_rows(self.places))
+        return (*self._loop_constraints, *self.further, *unilateral_rows(self.places))
+
+    @property
+    def bilateral_constraints(self) -> tuple[AbstractConstraint, ...]:
+        return (*self._loop_constraints, *bilateral(self.further))
+
+    @property
+    def _loop_constraints(self) -> tuple[AbstractConstraint, ...]:
+        return tuple(loop_constraints(self.mechanism, self.order.layout))
 
     def joint_wrenches(
         self, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]
@@ -368,7 +403,7 @@ class _QuasiTree(TreeSystem):  # with quaternions, or with states
     order: Order = eqx.field(static=True)
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
-        return self._at(q).chains.rate(q, v)
+        return self.order.layout.rate(q, v)
 
 
 def tree(

@@ -84,6 +84,19 @@ class TreeLayout(NamedTuple):
         found = {k: i for i, element in enumerate(self.elements) for k in element.velocities}
         return [found.get(k, 0) for k in range(self.nv)]
 
+    def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
+        """q' = N(q) v: the velocities themselves, and half a quaternion product for a ball."""
+        parts = [
+            (
+                e.q,
+                v[e.v : e.v + 1]
+                if e.kind == "twist"
+                else quaternion_rate(q[e.q : e.q + 4], v[e.v : e.v + 3]),
+            )
+            for e in self.elements
+        ]
+        return jnp.concatenate([part for _, part in sorted(parts, key=lambda x: x[0])])
+
     def owned(self) -> Bool[np.ndarray, "elements n"]:
         """Whether a velocity is of an element."""
         return np.arange(len(self.elements))[:, None] == np.array(self.of_velocity, int)[None]
@@ -264,19 +277,6 @@ class Chains(eqx.Module):
         frames = np.array(self.layout.frames, int)
         omega = rates.omega[frames]
         return Twist(omega, rates.velocity[frames] + cross(omega, self.levers(posture)))
-
-    def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
-        """q' = N(q) v: the velocities themselves, and half a quaternion product for a ball."""
-        parts = [
-            (
-                e.q,
-                v[e.v : e.v + 1]
-                if e.kind == "twist"
-                else quaternion_rate(q[e.q : e.q + 4], v[e.v : e.v + 3]),
-            )
-            for e in self.layout.elements
-        ]
-        return jnp.concatenate([part for _, part in sorted(parts, key=lambda x: x[0])])
 
     def velocities(self, q: Coordinates, rate: Coordinates) -> Velocities:
         """v of q' = N(q) v; of a quaternion that changes in length too, what its turning takes."""

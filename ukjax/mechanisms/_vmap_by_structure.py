@@ -14,22 +14,32 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from .._misc._types import as_jax, module_for
+
 _NAMES = frozenset(("name", "parent", "child", "carrier", "body", "shape"))
 """Fields that hold the names of parts, and of shapes to show: what differs in these only is alike."""
 
 
-def _form(x: Any) -> Hashable:
+def form_of(x: Any) -> Hashable:
     """All of a part but its numbers and names."""
     if eqx.is_array(x):
         return jnp.shape(x), jax.typeof(x).dtype, jax.typeof(x).weak_type
     if isinstance(x, eqx.Module):
         values = [(field.name, getattr(x, field.name)) for field in dataclasses.fields(x)]
-        return type(x), *(_form(y) for name, y in values if not (name in _NAMES and isinstance(y, str)))
+        return type(x), *(form_of(y) for name, y in values if not (name in _NAMES and isinstance(y, str)))
     if isinstance(x, tuple | list):
-        return type(x), *map(_form, x)
+        return type(x), *map(form_of, x)
     if isinstance(x, dict):
-        return dict, *((key, _form(y)) for key, y in x.items())
+        return dict, *((key, form_of(y)) for key, y in x.items())
     return type(x), x if isinstance(x, Hashable) else id(x)
+
+
+def stack_trees(parts: Sequence[Any]) -> Any:
+    """Parts that are alike as one, with the names of the first, and arrays stacked; by NumPy where values are known."""
+    arrays, rest = eqx.partition(parts[0], eqx.is_array)
+    columns = zip(*(jax.tree.leaves(eqx.filter(x, eqx.is_array)) for x in parts), strict=True)
+    stacked = [as_jax(module_for(*x).stack(x)) for x in columns]
+    return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), stacked), rest)
 
 
 def unstack_tree(stacked: Any, count: int) -> list[Any]:
@@ -61,7 +71,7 @@ def vmap_by_structure(function: Callable[..., Any], items: Sequence[tuple[Any, .
     """What a function returns for each item, a pytree of arrays; it is called once for all items that are alike."""
     groups: dict[Hashable, list[int]] = {}
     for i, item in enumerate(items):
-        groups.setdefault(_form(item), []).append(i)
+        groups.setdefault(form_of(item), []).append(i)
     results: dict[int, Any] = {}
     for places in groups.values():
         alone = len(places) == 1

@@ -12,9 +12,9 @@ from jaxtyping import Array
 
 from .._compiler import evaluate_at_state
 from .._compiler._structured._scalarize import scalarize
-from .._contact._kinds import Instant, Motion, kinds_of, seek_anew
+from .._contact._kinds import Instant, Motion, kinds_of, known_kinds, seek_anew
 from .._contact._rows import gaps_and_bends
-from .._formula._contact_list import entry
+from .._formula._contact_list import empty_rows, entry, put
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, as_jax, choose_by_precision
 from .._motion._project import compute_position_terms, entries, project, tolerance_of
@@ -50,21 +50,24 @@ def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Ar
     still = jnp.zeros(len(tree.velocity_labels), q.dtype)
     at = Instant(t, q)
     motion = Motion(at, still, tree.kinematics(t, q, still), still)
-    all_kinds = kinds_of(tree, t, q, still)
+    all_kinds = kinds_of(tree, None, t, q, still)
     kinds = [kind for kind in all_kinds if kind.has_gap]
-    n, width = sum(len(kind.contacts) for kind in all_kinds), 1 + max(kind.tangents for kind in kinds)
+    n, each = sum(len(kind.contacts) for kind in all_kinds), 1 + max(kind.tangents for kind in kinds)
     # Of what is far apart nothing is filled in.
-    gaps, J, stride = jnp.ones(n, q.dtype), jnp.zeros(n * width * still.size, q.dtype), n * width
+    gaps, slopes = jnp.ones(n, q.dtype), jnp.zeros(n * still.size, q.dtype)
+    J = empty_rows(1, each, max(kind.width for kind in kinds), q.dtype)
     for kind in kinds:
         kept, which = seek_anew(kind, at), jnp.asarray(np.array(kind.contacts))
         gaps, moving = kind.gaps(at, kept, gaps), kind.moving(motion)
 
-        def write(i: Array, J: Array, kind: Any = kind, of: tuple = (moving, kept, which)) -> Array:
-            moving, kept, which = of
-            return kind.write(kind.rows(moving, kept, i), J, entry(which, i) * width, stride)
+        def write(i: Array, so_far: tuple, kind: Any = kind, of: tuple = (moving, kept, which)) -> tuple:
+            (slopes, J), (moving, kept, which), first = so_far, of, jnp.asarray(0)
+            J, own = kind.write(kind.rows(moving, kept, i), J, first, first), entry(which, i) * still.size
+            add = lambda c, j, x: put(x, own + j, entry(x, own + j) + entry(J.values, c))
+            return J.over_columns(first, add, slopes), J
 
-        J = kind.each(kept, write, J)
-    slopes = J.reshape(still.size, n, width)[:, :, 0].T
+        slopes, J = kind.each(kept, write, (slopes, J))
+    slopes = slopes.reshape(n, still.size)
     own = np.sort(np.concatenate([kind.contacts for kind in kinds]))  # the others are dry friction
     return gaps[own], slopes[own], compute_position_terms(without_contacts(tree), t, q)
 
@@ -187,7 +190,9 @@ def resolve_start_penetration(
         return {name: -gap for name, gap in zip(names, gaps, strict=True) if not gap >= -clear}
 
     # The same function as before a run, which finds it compiled.
-    found = evaluate_at_state(gaps_and_bends, tree, np.zeros((), q.dtype), q, v)[0]
+    t = as_jax(np.zeros((), q.dtype))
+    contacts = tree.without_shapes(), known_kinds(tree, t, q, v)
+    found = evaluate_at_state(gaps_and_bends, contacts, t, q, v)[0]
     has_gap = np.concatenate(
         [np.full(len(x.names), isinstance(x, Unilateral)) for x in unilateral(tree.constraints)]
     )

@@ -7,6 +7,7 @@ import numpy as np
 
 from .._misc._arguments import flag, one_of
 from .._misc._errors import InputError, unknown_name
+from .._misc._garbage import collector_held_back
 from .._misc._progress import say
 from .._misc._types import as_jax
 from .._system._problem import Problem
@@ -40,6 +41,7 @@ from ._unsupported_features import list_unmodelled
 
 
 @say("ukjax: reading a robot ...")
+@collector_held_back()
 def load(
     source: Any,
     *,
@@ -205,7 +207,7 @@ def _problem(
     if around:  # nothing says which way round: any small turn does
         aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
         q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + aside))
-    if mechanism.constraints:
+    if mechanism.bilateral_constraints:
         q0, v0, far = close_loops(mechanism, as_jax(0.0), q0, v0)
         q0 = as_jax(with_unit_quaternions(mechanism, q0))
     else:
