@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 
 import ukjax as uk
 from ukjax._compiler._structured import _llvm
+from ukjax._compiler._structured._lanes import Lanes
 
 X = jnp.array([0.5, 1.5, 2.5])
 
@@ -84,6 +85,11 @@ CALLS: dict[str, Callable[..., Any]] = {
     "of what changes in two loops": lambda x: lax.fori_loop(
         0, 5, lambda i, y: lax.fori_loop(0, 4, lambda j, z: 0.5 * z + 0.1 * _scaled(y, z, x)[0], y), x
     ),
+    "before, in and after a loop": lambda x: (
+        _scaled(x, x[::-1], x)[0]
+        + lax.fori_loop(0, 40, lambda i, y: 0.5 * y + 0.1 * _scaled(x, y, x)[0], x)
+        + _scaled(2 * x, x, x)[1]
+    ),
     "of zeros": _rotated,
 }
 
@@ -125,6 +131,26 @@ def test_what_does_not_change_in_a_loop_is_called_before_it() -> None:
     assert depths[0] < depths[1] < depths[2]
     assert ["cos" in callee for callee in callees] == [True, False, False]
     assert ["exp" in callee for callee in callees] == [False, True, False]
+
+
+def test_all_calls_of_a_sub_program_are_calls_of_its_parts() -> None:
+    program = uk.scalarize(CALLS["before, in and after a loop"])._traced((X,), {})[1].program
+    code = program._code((True,), 1)
+    assert (code.text + code.beside).count("call double @exp(") == 3  # of three entries, in one function
+
+
+def test_loops_of_known_numbers_are_not_compiled_by_xla() -> None:
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    powers = lambda: lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, 1.5 * s[1]), (0, 1.0))
+    summed = lambda: lax.scan(lambda total, k: (total + k, total), 0.0, jnp.arange(5.0))
+    scalar, before = uk.scalarize(lambda x: x * powers()[1] + summed()[0]), len(compiled)
+    text = scalar.as_text(X)
+    assert len(compiled) == before
+    assert "loop" not in text
+    assert_allclose(scalar(X), X * 1.5**5 + 10, rtol=1e-14)
 
 
 def test_a_sub_program_serves_for_numbers_that_make_it_no_shorter() -> None:
@@ -212,14 +238,14 @@ def test_programs_of_the_package_are_called_too() -> None:
     assert_allclose(along(scalar), along(f), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("most_given", [1, 500])
+@pytest.mark.parametrize("direct", [1, 8])
 @pytest.mark.parametrize("name", ["twice", "in a loop", "with a loop"])
 def test_long_straight_code_is_several_functions(
-    name: str, most_given: int, monkeypatch: pytest.MonkeyPatch
+    name: str, direct: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = jax.jit(CALLS[name])(X), jax.grad(_total(uk.scalarize(CALLS[name])))(X)
     monkeypatch.setattr(_llvm, "_STRAIGHT", 20)
-    monkeypatch.setattr(_llvm, "_MOST_GIVEN", most_given)
+    monkeypatch.setattr(Lanes, "direct", direct)
     scalar = uk.scalarize(CALLS[name])
     _assert_same(scalar(X), wanted[0])
     assert_allclose(jax.grad(_total(scalar))(X), wanted[1], rtol=1e-12)

@@ -193,6 +193,17 @@ def test_projection_holds_the_rows_at_every_time(dense):
             np.testing.assert_allclose(computed, saved, atol=1e-12)
 
 
+def test_the_end_of_a_compiled_run_is_on_the_constraints():
+    """And so are its derivatives: rods of length 1 stay so. It is that of a run whose saved states are projected."""
+    problem = uk.models.n_pendulum(2, rate=1.0)
+    end = lambda v: uk.simulate(problem.system, problem.q0, v, t1=1.0, ts=2).q_end
+    rods = lambda v: jnp.stack([jnp.sum(q**2) for q in (end(v)[:2], end(v)[2:] - end(v)[:2])])
+    lengths, slopes = jax.jit(rods)(problem.v0), jax.jit(jax.jacrev(rods))(problem.v0)
+    np.testing.assert_allclose(lengths, 1.0, atol=1e-13)
+    np.testing.assert_allclose(slopes, 0.0, atol=1e-12)
+    np.testing.assert_allclose(jax.jit(end)(problem.v0), uk.simulate(problem, t1=1.0, ts=2).q[-1], atol=1e-13)
+
+
 def test_times_between_steps():
     """At the times asked for, whatever the steps; the end stands apart."""
     problem = uk.models.pendulum()

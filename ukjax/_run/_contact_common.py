@@ -185,9 +185,11 @@ def trajectory_of(
     begun: tuple[Array, Array],
     result: Any,
     judged: bool,
+    settled: dict[str, Array] | None = None,
     **fields: Any,
 ) -> Trajectory:
-    """The trajectory, with a result that says so where its end is not finite, or constraints are not kept."""
+    """The trajectory, with a result that says so where its end is not finite, or constraints are not kept; the end is
+    `settled` where that is on the constraints, as in `build_trajectory`."""
 
     def finished(observed: Any, columns: Any, result: Any, given: Any, begun: Any) -> Any:
         columns = states_first(observed) | columns
@@ -196,6 +198,7 @@ def trajectory_of(
     fn = scalarize(finished, fallback="xla") if is_traced((observed, columns, result)) else finished
     saved, end, result, moved = fn(observed, columns, result, start[1:], begun)
     saved = saved if is_traced(saved) else jax.device_put(saved)
+    end |= settled or {}
     history = contacts({name: saved.pop(name) for name in AT_TIMES})
     return Trajectory(**saved, end=end_of(end), result=result, contacts=history, start_moved=moved, **fields)
 

@@ -29,7 +29,7 @@ from .._system._system import AbstractSystem
 from . import _options
 from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
 from ._events import as_diffrax, departing, event_names, separate_events, split_events, warn_of_resets, which
-from ._integrated import pad_times, run_as_program
+from ._integrated import ends_with_step, pad_times, run_as_program
 from ._interned import intern_system
 from ._observe import find_reached, observe_each
 from ._options import with_knots
@@ -82,6 +82,8 @@ class EventsPlan:
         told |= {"begun": begun, "contacts": lambda at_times: _history(run, events, at_times)}
         told |= {"stats": solved.stats, "result": solved.result, "event": solved.event}
         told |= {"judged": is_judged(run.formula, run.touching.model.stabilizer)}
+        if traced and ends_with_step(run.settings["adjoint"][0], run.event, solved.left):
+            told["settled"] = {"q": solved.y[0][-1], "v": solved.y[1][-1]}
         count = len(columns["t"]) - 1 if count is None else count
         return trajectory_of(asked.start, observed, columns, count, **told)
 

@@ -364,6 +364,11 @@ Start = Callable[[Model, Array, State], tuple[State, Any]]
 _OF_STEPS = (dfx.ForwardMode, dfx.DirectAdjoint)
 
 
+def ends_with_step(adjoint: dfx.AbstractAdjoint | None, event: Any, left: LeftToXLA) -> bool:
+    """Whether a run ends where a step does, on the constraints, and its derivatives are those of the steps."""
+    return event is None and not left.reason and (adjoint is None or isinstance(adjoint, _OF_STEPS))
+
+
 def run_as_program(
     fn: Callable[..., R],
     adjoint: dfx.AbstractAdjoint | None,
@@ -422,10 +427,10 @@ def integrate_from_start(
     state: State,
     span: Span,
     ts: Array | None,
-) -> tuple[Solved, Any]:
-    """The steps of a run, and what its start tells, as one program."""
+) -> tuple[Solved, Any, bool]:
+    """The steps of a run as one program, what its start tells, and whether it `ends_with_step`."""
     settings = combine_static(static, arrays)[1]
-    adjoint, smooth = settings["adjoint"], settings["event"] is None
+    adjoint, event = settings["adjoint"], settings["event"]
 
     def run(
         adjoint: dfx.AbstractAdjoint | None, arrays: Any, state: State, span: Span, ts: Any
@@ -434,8 +439,9 @@ def integrate_from_start(
         return _steps(static, False, adjoint, arrays, y0, span, ts), told
 
     asked = None if reverse else adjoint
-    (solved, told), left = run_as_program(run, asked, adjoint, arrays, state, span, ts, smooth=smooth)
-    return solved._replace(left=left), told
+    given = arrays, state, span, ts
+    (solved, told), left = run_as_program(run, asked, adjoint, *given, smooth=event is None)
+    return solved._replace(left=left), told, ends_with_step(asked, event, left)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -195,9 +195,10 @@ def build_trajectory(
     judged: bool,
     *,
     computed_by: str,
+    whole: bool = False,
     **told: Any,
 ) -> Trajectory:
-    """The trajectory of a run."""
+    """The trajectory of a run; one of `whole` steps ends on the constraints, and is not projected there once more."""
     if is_traced(solved):
         count = len(solved.t) - 1 if count is None else count
         observed, (names, kinds) = _observe(model, States(solved.t, solved.q, solved.v))
@@ -206,6 +207,8 @@ def build_trajectory(
             return split_and_judged(states_first(observed) | {"t": t}, result, count, judged)
 
         saved, end, result = scalarize(finished, fallback="xla")(observed, solved.t, solved.result)
+        if whole:  # its derivatives would be projected, too, by as much code as for those of a step
+            end |= {"q": solved.q[-1], "v": solved.v[-1]}
     else:
         observed, (names, kinds) = _observe_reached(model, solved, count)
         count = len(observed["t"]) - 1 if count is None else count

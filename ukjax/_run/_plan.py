@@ -176,6 +176,6 @@ def _run_traced(
     told: Any,
 ) -> Trajectory:
     model, *others = combine_static(static, arrays)
-    solved, moved = integrate_from_start(_move_start, static, reverse, arrays, state, span, ts)
+    solved, moved, whole = integrate_from_start(_move_start, static, reverse, arrays, state, span, ts)
     count = None if ts is None else len(ts)
-    return build_trajectory(model, solved, others[-1], count, judged, start_moved=moved, **told)
+    return build_trajectory(model, solved, others[-1], count, judged, whole=whole, start_moved=moved, **told)

@@ -5,10 +5,12 @@ back: a pass of a loop is computed again from the tape, and the cotangents of it
 branch is computed again from what it was given. So no value of a pass is kept but what the loop carries.
 """
 
+import collections
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import jax
 
@@ -461,7 +463,9 @@ def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any]
 # --- reverse mode -----------------------------------------------------------------------------------------------------
 
 
-class _Kept(NamedTuple):
+@final
+@dataclasses.dataclass
+class _Kept:
     """What a tape has of each pass of a loop.
 
     - `carried`: what it was given.
@@ -477,6 +481,15 @@ class _Kept(NamedTuple):
     def all(self) -> list[Node]:
         return [*self.carried, *self.made]
 
+    @functools.cached_property
+    def layout(self) -> tuple[dict[Node, int], collections.Counter[str]]:
+        """Where each begins on the tape of its type, and how many entries of each type there are."""
+        before, of_type = dict[Node, int](), collections.Counter[str]()
+        for p in self.all:
+            before[p] = of_type[p.type]
+            of_type[p.type] += _entries(p)
+        return before, of_type
+
 
 @final
 class _Reverse(Rebuilder):
@@ -491,6 +504,7 @@ class _Reverse(Rebuilder):
         self.tapes: dict[Node, tuple[Operand, list[Any]]] = {}
         self.restored = dict[Node, Any]()  # from tapes
         self._tape_of = dict[Node, _Kept]()
+        self._is_worth_keeping = functools.cache(self._find_worth_keeping)
 
     def scalar(self, node: Node) -> Any:
         return self.get(node.args[0]) if _is_left_out(node) else super().scalar(node)
@@ -544,10 +558,9 @@ class _Reverse(Rebuilder):
 
     def _place(self, node: Node, count: Operand, p: Node) -> Operand:
         """Where on the tape of its type a pass of a loop has something."""
-        alike = [x for x in self._kept(node).all if x.type == p.type]
-        before = sum(map(_entries, alike[: alike.index(p)]))
-        start = self.b.mul(count, sum(map(_entries, alike)), "int64")
-        return self.b.add(start, before, "int64")
+        before, of_type = self._kept(node).layout
+        start = self.b.mul(count, of_type[p.type], "int64")
+        return self.b.add(start, before[p], "int64")
 
     def _kept(self, node: Node) -> "_Kept":
         """What a pass is computed again from: of what a loop carries, and of what costs much to compute, what is read."""
@@ -640,7 +653,7 @@ class _Reverse(Rebuilder):
         made.sort(key=lambda x: x.number)
         return wanted
 
-    def _is_worth_keeping(self, control: Node) -> bool:
+    def _find_worth_keeping(self, control: Node) -> bool:
         """Whether what it gives is kept, so that it is not run again."""
         outs = self.needed.outputs[control]
         if any(x.size == GROWING for x in outs):

@@ -92,10 +92,13 @@ def _outline(lines: list[str], start: int, uses: Counter) -> _Outlined | None:
 def split_inner_loops(text: str) -> SplitText:
     """Innermost loops that store, and of which nothing is used after them but what they store, as functions."""
     lines = text.split("\n")
-    starts = [i for i, line in enumerate(lines) if _HEAD.match(line)]
-    uses = Counter(_NAME.findall(text)) if starts else Counter()
     functions, calls, declared = dict[str, str](), dict[int, tuple[int, str]](), list[str]()
-    for start in starts:
+    uses, counted = Counter[str](), -1  # up to the end of the function that a loop is in
+    for start in (i for i, line in enumerate(lines) if line.endswith(":") and _HEAD.match(line)):
+        if start > counted:
+            counted = lines.index("}", start)
+            begin = next(i for i in range(start, -1, -1) if lines[i].startswith("define"))
+            uses = Counter(_NAME.findall("\n".join(lines[begin:counted])))
         if (found := _outline(lines, start, uses)) is None:
             continue
         if found.code not in functions:

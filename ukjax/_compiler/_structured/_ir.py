@@ -111,12 +111,15 @@ class Subprogram:
     - `outputs`: what it gives.
     - `results`: of that, what it computes; numbers, parameters and repetitions are known to who calls.
     - `derivatives`: programs derived of it, each made once.
+    - `parts`: into which it was divided, if it was: all calls are calls of these, so that they are compiled once.
     """
 
     def __init__(self, region: Region, outputs: Sequence[Operand]):
         self.region, self.outputs = region, tuple(outputs)
         self.results = tuple(dict.fromkeys(x for x in outputs if x.__class__ is Node and x.op != "parameter"))
         self.derivatives = dict[Any, Any]()
+        self.parts: tuple[tuple[int, ...], Subprogram, Subprogram] | None = None
+        self._tried = set[tuple[int, ...]]()
         self._needed = dict[Any, Needed]()
 
     def needed(self, results: tuple[int, ...] | None = None, values: bool = False) -> "Needed":
@@ -132,13 +135,31 @@ class Subprogram:
         needed = self.needed(results, values)
         return [i for i, p in enumerate(self.region.params) if p in needed]
 
-    def divide(self, varied: tuple[int, ...]) -> "tuple[tuple[int, ...], Subprogram, Subprogram] | None":
-        """What does not depend on some parameters, and the rest; before them, which parameters the rest takes: these, and
-        others that are arrays. Behind them it takes what the first computes. None where that is no less work."""
-        key = "divided", varied
-        if key not in self.derivatives:
-            self.derivatives[key] = self._divide(varied)
-        return self.derivatives[key]
+    def divide(self, varied: tuple[int, ...]) -> None:
+        """Into what does not depend on some parameters, and the rest, unless that was done before or is no less work.
+
+        Before them stands which parameters the rest takes: these, and others that are arrays. Behind them it takes what
+        the first computes.
+        """
+        if self.parts is None and varied not in self._tried:
+            self._tried.add(varied)
+            self.parts = self._divide(varied)
+
+    def call_parts(self, build: "Builder", args: Sequence[Operand]) -> list[Operand]:
+        """What it computes, by calls of its parts."""
+        assert self.parts
+        given, before, rest = self.parts
+        return build.call(rest, [*(args[i] for i in given), *build.call(before, args)])
+
+    @functools.cached_property
+    def _of_parts(self) -> "Subprogram":
+        build = Builder()
+        args = [build.parameter(build.top, p.type, p.size) for p in self.region.params]
+        return Subprogram(build.top, self.call_parts(build, args))
+
+    def written(self) -> "Subprogram":
+        """What a call that was made before it was divided is to call."""
+        return self if self.parts is None else self._of_parts
 
     def _divide(self, varied: tuple[int, ...]) -> "tuple[tuple[int, ...], Subprogram, Subprogram] | None":
         nodes, params = self.needed().nodes, self.region.params
@@ -507,10 +528,9 @@ class Builder:
             return self._control("call", args, callee, [(x.type, None) for x in callee.results])
         where = max((x.region for x in args if x.__class__ is Node), key=lambda x: x.depth, default=self.top)
         if where.loops:
-            varied = tuple(i for i, x in enumerate(args) if x.__class__ is Node and x.region is where)
-            if divided := callee.divide(varied):
-                given, before, rest = divided
-                return self.call(rest, [*(args[i] for i in given), *self.call(before, args)])
+            callee.divide(tuple(i for i, x in enumerate(args) if x.__class__ is Node and x.region is where))
+        if callee.parts:
+            return callee.call_parts(self, args)
         node = self.node("call", "", *args, data=callee)
         return [self.node("output", x.type, node, data=k) for k, x in enumerate(callee.results)]
 

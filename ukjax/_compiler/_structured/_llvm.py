@@ -35,7 +35,6 @@ from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_pla
 # LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it
 # takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
 _STRAIGHT = 6000
-_MOST_GIVEN = 500  # numbers that such a function takes as such, the others by memory: browsers allow 1000
 _INTS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
@@ -127,6 +126,7 @@ class Machine(Protocol):
     - `functions`: operations on reals that are calls in place of instructions, and what they call.
     - `parameters`: of `compute`, before the number of members.
     - `passed`: parameters of other functions, and what they are given for them.
+    - `direct`: how many numbers other functions are given as such; the others are left for them in memory.
     - `first`, `step`: the member that a call begins with, and how far it is to the next.
     - `returns`: the type of what `compute` returns.
     """
@@ -137,6 +137,7 @@ class Machine(Protocol):
     functions: dict[str, str]
     parameters: str
     passed: tuple[str, ...]
+    direct: int
     first: str
     step: str
     returns: str
@@ -211,13 +212,15 @@ class Module:
         self.tapes.append(self.room)
         return self.reserve(16)
 
-    def _new_function(self, results: int) -> tuple[str, int]:
+    def _new_function(self, given: int, results: int) -> tuple[str, int]:
+        """Of a function of so many numbers, its name, and where it finds those given last, and leaves its results."""
         self._count += 1
-        return f"@callee{self._count}", self.reserve(max(results, 1) * self.machine.width * 8)
+        entries = max(results, given - self.machine.direct, 1)
+        return f"@callee{self._count}", self.reserve(entries * self.machine.width * 8)
 
     def outline(self, nodes: Sequence[Node], given: list[Node], results: list[Node]) -> tuple[str, int]:
         """The name of a function of straight code, and where in memory it finds what is given last and leaves results."""
-        name, place = self._new_function(max(len(results), len(given) - _MOST_GIVEN))
+        name, place = self._new_function(len(given), len(results))
         self._functions.append(Function(self).straight(name, nodes, given, results, place))
         return name, place
 
@@ -227,11 +230,12 @@ class Module:
         while stack:
             here = stack.pop()
             for call in (x for x in here.nodes if x.op == "call"):
-                known = self.results.get(call.data, ())
+                program = call.data.written()
+                known = self.results.get(program, ())
                 results = tuple(sorted({*known, *here.results(call)}))
                 if results != known:
-                    self.results[call.data] = results
-                    stack.append(call.data.needed(results, values=True))
+                    self.results[program] = results
+                    stack.append(program.needed(results, values=True))
 
     def callee(self, program: Subprogram, arrays: tuple["Place", ...]) -> tuple[str, int, "Function"]:
         """The name of the function of a sub-program, where it leaves its results, and what wrote it."""
@@ -239,7 +243,10 @@ class Module:
         if key not in self._callees:
             results = self.results[program]
             chosen = [program.results[k] for k in results]
-            name, place = self._new_function(len(results))
+            numbers = [
+                i for i in program.given(results, values=True) if program.region.params[i].size is None
+            ]
+            name, place = self._new_function(len(numbers), len(results))
             function = Function(self, program.needed(results, values=True), chosen)
             self._functions.append(function.subprogram(name, program, results, place, arrays))
             self._callees[key] = name, place, function
@@ -415,21 +422,21 @@ class Function:
     ) -> str:
         """The text of a function of some results of a sub-program, which takes numbers, and arrays at places as these,
         and leaves its own numbers in memory."""
-        given, rest = list(self.machine.passed), iter(arrays)
+        given, rest, numbers = list(self.machine.passed), iter(arrays), list[Node]()
         if self.width > 1:
             self.mask = "%mask"
             given.append(f"{self.lanes('i1')} %mask")
         for i in program.given(results, values=True):
             param = program.region.params[i]
             if param.size is None:
-                self.names[param] = f"%given{i}"
-                given.append(f"{self.vector(param.type)} %given{i}")
+                numbers.append(param)
                 continue
             array = next(rest)
             given.append(f"ptr %given{i}")
             if not array.stride:
                 given.append(f"i64 %stride{i}")
             self.places[param] = array._replace(pointer=f"%given{i}", stride=array.stride or f"%stride{i}")
+        given += self._given(numbers, place)
         self.nodes(self.needed.outermost)
         self._leave([program.results[k] for k in results], place)
         end = ["  ret i1 true", "exhausted:", "  ret i1 false"] if self.stops else ["  ret void"]
@@ -439,14 +446,15 @@ class Function:
 
     def call_subprogram(self, node: Node) -> None:
         """Calls the function of a sub-program."""
-        program, results = node.data, self.module.results[node.data]
-        given, arrays = list(self.machine.passed), list[Place]()
+        program = node.data.written()
+        results = self.module.results[program]
+        given, arrays, numbers = list(self.machine.passed), list[Place](), list[tuple[Operand, str]]()
         if self.width > 1:
             given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
         for i in program.given(results, values=True):
             param, x = program.region.params[i], node.args[i]
             if param.size is None:
-                given.append(f"{self.vector(param.type)} {self.value(x, param.type)}")
+                numbers.append((x, param.type))
                 continue
             array = self.places[x]
             known = array.stride if array.stride.isdigit() else ""
@@ -454,6 +462,7 @@ class Function:
             arrays.append(Place("", known, array.lane, own=False))
         name, place, callee = self.module.callee(program, tuple(arrays))
         self._elsewhere += callee.cost
+        given += self._give(numbers, place)
         if callee.stops:
             whole, (after,) = self(f"call i1 {name}({', '.join(given)})"), self.labels("after")
             self.do(f"br i1 {whole}, label %{after}, label %exhausted")
@@ -467,12 +476,9 @@ class Function:
         self, name: str, nodes: Sequence[Node], given: Sequence[Node], results: Any, place: int
     ) -> str:
         """The text of a function of straight code, which takes numbers and leaves its own in memory."""
-        direct = given[:_MOST_GIVEN]
-        self.names.update((x, f"%given{i}") for i, x in enumerate(direct))
-        self._take(dict(enumerate(given[_MOST_GIVEN:])), place)
+        params = [*self.machine.passed, *self._given(given, place)]
         self._write_each(nodes)
         self._leave(results, place)
-        params = [*self.machine.passed, *(f"{self.vector(x.type)} %given{i}" for i, x in enumerate(direct))]
         lines = "\n".join(["entry:", *self.entry, *self.lines, "  ret void"])
         return f"define internal void {name}({', '.join(params)}) {{\n{lines}\n}}\n"
 
@@ -644,9 +650,7 @@ class Function:
                         given[x] = None
         results = [x for x in nodes if self.uses.count[x] > within[x]]
         name, place = self.module.outline(nodes, list(given), results)
-        direct, others = list(given)[:_MOST_GIVEN], list(given)[_MOST_GIVEN:]
-        self._leave(others, place)
-        args = [f"{self.vector(x.type)} {self.value(x, x.type)}" for x in direct]
+        args = self._give([(x, x.type) for x in given], place)
         self.do(f"call void {name}({', '.join([*self.machine.passed, *args])})")
         self._take(dict(enumerate(results)), place)
 
@@ -656,15 +660,42 @@ class Function:
             at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=False)
             self.names[x] = self.read(at, "0", x.type)
 
+    def _given(self, numbers: Sequence[Node], place: int) -> list[str]:
+        """The parameters of a function for numbers, of which it reads the last ones from memory."""
+        direct = numbers[: self.machine.direct]
+        self.names.update((x, f"%given.{i}") for i, x in enumerate(direct))
+        self._take(dict(enumerate(numbers[len(direct) :])), place)
+        return [f"{self.vector(x.type)} %given.{i}" for i, x in enumerate(direct)]
+
+    def _give(self, numbers: Sequence[tuple[Operand, str]], place: int) -> list[str]:
+        """What a function is given for them; it finds the last ones in memory."""
+        direct = numbers[: self.machine.direct]
+        self._store(numbers[len(direct) :], place)
+        return [f"{self.vector(t)} {self.value(x, t)}" for x, t in direct]
+
     def _leave(self, results: Sequence[Node], place: int) -> None:
         """Leaves what a function computes in memory."""
-        for i, x in enumerate(results):
+        self._store([(x, x.type) for x in results], place)
+
+    def _store(self, numbers: Sequence[tuple[Operand, str]], place: int) -> None:
+        for i, (x, t) in enumerate(numbers):
             at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=True)
-            self.write(at, "0", self.value(x, x.type), x.type)
+            self.write(at, "0", self.value(x, t), t)
 
     def _write_each(self, nodes: Sequence[Node]) -> None:
+        names, known, uniform = self.names, dict[tuple[str, str], str](), self.uniform
         for node in nodes:
-            if node.op == "loop":
+            kind = node.op, node.type
+            if (binary := known.get(kind)) is None:
+                binary = known[kind] = self._binary(*kind)
+            if binary and node not in uniform:  # most nodes: without calls
+                x, y = node.args
+                x = names.get(x) or self.value(x, node.type)
+                y = names.get(y) or self.value(y, node.type)
+                self._count += 1
+                name = names[node] = f"%v{self._count}"
+                self.lines.append(f"  {name} = {binary} {x}, {y}")
+            elif node.op == "loop":
                 self.loop(node)
             elif node.op == "branch":
                 self.branch(node)
@@ -679,6 +710,12 @@ class Function:
                     self.single[node] = self.scalar(node)
             else:
                 self.names[node] = self.scalar(node)
+
+    def _binary(self, op: str, t: str) -> str:
+        """The instruction for sums and products of reals; none for other operations."""
+        if op not in ("add", "sub", "mul", "div") or not is_float(t) or op in self.machine.functions:
+            return ""
+        return f"f{op}{' contract' * self.machine.contracts} {self.vector(t)}"
 
     def array(self, node: Node) -> None:
         if node.op == "absent":
@@ -998,8 +1035,7 @@ class Function:
         return self(f"select {self.lanes('i1')} {which}, {self.vector(t)} {x}, {self.vector(t)} {y}")
 
     def arithmetic(self, op: str, x: str, y: str, t: str) -> str:
-        how = f"f{op} contract" if self.machine.contracts else f"f{op}"
-        return self(f"{how} {self.vector(t)} {x}, {y}")
+        return self(f"f{op}{' contract' * self.machine.contracts} {self.vector(t)} {x}, {y}")
 
     def polynomial(self, x: str, coefficients: Sequence[float], t: str) -> str:
         value = self.constant(coefficients[-1], t)
@@ -1121,8 +1157,10 @@ def _is_finite(f: Function, node: Node) -> str:
 def _convert(f: Function, node: Node) -> str:
     source, target = node.data, node.type
     x = f.value(node.args[0], source)
+    if source == "bool" and is_float(target):  # for a conversion LLVM leaves its fast way
+        return f.choose(x, f.constant(1.0, target), f.constant(0.0, target), target)
     if source == "bool":
-        how = "uitofp" if is_float(target) else "zext"
+        how = "zext"
     elif is_float(source) and is_float(target):
         how = "fpext" if source == "float32" else "fptrunc"
     elif is_float(source):

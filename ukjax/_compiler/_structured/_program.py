@@ -67,6 +67,7 @@ class Program:
         self._targets = dict[Any, str]()
 
     @functools.cached_property
+    @collector_paused()
     def _made(self) -> tuple[Region, tuple[Any, ...]]:
         with np.errstate(all="ignore"):  # of entries that are known, and not selected
             region, outputs = self._make()
@@ -293,7 +294,6 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
 
 
 @say(COMPILING)
-@collector_paused()
 def _translate_jaxpr(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[Any]]:
     build = Builder(MOST)
     interpreter = Interpreter(build)

@@ -68,6 +68,7 @@ from ._operations import (
 
 _WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes is found as it is traced
 _MOST_PASSES = 64  # of a loop that is written out
+_KNOWN = 5_000  # operations of passes with numbers that are known, above which XLA takes less time
 _MOST_WRITTEN_OUT = 256  # passes of a scan, of what is to be written out
 _BRANCHES = 60  # operations up to which both sides of a branch are computed
 _LEAST_CALLED = 200  # operations of a sub-program
@@ -78,7 +79,6 @@ _LONG_RULE = f"a rule for derivatives (jax.custom_jvp) of arrays of more than {M
 _LOOPING_RULE = (
     "rules by jax.custom_vjp are not looked at around loops (of Diffrax's adjoints, ForwardMode() has none)"
 )
-_EVALUATED = frozenset(("while", "scan", *REPLACED))  # what JAX does with numbers that are known
 # Passed on as they are: members of a batch that have ended are masked by the loop itself, so Equinox's need not be.
 _PASSED = {
     "select_if_vmap": 1,
@@ -284,16 +284,16 @@ class Interpreter:
             t = type_of(e.outvars[0].aval)
             attach = lambda x, y: self.b.node("attached", t, x, y, data=params["stays"])
             return [map_entries(attach, *(to_scalars(self.b, x) for x in inputs))]
-        if (
-            name in _EVALUATED
-            and inputs
-            and all(map(is_known, inputs))
-            and not any(map(calls_back, jaxprs_in(params)))
-        ):
-            return self._known_outputs(e, inputs)
         if name in CONTROL:
             return CONTROL[name](self, e, inputs)
+        if name in REPLACED and self._is_known(e, inputs):
+            return self._known_outputs(e, inputs)
         return self._operation(e, inputs)
+
+    def _is_known(self, e: Any, inputs: list[Value]) -> bool:
+        """Whether JAX can tell what an operation gives."""
+        known = bool(inputs) and all(map(is_known, inputs))
+        return known and not any(map(calls_back, jaxprs_in(e.params)))
 
     def _operation(self, e: Any, inputs: list[Value]) -> list[Value]:
         """The outputs of an operation on arrays."""
@@ -516,8 +516,13 @@ class Interpreter:
         advance = lambda x: self.closed(p["body_jaxpr"], [*body_consts, *x])
         body = core_jaxpr(p["body_jaxpr"])
         fixed = [body.outvars[i] is v for i, v in enumerate(body.invars[nb:])]  # what no pass changes
-        written = self._write_out(weight(body), first, goes_on, advance)
-        return written or self._loop(
+        known, each = self._is_known(e, inputs), weight(body)
+        passes = min(_MOST_PASSES, _KNOWN // max(each, 1)) if known else _MOST_PASSES
+        if (written := self._write_out(each, passes, first, goes_on, advance)) is not None:
+            return written
+        if known:
+            return self._known_outputs(e, inputs)
+        return self._loop(
             first,
             [v.aval for v in e.outvars],
             fixed,
@@ -527,7 +532,9 @@ class Interpreter:
             line_of(e),
         )
 
-    def _write_out(self, each: int, first: list[Value], goes_on: Any, advance: Any) -> list[Value] | None:
+    def _write_out(
+        self, each: int, passes: int, first: list[Value], goes_on: Any, advance: Any
+    ) -> list[Value] | None:
         """The passes of a loop one after the other, if their number is known and they are short once written out.
 
         How short is not known before: constants fold, as the zeros of a tableau do.
@@ -537,7 +544,7 @@ class Interpreter:
         state, most = first, self.b.count + _WRITTEN_OUT
         self._passes += 1
         try:
-            for _ in range(_MOST_PASSES + 1):
+            for _ in range(passes + 1):
                 go = goes_on(state)
                 if not is_number(go) or self.b.count > most:
                     return None
@@ -630,6 +637,8 @@ class Interpreter:
             if not length:
                 return [*carry, *(constants(np.zeros(v.shape, v.dtype)) for v in outs[kept:])]
             return [*carry, *(np.stack(x) for x in zip(*(collected[i] for i in range(length)), strict=True))]
+        if self._is_known(e, inputs):
+            return self._known_outputs(e, inputs)
         rows_of = [
             to_memory(self.b, x, type_of(v.aval))
             for x, v in zip(columns, e.invars[fixed + kept :], strict=True)
