@@ -100,3 +100,19 @@ def test_derivatives_by_loops_are_those_of_steps():
     differences = [(end(x + h * e) - end(x - h * e)) / (2 * h) for e in np.eye(2)]
     np.testing.assert_allclose(J, np.stack(differences, axis=1), atol=1e-7)
     assert abs(J[0, 1]) == abs(J[1, 0]) == 0
+
+
+def test_what_no_contact_asks_for_may_move_by_more_velocities():
+    """Of a chain the first link strikes a floor; a contact of the last, which never touches, changes nothing."""
+    bodies = [um.Body(f"link {i}", 1.0, (0.5 + i, 0, 0), (0.01, 0.1, 0.1)) for i in range(3)]
+    names = ["ground", *(b.name for b in bodies)]
+    joints = [um.Revolute(f"pin {i}", names[i], names[i + 1], (i, 0, 0), (0, 1, 0)) for i in range(3)]
+    touch = lambda height, i: um.Contact(
+        um.HalfSpace("ground", (0, 0, height), (0, 0, 1)), um.Sphere(f"link {i}", (1.0 + i, 0, 0), 0.05)
+    )
+    runs = []
+    for contacts in ([touch(-0.2, 0)], [touch(-0.2, 0), touch(-9.0, 2)]):
+        system = um.tree(bodies, joints, [um.Gravity()], contacts=contacts)
+        runs.append(uk.simulate(system, q0=system.q0, v0=0 * system.v0, **STEPS))
+    np.testing.assert_allclose(runs[0].q, runs[1].q, atol=1e-12)
+    assert runs[0].contacts.closed[-1, 0] or runs[0].contacts.num_events > 0
