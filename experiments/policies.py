@@ -383,12 +383,13 @@ def kept(folder: Path) -> dict[tuple[str, str], dict[str, np.ndarray]]:
 
 def draw(found: dict[tuple[str, str], dict[str, np.ndarray]], file: Path) -> None:
     tasks = list(dict.fromkeys(task for task, _ in found))
+    rows = -(-len(tasks) // 3)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
-            1, len(tasks), figsize=(4 * len(tasks), 3.4), layout="constrained", squeeze=False
+            rows, min(3, len(tasks)), figsize=(11, 3.2 * rows), layout="constrained", squeeze=False
         )
         for (task, method), curves in found.items():
-            axis = axes[0, tasks.index(task)]
+            axis = axes.flat[tasks.index(task)]
             lines = axis.plot(curves["seconds"].T, curves["returns"].T, color=COLOURS[method], lw=1.2)
             lines[0].set_label(method)
             axis.set(xlabel="processor time [s]", ylabel="return", title=task)

@@ -7,14 +7,14 @@ import argparse
 import time
 
 import numpy as np
+import stable_baselines3
 import torch
 from policies import DISCOUNT, LAMBDA, PPO
 from policy_tasks import TASKS
-from stable_baselines3 import PPO as Theirs
 from stable_baselines3.common.vec_env import VecNormalize
 
 
-def mean_return(model: Theirs, environments: VecNormalize, tests, horizon: int) -> float:
+def mean_return(model: stable_baselines3.PPO, environments: VecNormalize, tests, horizon: int) -> float:
     """Of the mean action over whole episodes."""
     seen, total, over = tests.reset(), 0.0, np.zeros(tests.num_envs, bool)
     for _ in range(horizon):
@@ -37,7 +37,7 @@ def main() -> None:
     for seed in range(options.seeds):
         inner = environment.stable_baselines(ours.environments, low=-1.0, high=1.0)
         environments = VecNormalize(inner, norm_reward=False, gamma=DISCOUNT)
-        model = Theirs(
+        model = stable_baselines3.PPO(
             *("MlpPolicy", environments, ours.rate, ours.horizon),
             batch_size=ours.environments * ours.horizon // ours.batches,
             n_epochs=ours.passes,

@@ -282,3 +282,27 @@ def test_estimators_of_gradients(script):
     assert bias < 4 * error
     bias, error, deviation = found[8, "soft floor, through steps"]
     assert deviation < found[8, "soft floor, likelihood ratio"][2]
+
+
+def test_legs_of_cassie_reach_where_the_law_aims(script):
+    """Its fits of knee and leg, by MuJoCo's kinematics with the shin's spring at rest: knee and tarsus turn as one."""
+    mujoco = pytest.importorskip("mujoco")
+    walk = script("cassie_walk")
+    model = mujoco.MjModel.from_xml_path(str(walk.FILE))
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    at = lambda joint: model.jnt_qposadr[model.joint(f"left-{joint}").id]
+    both = data.qpos[at("knee")] + data.qpos[at("tarsus")]
+    for knee in (-2.1, -1.5, -1.0):
+        angles = {"hip-roll": 0, "hip-pitch": 0, "knee": knee, "tarsus": both - knee, "foot": walk.LEVEL}
+        for joint, angle in angles.items():
+            data.qpos[at(joint)] = angle
+        mujoco.mj_kinematics(model, data)
+        turned = data.body("left-foot").xmat.reshape(3, 3)
+        sole = data.body("left-foot").xpos + turned @ [0.0085, 0.0412, 0]
+        x, _, z = sole - data.body("left-hip-pitch").xpos
+        length = np.hypot(x, z)
+        np.testing.assert_allclose(np.polyval(walk.KNEE, length) - np.pi / 4, knee, atol=5e-3)
+        np.testing.assert_allclose(np.polyval(walk.LEAN, length), np.arctan2(x, -z), atol=5e-3)
+        along = turned @ [0.122567, -0.102846, 0]
+        assert abs(along[2]) < 2e-3  # level
