@@ -31,11 +31,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of the processor, for each seed")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    environment, ours = TASKS[options.task]().environment, PPO()
-    tests = environment.stable_baselines(32, low=-1.0, high=1.0)
+    task, ours = TASKS[options.task](), PPO()
+    environment, bounds = task.environment, (-np.ones(task.actions), np.ones(task.actions))
+    tests = environment.stable_baselines(32, *bounds)
     network = {"net_arch": [64, 64], "activation_fn": torch.nn.ELU, "log_std_init": -0.7}
     for seed in range(options.seeds):
-        inner = environment.stable_baselines(ours.environments, low=-1.0, high=1.0)
+        inner = environment.stable_baselines(ours.environments, *bounds)
         environments = VecNormalize(inner, norm_reward=False, gamma=DISCOUNT)
         model = stable_baselines3.PPO(
             *("MlpPolicy", environments, ours.rate, ours.horizon),
