@@ -120,15 +120,16 @@ class Walk(eqx.Module):
     """Episodes of an inner environment, whose steps are those of the law: an action is held over many of them."""
 
     inner: uk.Environment
+    start: uk.EnvironmentState
     law: Callable
     held: int = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
 
     def reset(self, key: Array) -> uk.EnvironmentState:
         """Both feet on the ground, the whole robot at a random speed of some 0.3 m/s: loops keep closed so."""
-        state = self.inner.reset(key)
-        speed = 0.3 * jax.random.normal(state.key, (2,))
-        return eqx.tree_at(lambda s: s.v, state, state.v.at[:2].set(speed))
+        key, draw = jax.random.split(key)
+        v = self.start.v.at[:2].set(0.3 * jax.random.normal(draw, (2,)))
+        return eqx.tree_at(lambda s: (s.v, s.key), self.start, (v, key))
 
     def observation(self, state: uk.EnvironmentState) -> Array:
         return self.inner.observation(state)
@@ -167,7 +168,7 @@ def cassie() -> tuple[Walk, int]:
     fallen = lambda t, q, v: 1.1 + q[2] < 0.7
     options = {"dt": 0.002, "horizon": 5000, "observe": observe, "done": fallen}
     inner = uk.Environment(robot.problem, robot.apply, reward, **options)
-    return Walk(inner, walk(robot), 15, 333), REACH.size
+    return Walk(inner, inner.reset(jax.random.key(0)), walk(robot), 15, 333), REACH.size
 
 
 def main() -> None:

@@ -362,14 +362,14 @@ STUDIES = (
     ("soft hopper", PPO(), 15.0, 3, 20),
     ("cart-pole", SHAC(), 7.5, 3, 20),
     ("cart-pole", PPO(), 7.5, 3, 20),
-    ("hopper", SHAC(), 15.0, 3, 20),
+    ("hopper", SHAC(rate=5e-4), 15.0, 3, 20),
     ("hopper", PPO(), 15.0, 3, 20),
     ("half-cheetah", SHAC(), 60.0, 3, 20),
     ("half-cheetah", PPO(), 60.0, 3, 20),
     ("ant", SHAC(), 120.0, 2, 20),
     ("ant", PPO(), 120.0, 2, 20),
-    ("Cassie", SHAC(environments=16, horizon=8), 300.0, 1, 5),
-    ("Cassie", PPO(), 300.0, 1, 5),
+    ("Cassie", SHAC(environments=16, horizon=8), 200.0, 1, 4),
+    ("Cassie", PPO(), 200.0, 1, 4),
 )
 COLOURS = {"SHAC": "#0b5fa5", "PPO": "#c8452b"}
 
@@ -388,6 +388,8 @@ def draw(found: dict[tuple[str, str], dict[str, np.ndarray]], file: Path) -> Non
         figure, axes = plt.subplots(
             rows, min(3, len(tasks)), figsize=(11, 3.2 * rows), layout="constrained", squeeze=False
         )
+        for axis in axes.flat[len(tasks) :]:
+            axis.set_axis_off()
         for (task, method), curves in found.items():
             axis = axes.flat[tasks.index(task)]
             lines = axis.plot(curves["seconds"].T, curves["returns"].T, color=COLOURS[method], lw=1.2)
