@@ -259,6 +259,30 @@ def test_gradients_of_a_short_horizon_are_those_of_differences(script):
 
 @pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
+def test_gradients_on_the_hard_floor_are_those_of_its_steps(script):
+    """By actions, from states in and out of contact; a few differences lie across a jump of the steps."""
+    environment = script("policy_tasks").hopper().environment
+    states = jax.vmap(environment.reset)(jax.random.split(jax.random.key(0), 64))
+
+    def onwards(state, actions):
+        return jax.lax.scan(lambda s, a: (environment.advance(s, jnp.tanh(a))[0], None), state, actions)[0]
+
+    noise = jax.random.normal(jax.random.key(1), (2, 64, 80, 3))
+    states = jax.jit(jax.vmap(onwards))(states, 0.6 * noise[0])
+    before, along = 0.5 * noise[1, :, :8], noise[1, :, 8:16]
+
+    def end(h):
+        after = jax.vmap(onwards)(states, before + h * along)
+        return jnp.concatenate([after.q, after.v], axis=1)
+
+    difference = (jax.jit(end)(1e-5) - jax.jit(end)(-1e-5)) / 2e-5
+    slope = jax.jit(lambda: jax.jvp(end, (0.0,), (1.0,))[1])()
+    off = jnp.linalg.norm(slope - difference, axis=1) / jnp.linalg.norm(difference, axis=1)
+    assert jnp.quantile(off, 0.9) < 1e-4
+
+
+@pytest.mark.usefixtures("optimized")
+@pytest.mark.slow
 def test_policies_learn_to_swing_up(script):
     """Both methods: from hanging, of a return of 200 at most."""
     policies, tasks = script("policies"), script("policy_tasks")
