@@ -139,10 +139,12 @@ class Walk(eqx.Module):
             inputs = self.law(state.t, state.q, state.v, action)
             return self.inner.advance(state, inputs)[0], None
 
-        state = jax.lax.scan(one, state, length=self.held)[0]
-        done = self.inner.done(state.t, state.q, state.v)
-        done = done | ~(jnp.all(jnp.isfinite(state.q)) & jnp.all(jnp.isfinite(state.v)))
-        late = state.steps >= self.held * self.horizon
+        after = jax.lax.scan(one, state, length=self.held)[0]
+        finite = jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
+        # An episode ends before a step that float32 cannot take, in a fall.
+        state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
+        done = self.inner.done(state.t, state.q, state.v) | ~finite
+        late = after.steps >= self.held * self.horizon
         return state, self.inner.reward(state.t, state.q, state.v, action), done, late
 
 
