@@ -172,7 +172,9 @@ class SHAC(NamedTuple):
     batches: int = 4
 
     def optimizers(self) -> tuple:
-        adam = lambda rate: optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate, 0.7, 0.95))
+        adam = lambda rate: optax.apply_if_finite(
+            optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate, 0.7, 0.95)), 1000
+        )
         return adam(self.rate), adam(self.critic_rate)
 
     def update(self, task: Task, learner: Learner, share: Array) -> Learner:
@@ -368,8 +370,8 @@ STUDIES = (
     ("half-cheetah", PPO(), 60.0, 3, 20),
     ("ant", SHAC(), 120.0, 2, 20),
     ("ant", PPO(), 120.0, 2, 20),
-    ("Cassie", SHAC(environments=16, horizon=8), 200.0, 1, 4),
-    ("Cassie", PPO(), 200.0, 1, 4),
+    ("Cassie", SHAC(environments=16, horizon=8), 120.0, 1, 4),
+    ("Cassie", PPO(), 120.0, 1, 4),
 )
 COLOURS = {"SHAC": "#0b5fa5", "PPO": "#c8452b"}
 
