@@ -5,9 +5,9 @@ keeps up speed (Koolen et al. 2012), and holds the trunk and the length of the s
 what it aims at: the foothold, the height and lean of the trunk. The task starts with random speeds, from which the law
 alone falls now and then.
 
-    python experiments/cassie_walk.py [--starts 32] [--seconds 10]
+    python experiments/cassie_walk.py [--starts 32] [--seconds 10] [--policy "out/policies/Cassie PPO 0.eqx"]
 
-shows how many walks by the law alone end upright, and how fast they were; `policies.py` learns on it.
+shows how many walks end upright, and how fast they were, by the law alone or with a policy of `policies.py`.
 """
 
 import argparse
@@ -177,8 +177,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--starts", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--policy", type=Path, help="a file that policies.py has kept")
     options = parser.parse_args()
     task, wishes = cassie()
+    wish = lambda seen: jnp.zeros(wishes)
+    if options.policy:
+        import policies  # which imports this file
+
+        learner = policies.begin(policies.Task(task, wishes), policies.PPO(), jax.random.key(0))
+        actor, scale = eqx.tree_deserialise_leaves(options.policy, (learner.actor, learner.scale))
+        wish = lambda seen: jnp.tanh(actor.mean(scale(seen)))
     steps = round(options.seconds / (task.held * task.inner.dt))
 
     def episode(key: Array) -> tuple[Array, Array]:
@@ -186,7 +194,7 @@ def main() -> None:
 
         def one(carry: tuple, _: None) -> tuple:
             state, fallen = carry
-            after, _, over, _ = task.advance(state, jnp.zeros(wishes))
+            after, _, over, _ = task.advance(state, wish(task.observation(state)))
             return (after, fallen | over), None
 
         start = task.reset(key)
