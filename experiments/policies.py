@@ -404,8 +404,9 @@ def draw(found: dict[tuple[str, str], dict[str, np.ndarray]], file: Path) -> Non
 
 def table(found: dict[tuple[str, str], dict[str, np.ndarray]]) -> Table:
     """Returns of each seed after an eighth of the time, a quarter, ..."""
-    shown = Table("", "task", "by", "time [s]", "after 1/8", "1/4", "1/2", "1/1", "steps in all [1e3]",
-                  "µs a step, CPU", "compiled, CPU s", names=2)  # fmt: skip
+    parts = (f"after {k} of CPU time" for k in ("1/8", "1/4", "1/2", "1/1"))
+    shown = Table("", "task", "by", "CPU time [s]", *parts, "1e3 steps in CPU time", "µs a step, CPU",
+                  "compiled, CPU s", names=2)  # fmt: skip
     for study, curves in found.items():
         seconds, steps, gains = curves["seconds"], curves["steps"], curves["returns"]
         whole = np.min(seconds[:, -1])
