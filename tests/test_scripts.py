@@ -37,6 +37,7 @@ SHORT: dict[str, list[str] | None] = {
     "experiments/orsino_modules.py": None,
     "experiments/pictures.py": ["tutorial", "gradients", "--out", "."],
     "experiments/policies.py": ["--quick", "--tasks", "cart-pole"],
+    "experiments/policies_elsewhere.py": [],
     "experiments/policies_sb3.py": ["--task", "cart-pole", "--seeds", "1", "--seconds", "1"],
     "experiments/policy_gradients.py": None,
     "experiments/pseudoinverse_dpv.py": ["--quick", "--study", "rcond"],
