@@ -3,7 +3,9 @@
 Both learn with the same networks, rewards and environments, in float32; an update is one compiled program. What is shown
 is the return of the mean action over 32 whole episodes against the processor time of the updates.
 
-    python experiments/policies.py [--tasks cart-pole hopper] [--seeds 2] [--share 1] [--out out/policies] [--quick]
+Curves are kept in the folder of the figure, which shows all that are there: tasks may be learnt one by one.
+
+    python experiments/policies.py [--tasks cart-pole hopper] [--by SHAC PPO] [--seeds 1] [--share 1] [--out out/policies]
 """
 
 import argparse
@@ -170,7 +172,9 @@ class SHAC(NamedTuple):
     batches: int = 4
 
     def optimizers(self) -> tuple:
-        adam = lambda rate: optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate, 0.7, 0.95))
+        adam = lambda rate: optax.apply_if_finite(
+            optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate, 0.7, 0.95)), 1000
+        )
         return adam(self.rate), adam(self.critic_rate)
 
     def update(self, task: Task, learner: Learner, share: Array) -> Learner:
@@ -326,7 +330,7 @@ class Learning(NamedTuple):
     curves: list[Curve]
 
 
-def learn(task: Task, method: SHAC | PPO, seeds: int, seconds: float, points: int = 20) -> Learning:
+def learn(task: Task, method: SHAC | PPO, seeds: int, seconds: float, points: int) -> Learning:
     """Learns for so many processor seconds from each seed; the steps of the optimizers fall to a tenth meanwhile."""
     update = eqx.filter_jit(lambda learner, share: method.update(task, learner, share))
     tests = jax.random.split(jax.random.key(1000), 32)
@@ -354,40 +358,71 @@ def learn(task: Task, method: SHAC | PPO, seeds: int, seconds: float, points: in
 
 # --- What is shown
 
-# Task, method, processor seconds for each seed.
+# Task, method, processor seconds for each seed, seeds, and how often the policy is tried.
 STUDIES = (
-    ("soft hopper", SHAC(), 15.0),
-    ("soft hopper", PPO(), 15.0),
-    ("cart-pole", SHAC(), 7.5),
-    ("cart-pole", PPO(), 7.5),
-    ("hopper", PPO(), 15.0),
-    ("hopper", SHAC(), 30.0),
+    ("soft hopper", SHAC(), 15.0, 3, 20),
+    ("soft hopper", PPO(), 15.0, 3, 20),
+    ("cart-pole", SHAC(), 7.5, 3, 20),
+    ("cart-pole", PPO(), 7.5, 3, 20),
+    ("hopper", SHAC(rate=5e-4), 15.0, 3, 20),
+    ("hopper", PPO(), 15.0, 3, 20),
+    ("half-cheetah", SHAC(), 60.0, 3, 20),
+    ("half-cheetah", PPO(), 60.0, 3, 20),
+    ("ant", SHAC(), 120.0, 2, 20),
+    ("ant", PPO(), 120.0, 2, 20),
+    ("Cassie", SHAC(environments=16, horizon=8), 120.0, 1, 4),
+    ("Cassie", PPO(), 120.0, 1, 4),
 )
 COLOURS = {"SHAC": "#0b5fa5", "PPO": "#c8452b"}
 
 
-def draw(found: dict[tuple[str, str], Learning], file: Path) -> None:
+def kept(folder: Path) -> dict[tuple[str, str], dict[str, np.ndarray]]:
+    """By task and method: `seconds`, `steps` and `returns` (seeds, points), and `compiled`."""
+    studies = ((task, type(method).__name__) for task, method, *_ in STUDIES)
+    files = {study: folder / f"{study[0]} {study[1]}.npz" for study in studies}
+    return {study: dict(np.load(file)) for study, file in files.items() if file.exists()}
+
+
+def draw(found: dict[tuple[str, str], dict[str, np.ndarray]], file: Path) -> None:
     tasks = list(dict.fromkeys(task for task, _ in found))
+    rows = -(-len(tasks) // 3)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
-            1, len(tasks), figsize=(4 * len(tasks), 3.4), layout="constrained", squeeze=False
+            rows, min(3, len(tasks)), figsize=(11, 3.2 * rows), layout="constrained", squeeze=False
         )
-        for (task, method), learning in found.items():
-            axis = axes[0, tasks.index(task)]
-            for i, curve in enumerate(learning.curves):
-                label = method if i == 0 else None
-                axis.plot(curve.seconds, curve.returns, color=COLOURS[method], lw=1.2, label=label)
+        for axis in axes.flat[len(tasks) :]:
+            axis.set_axis_off()
+        for (task, method), curves in found.items():
+            axis = axes.flat[tasks.index(task)]
+            lines = axis.plot(curves["seconds"].T, curves["returns"].T, color=COLOURS[method], lw=1.2)
+            lines[0].set_label(method)
             axis.set(xlabel="processor time [s]", ylabel="return", title=task)
             axis.legend()
         figure.savefig(file, dpi=110)
         plt.close(figure)
 
 
-def main(arguments: list[str] | None = None) -> dict[tuple[str, str], Learning]:
+def table(found: dict[tuple[str, str], dict[str, np.ndarray]]) -> Table:
+    """Returns of each seed after an eighth of the time, a quarter, ..."""
+    parts = (f"after {k} of CPU time" for k in ("1/8", "1/4", "1/2", "1/1"))
+    shown = Table("", "task", "by", "CPU time [s]", *parts, "1e3 steps in CPU time", "µs a step, CPU",
+                  "compiled, CPU s", names=2)  # fmt: skip
+    for study, curves in found.items():
+        seconds, steps, gains = curves["seconds"], curves["steps"], curves["returns"]
+        whole = np.min(seconds[:, -1])
+        at = lambda t, s=seconds, g=gains: " ".join(f"{np.interp(t, *x):.0f}" for x in zip(s, g, strict=True))
+        each = 1e6 * np.sum(seconds[:, -1]) / np.sum(steps[:, -1])
+        shown.add_row(*study, f"{whole:.0f}", *(at(whole / k) for k in (8, 4, 2, 1)),
+                      f"{np.mean(steps[:, -1]) / 1e3:.0f}", f"{each:.0f}", f"{curves['compiled']:.0f}")  # fmt: skip
+    return shown
+
+
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out/policies"), help="folder of the figure")
+    parser.add_argument("--out", type=Path, default=Path("out/policies"), help="folder of curves and figure")
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--by", nargs="*", default=list(COLOURS), choices=list(COLOURS))
+    parser.add_argument("--seeds", type=int, help="instead of those of each study")
     parser.add_argument("--share", type=float, default=1.0, help="of the time of each study")
     parser.add_argument("--quick", action="store_true", help="one seed, a tenth of the time")
     options = parser.parse_args(arguments)
@@ -395,33 +430,32 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str], Learning]:
         options.seeds, options.share = 1, 0.1
     plt.switch_backend("agg")
     options.out.mkdir(parents=True, exist_ok=True)
-    shown = Table(
-        "", "task", "by", "return of each seed", "steps [1e3]", "µs a step, CPU", "compiled, CPU s", names=2
-    )
-    hard, found = hopper(), {}
     tests = jax.random.split(jax.random.key(2000), 64)
     moved = Table("", "learnt on the soft floor by", "there", "on the hard floor")
-    for name, method, seconds in STUDIES:
-        if name not in options.tasks:
+    for name, method, seconds, seeds, points in STUDIES:
+        kind = type(method).__name__
+        if name not in options.tasks or kind not in options.by:
             continue
-        task, kind = TASKS[name](), type(method).__name__
+        task = TASKS[name]()
         print(f"{name}, {kind}", flush=True)
-        learning = found[name, kind] = learn(task, method, options.seeds, options.share * seconds)
-        best = " ".join(f"{curve.returns[-1]:.0f}" for curve in learning.curves)
-        steps = np.mean([curve.steps[-1] for curve in learning.curves])
-        each = 1e6 * sum(c.seconds[-1] for c in learning.curves) / sum(c.steps[-1] for c in learning.curves)
-        shown.add_row(name, kind, best, f"{steps / 1e3:.0f}", f"{each:.1f}", f"{learning.compiled:.0f}")
+        learning = learn(task, method, options.seeds or seeds, options.share * seconds, points)
+        curves = {x: np.stack([getattr(curve, x) for curve in learning.curves]) for x in Curve._fields}
+        np.savez(options.out / f"{name} {kind}.npz", compiled=learning.compiled, **curves)
+        for seed, learner in enumerate(learning.learners):
+            eqx.tree_serialise_leaves(
+                options.out / f"{name} {kind} {seed}.eqx", (learner.actor, learner.scale)
+            )
         if name == "soft hopper":
+            hard = hopper()
             for learner in learning.learners:
                 there, here = (
                     float(jnp.mean(returns(x, learner.actor, learner.scale, tests))) for x in (task, hard)
                 )
                 moved.add_row(kind, f"{there:.0f}", f"{here:.0f}")
-        draw(found, options.out / "policies.png")
-    print(shown)
+        draw(kept(options.out), options.out / "policies.png")
+    print(table(kept(options.out)))
     if len(moved.rows) > 1:
         print(moved)
-    return found
 
 
 if __name__ == "__main__":

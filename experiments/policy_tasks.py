@@ -1,4 +1,7 @@
-"""Two tasks for policies: a cart swings its pole up, and Gymnasium's hopper runs on a hard or on a soft floor."""
+"""Tasks for policies: a cart swings its pole up, Gymnasium's hopper, half-cheetah and ant run, Cassie walks.
+
+Floors are hard (contacts and stops of joints by impulses); the hopper has a soft one too.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+from cassie_walk import Walk, cassie
 
 import ukjax as uk
 
@@ -16,7 +20,7 @@ import ukjax as uk
 class Task(NamedTuple):
     """An environment and the number of its actions, which are within -1 and 1."""
 
-    environment: uk.Environment
+    environment: uk.Environment | Walk
     actions: int
 
 
@@ -55,9 +59,12 @@ STIFFNESS, DAMPING, FRICTION, SLIP = 2e4, 1.0, 1.0, 0.2
 STOP = 500.0  # stiffness of soft stops of joints [N m]
 
 
+ASSETS = Path(gymnasium.__file__).parent / "envs/mujoco/assets"
+
+
 def _specification() -> mujoco.MjSpec:
     """The file of Gymnasium, with sites at both ends of the foot."""
-    spec = mujoco.MjSpec.from_file(str(Path(gymnasium.__file__).parent / "envs/mujoco/assets/hopper.xml"))
+    spec = mujoco.MjSpec.from_file(str(ASSETS / "hopper.xml"))
     model = spec.copy().compile()
     foot = model.geom("foot_geom").id
     turned = np.zeros(9)
@@ -116,8 +123,54 @@ def hopper(floor: str = "hard", substeps: int = 8) -> Task:
     return Task(uk.Environment(robot.problem, apply, reward, substeps=substeps, **options), 3)
 
 
+# --- Gymnasium's half-cheetah and ant, with its rewards, starts and steps of 50 ms, for 10 s
+
+
+def half_cheetah() -> Task:
+    """All its parts may touch the floor."""
+    robot = uk.load(str(ASSETS / "half_cheetah.xml"), contact=["ground", "limits"])
+
+    def reward(t, q, v, action):
+        return v[0] - 0.1 * action @ action
+
+    def sample(key):
+        one, two = jax.random.split(key)
+        q = robot.problem.q0 + jax.random.uniform(one, (9,), minval=-0.1, maxval=0.1)
+        return q, 0.1 * jax.random.normal(two, (9,))
+
+    observe = lambda t, q, v: jnp.concatenate([q[1:], v])
+    options = {"dt": 0.05, "horizon": 200, "sample": sample, "observe": observe, "substeps": 10}
+    return Task(uk.Environment(robot.problem, robot.apply, reward, **options), 6)
+
+
+def ant() -> Task:
+    """Its four feet touch the floor; an episode ends before anything else does, but for the hips of one that tilts."""
+    spec = mujoco.MjSpec.from_file(str(ASSETS / "ant.xml"))
+    feet = [(f"{leg}_ankle_geom", "floor") for leg in ("left", "right", "third", "fourth")]
+    robot = uk.load(spec, contact=[*feet, "limits"])
+    start = spec.numeric("init_qpos").data
+    q0 = jnp.asarray(robot.state_from_mujoco(np.array(start), np.zeros(14))[0])
+
+    def reward(t, q, v, action):
+        return v[0] + 1 - 0.5 * action @ action
+
+    def sample(key):
+        one, two = jax.random.split(key)
+        q = q0 + jax.random.uniform(one, (15,), minval=-0.1, maxval=0.1)
+        return q, 0.1 * jax.random.normal(two, (14,))
+
+    height = lambda q: 0.75 + q[2]
+    observe = lambda t, q, v: jnp.concatenate([height(q)[None], q[3:], v])
+    fallen = lambda t, q, v: (height(q) < 0.2) | (height(q) > 1.0)
+    options = {"dt": 0.05, "horizon": 200, "sample": sample, "observe": observe, "done": fallen}
+    return Task(uk.Environment(robot.problem, robot.apply, reward, substeps=5, **options), 8)
+
+
 TASKS: dict[str, Callable[[], Task]] = {
     "cart-pole": cart_pole,
     "hopper": hopper,
     "soft hopper": lambda: hopper("soft"),
+    "half-cheetah": half_cheetah,
+    "ant": ant,
+    "Cassie": lambda: Task(*cassie()),
 }

@@ -259,6 +259,30 @@ def test_gradients_of_a_short_horizon_are_those_of_differences(script):
 
 @pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
+def test_gradients_on_the_hard_floor_are_those_of_its_steps(script):
+    """By actions, from states in and out of contact; a few differences lie across a jump of the steps."""
+    environment = script("policy_tasks").hopper().environment
+    states = jax.vmap(environment.reset)(jax.random.split(jax.random.key(0), 64))
+
+    def onwards(state, actions):
+        return jax.lax.scan(lambda s, a: (environment.advance(s, jnp.tanh(a))[0], None), state, actions)[0]
+
+    noise = jax.random.normal(jax.random.key(1), (2, 64, 80, 3))
+    states = jax.jit(jax.vmap(onwards))(states, 0.6 * noise[0])
+    before, along = 0.5 * noise[1, :, :8], noise[1, :, 8:16]
+
+    def end(h):
+        after = jax.vmap(onwards)(states, before + h * along)
+        return jnp.concatenate([after.q, after.v], axis=1)
+
+    difference = (jax.jit(end)(1e-5) - jax.jit(end)(-1e-5)) / 2e-5
+    slope = jax.jit(lambda: jax.jvp(end, (0.0,), (1.0,))[1])()
+    off = jnp.linalg.norm(slope - difference, axis=1) / jnp.linalg.norm(difference, axis=1)
+    assert jnp.quantile(off, 0.9) < 1e-4
+
+
+@pytest.mark.usefixtures("optimized")
+@pytest.mark.slow
 def test_policies_learn_to_swing_up(script):
     """Both methods: from hanging, of a return of 200 at most."""
     policies, tasks = script("policies"), script("policy_tasks")
@@ -282,3 +306,27 @@ def test_estimators_of_gradients(script):
     assert bias < 4 * error
     bias, error, deviation = found[8, "soft floor, through steps"]
     assert deviation < found[8, "soft floor, likelihood ratio"][2]
+
+
+def test_legs_of_cassie_reach_where_the_law_aims(script):
+    """Its fits of knee and leg, by MuJoCo's kinematics with the shin's spring at rest: knee and tarsus turn as one."""
+    mujoco = pytest.importorskip("mujoco")
+    walk = script("cassie_walk")
+    model = mujoco.MjModel.from_xml_path(str(walk.FILE))
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    at = lambda joint: model.jnt_qposadr[model.joint(f"left-{joint}").id]
+    both = data.qpos[at("knee")] + data.qpos[at("tarsus")]
+    for knee in (-2.1, -1.5, -1.0):
+        angles = {"hip-roll": 0, "hip-pitch": 0, "knee": knee, "tarsus": both - knee, "foot": walk.LEVEL}
+        for joint, angle in angles.items():
+            data.qpos[at(joint)] = angle
+        mujoco.mj_kinematics(model, data)
+        turned = data.body("left-foot").xmat.reshape(3, 3)
+        sole = data.body("left-foot").xpos + turned @ [0.0085, 0.0412, 0]
+        x, _, z = sole - data.body("left-hip-pitch").xpos
+        length = np.hypot(x, z)
+        np.testing.assert_allclose(np.polyval(walk.KNEE, length) - np.pi / 4, knee, atol=5e-3)
+        np.testing.assert_allclose(np.polyval(walk.LEAN, length), np.arctan2(x, -z), atol=5e-3)
+        along = turned @ [0.122567, -0.102846, 0]
+        assert abs(along[2]) < 2e-3  # level

@@ -18,6 +18,7 @@ GRIPPER = str(CASSIE.with_name("robotiq_2f85.xml"))
 # Arguments that shorten a script. `figures.py` runs all the others; what other tests run has None.
 SHORT: dict[str, list[str] | None] = {
     "experiments/adams.py": ["--quick"],
+    "experiments/cassie_walk.py": ["--starts", "2", "--seconds", "1"],
     "experiments/clearance_posterior.py": None,
     "experiments/controller_in_c.py": ["--quick"],
     "experiments/figures.py": ["--quick", "--only", "liu_servo", "--again"],
@@ -36,6 +37,8 @@ SHORT: dict[str, list[str] | None] = {
     "experiments/orsino_modules.py": None,
     "experiments/pictures.py": ["tutorial", "gradients", "--out", "."],
     "experiments/policies.py": ["--quick", "--tasks", "cart-pole"],
+    "experiments/policies_elsewhere.py": [],
+    "experiments/policies_sb3.py": ["--task", "cart-pole", "--seeds", "1", "--seconds", "1"],
     "experiments/policy_gradients.py": None,
     "experiments/pseudoinverse_dpv.py": ["--quick", "--study", "rcond"],
     "experiments/rank_rule.py": None,

@@ -71,16 +71,17 @@ class Directions(eqx.Module):
 
 
 def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
-    """A root G of an inverse metric, G G^T = (M + c J^T J)^-1 with J scaled to the size of M, which may be singular.
+    """A root G of an inverse metric, G G^T = (M + c J^T J)^-1, where M may be singular.
 
-    M alone gives the same projection, since J dq is what is prescribed.
+    M alone gives the same projection, since J dq is what is prescribed. So c J^T J is a thousandth of the size of M: as
+    large as M it would hide the inertia of a thin rod from float32.
     """
     if not J.shape[0]:
         return jnp.eye(
             M.shape[0], dtype=M.dtype
         )  # nothing to move onto, so any will do, also where M is singular
     size = jnp.sum(J * J)
-    return inverse_cholesky(M + jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)).T
+    return inverse_cholesky(M + 1e-3 * jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)).T
 
 
 def _compute_position_terms(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Array, ...]:
@@ -151,7 +152,7 @@ def _metric_root_on_host(M: np.ndarray, J: np.ndarray) -> np.ndarray:
     if not len(J):
         return np.eye(len(M), dtype=M.dtype)
     size = np.sum(J * J)
-    root = np.linalg.cholesky(M + np.trace(M) / (size if size else 1) * (J.T @ J))
+    root = np.linalg.cholesky(M + 1e-3 * np.trace(M) / (size if size else 1) * (J.T @ J))
     return np.linalg.inv(root).T
 
 
