@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from ._errors import InputError, MissingExtraError, SimulationError, format_value, unknown_name
 from ._places import deepest_line
-from ._types import as_jax, is_traced
+from ._types import as_jax, is_traced, is_tracing
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -252,6 +252,8 @@ def _plain(name: str, value: numbers.Real) -> Array:
     require_own_process()
     try:
         array = np.asarray(value if isinstance(value, np.generic) else float(value))
+        if is_tracing():  # where it would be a tracer
+            return jax.device_put(array)
         of: Any = jax.config
         return _put_on_device(array.tobytes(), array.dtype, of.x64_enabled, of.jax_default_device)
     except (OverflowError, ValueError) as error:

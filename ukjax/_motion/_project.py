@@ -152,7 +152,7 @@ def _metric_root_on_host(M: np.ndarray, J: np.ndarray) -> np.ndarray:
     if not len(J):
         return np.eye(len(M), dtype=M.dtype)
     size = np.sum(J * J)
-    root = np.linalg.cholesky(M + 1e-3 * np.trace(M) / (size if size else 1) * (J.T @ J))
+    root = np.linalg.cholesky(M + np.trace(M) / (size if size else 1) * (J.T @ J))
     return np.linalg.inv(root).T
 
 
