@@ -92,7 +92,7 @@ class BilateralMotion:
                 found = tuple(
                     put_entries(x, x_of, k, y) for x, x_of, y in zip(found, numbers, own, strict=True)
                 )
-                if alone:
+                if alone:  # it may be large, and what rows share is computed before their loop
                     responses.append(respond)
                     return found, W
                 for j, unit in enumerate(np.eye(size, dtype=v.dtype)):
@@ -115,9 +115,7 @@ class BilateralMotion:
         if len(self.members) == 1 and len(self.members[0]) == 1:
             # One by one, not as an array in memory, of which it would not be known what is zero beside it.
             moved = responses[0](jnp.stack([entry(x, k) for k in range(x.size)]))
-            own = Inertia(self.blocks, functools.partial(self._respond, responses))
-            write = lambda j, R: put(R, to + j, entry(moved, j))
-            return over(lambda block, R: own.over_block(block, write, R), R)
+            return loop(x.size, lambda j, R: put(R, to + j, entry(moved, j)), R)
 
         def of_block(block: Array, R: Array) -> Array:
             first = 0

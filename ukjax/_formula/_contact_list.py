@@ -91,7 +91,7 @@ class Inertia(NamedTuple):
     """The inverse inertia W that contacts feel: blocks, of velocities that only contacts join to others.
 
     - `velocities`: those of each block.
-    - `respond`: R with W x from a place on, of x (n,) that is zero but in some blocks, and there only, from x, R, the
+    - `respond`: R with W x from a place on, of x (n,) that is zero but in some blocks, at least there, from x, R, the
       place, and what loops over the numbers of these blocks.
     """
 
