@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose
 
 import ukjax as uk
 from ukjax._compiler._structured import _llvm
-from ukjax._compiler._structured._lanes import Lanes
 
 X = jnp.array([0.5, 1.5, 2.5])
 
@@ -245,7 +244,7 @@ def test_long_straight_code_is_several_functions(
 ) -> None:
     wanted = jax.jit(CALLS[name])(X), jax.grad(_total(uk.scalarize(CALLS[name])))(X)
     monkeypatch.setattr(_llvm, "_STRAIGHT", 20)
-    monkeypatch.setattr(Lanes, "direct", direct)
+    monkeypatch.setattr(_llvm, "_DIRECT", direct)
     scalar = uk.scalarize(CALLS[name])
     _assert_same(scalar(X), wanted[0])
     assert_allclose(jax.grad(_total(scalar))(X), wanted[1], rtol=1e-12)

@@ -103,6 +103,8 @@ def weight(jaxpr: Any) -> int:
             total += 2 * equation.outvars[0].aval.size * math.prod(shape[i] for i in axes)
         elif name in REPLACED:
             total += equation.invars[0].aval.size ** 2
+        elif name == "scalars":
+            total += equation.params["program"].length
         elif name not in MOVES:
             total += max((v.aval.size for v in (*equation.outvars, *equation.invars)), default=0)
     return total

@@ -17,7 +17,7 @@ from .._gpu._primitive_functions import ENTRY, OPERANDS, arithmetic, primitive
 from ._ir import Builder, Node
 from ._llvm import ArrayOperand, write_function, write_scalar_function
 from ._moves import fill_array
-from ._thread import WORD, GpuThread
+from ._thread import WARP, WORD, GpuThread
 from ._trace import Interpreter
 
 # --- The functions of C that programs call, for a GPU: some as arithmetic (`_primitive_functions`), the others of those
@@ -307,7 +307,7 @@ class Kernel:
         """Of its results for so many members, and of the memory of all threads."""
         _, threads, words = self.sizes(members)
         shapes = [jax.ShapeDtypeStruct((x.size, members), np.dtype(x.type)) for x in self._results]
-        room = threads * (self._thread.bytes + words * WORD)
+        room = -(-threads // WARP) * WARP * self._thread.bytes + threads * words * WORD
         return [*shapes, *([jax.ShapeDtypeStruct((room,), np.uint8)] if self._has_memory else [])]
 
     def __call__(self, operands: Sequence[Array], members: int) -> list[Array]:

@@ -20,7 +20,6 @@ class Lanes:
     contracts, library, returns, first = False, True, "i1", "0"
     parameters = "ptr %watch, "
     passed: tuple[str, ...] = ("ptr %room", "ptr %watch")
-    direct = 8  # in registers: for more, LLVM leaves its fast way to choose instructions; browsers allow 1000
 
     def __init__(self, width: int):
         self.width, self.step, self.functions = width, str(width), dict[str, str]()

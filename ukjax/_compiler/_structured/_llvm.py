@@ -35,6 +35,9 @@ from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_pla
 # LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it
 # takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
 _STRAIGHT = 6000
+# Numbers that a function is given in registers; the others are left for it in memory. For more, LLVM leaves its fast way
+# to choose instructions, and a GPU keeps them in memory of each call; browsers allow 1000.
+_DIRECT = 8
 _INTS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
@@ -126,7 +129,6 @@ class Machine(Protocol):
     - `functions`: operations on reals that are calls in place of instructions, and what they call.
     - `parameters`: of `compute`, before the number of members.
     - `passed`: parameters of other functions, and what they are given for them.
-    - `direct`: how many numbers other functions are given as such; the others are left for them in memory.
     - `first`, `step`: the member that a call begins with, and how far it is to the next.
     - `returns`: the type of what `compute` returns.
     """
@@ -137,7 +139,6 @@ class Machine(Protocol):
     functions: dict[str, str]
     parameters: str
     passed: tuple[str, ...]
-    direct: int
     first: str
     step: str
     returns: str
@@ -215,7 +216,7 @@ class Module:
     def _new_function(self, given: int, results: int) -> tuple[str, int]:
         """Of a function of so many numbers, its name, and where it finds those given last, and leaves its results."""
         self._count += 1
-        entries = max(results, given - self.machine.direct, 1)
+        entries = max(results, given - _DIRECT, 1)
         return f"@callee{self._count}", self.reserve(entries * self.machine.width * 8)
 
     def outline(self, nodes: Sequence[Node], given: list[Node], results: list[Node]) -> tuple[str, int]:
@@ -662,14 +663,14 @@ class Function:
 
     def _given(self, numbers: Sequence[Node], place: int) -> list[str]:
         """The parameters of a function for numbers, of which it reads the last ones from memory."""
-        direct = numbers[: self.machine.direct]
+        direct = numbers[:_DIRECT]
         self.names.update((x, f"%given.{i}") for i, x in enumerate(direct))
         self._take(dict(enumerate(numbers[len(direct) :])), place)
         return [f"{self.vector(x.type)} %given.{i}" for i, x in enumerate(direct)]
 
     def _give(self, numbers: Sequence[tuple[Operand, str]], place: int) -> list[str]:
         """What a function is given for them; it finds the last ones in memory."""
-        direct = numbers[: self.machine.direct]
+        direct = numbers[:_DIRECT]
         self._store(numbers[len(direct) :], place)
         return [f"{self.vector(t)} {self.value(x, t)}" for x, t in direct]
 

@@ -125,6 +125,19 @@ class Program:
         nodes = Needed(self.flat).nodes
         return dict(collections.Counter(x.op for x in nodes if x.op not in ("parameter", "output")))
 
+    @functools.cached_property
+    def length(self) -> int:
+        """How many operations it has, those of what it calls once."""
+        programs, seen = [Needed(self.flat)], set[Any]()
+        total = 0
+        while programs:
+            nodes = programs.pop().nodes
+            total += len(nodes)
+            for callee in {x.data for x in nodes if x.op == "call"} - seen:
+                seen.add(callee)
+                programs.append(callee.needed())
+        return total
+
     def _push_forward(self, varied: tuple[int, ...]) -> "Program":
         """The changes of real results, from all operands and the changes of those varied."""
         operands = [*self.operands, *(self.operands[i] for i in varied)]

@@ -20,6 +20,8 @@ from ._llvm import ArrayOperand, Function, Place, stored_type
 _LOCAL = 1024
 """Bytes of an array that a thread has for itself: registers, or memory that a GPU has for each thread that it can hold at
 a time, a quarter of a million. Larger ones stand in XLA's memory, for the threads that there are."""
+WARP = 32
+"""Threads whose entries lie side by side: a number that is known, so that addresses take no registers."""
 WORD = 8
 """Bytes that an entry of a growing array takes, whatever its type: so threads that took room for other types, or in
 another order, have places of their own."""
@@ -87,9 +89,9 @@ class GpuThread:
     functions = {"div": "quotient", "max": "maximum", "min": "minimum"}  # noqa: RUF012
     parameters = "i64 %thread, i64 %threads, i64 %words, ptr %memory, "
     passed: tuple[str, ...] = (
-        "ptr %room", "ptr %top", "ptr %heap", "ptr %memory", "i64 %thread", "i64 %threads", "i64 %words",
+        "ptr %room", "ptr %top", "ptr %heap", "ptr %own", "i64 %lane", "i64 %threads", "i64 %words",
     )  # fmt: skip
-    direct, first, step = 500, "%thread", "%threads"
+    first, step = "%thread", "%threads"
 
     def __init__(self) -> None:
         self.bytes, self.grows = 0, False
@@ -108,10 +110,12 @@ class GpuThread:
             pointer = f.new("array")
             f.entry.append(f"  {pointer} = alloca [{max(size, 1)} x {stored_type(t)}]")
             return Place(pointer, "1", 1, own=True)
-        first = f(f"mul i64 %threads, {self.bytes}")
-        own = f(f"getelementptr {stored_type(t)}, ptr %memory, i64 %thread")
+        own = f"  %own{item} = getelementptr {stored_type(t)}, ptr %own, i64 %lane"
+        if own not in f.entry:
+            f.entry.append(own)
+        place = f(f"getelementptr i8, ptr %own{item}, i64 {WARP * self.bytes}")
         self.bytes += -(-bytes // WORD) * WORD
-        return Place(f(f"getelementptr i8, ptr {own}, i64 {first}"), "%threads", 1, own=True)
+        return Place(place, str(WARP), 1, own=True)
 
     def find(self, f: Function, place: Place) -> str:
         start = f(f"load i64, ptr {place.header}")
@@ -145,7 +149,13 @@ class GpuThread:
             f"  %room = alloca [{f.module.room} x i8], align {WORD}",
             "  %top = alloca i64",
             "  store i64 0, ptr %top",
-            f"  %heap.first = mul i64 %threads, {self.bytes}",
+            f"  %warp = udiv i64 %thread, {WARP}",
+            f"  %lane = urem i64 %thread, {WARP}",
+            f"  %own.first = mul i64 %warp, {WARP * self.bytes}",
+            "  %own = getelementptr i8, ptr %memory, i64 %own.first",
+            f"  %above = add i64 %threads, {WARP - 1}",
+            f"  %warps = udiv i64 %above, {WARP}",
+            f"  %heap.first = mul i64 %warps, {WARP * self.bytes}",
             "  %heap.all = getelementptr i8, ptr %memory, i64 %heap.first",
             "  %heap = getelementptr i64, ptr %heap.all, i64 %thread",
         ]
