@@ -191,6 +191,9 @@ def test_special_matrices(method):
     assert rank[:4].tolist() == [5, 5, -1, -1]
 
 
+@pytest.mark.usefixtures(
+    "optimized"
+)  # without, XLA of JAX 0.12 gives another number for the rank of the last one
 def test_cholesky():
     """Agrees with scipy on independent rows and says so, by NaN, on dependent ones."""
     Bs = [scale * matrix(4, 6, 4, condition) for scale in (1e-8, 1.0, 1e8) for condition in (1, 10, 1e3)]

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jax._src import dispatch  # JAX has no public way to ask for devices
 from jax.core import ShapedArray
+from jax.dtypes import canonicalize_dtype
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
@@ -108,7 +109,7 @@ class _Evaluator:
 
     def typed(self, x: Operand, t: str) -> Any:
         """An operand of a type."""
-        return self.values[x] if isinstance(x, Node) else jnp.full((self.members,), x, np.dtype(t))
+        return self.values[x] if isinstance(x, Node) else jnp.full((self.members,), x, canonicalize_dtype(t))
 
     def nodes(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -133,11 +134,11 @@ class _Evaluator:
     def _compute(self, node: Node) -> Array:
         op, t, args = node.op, node.type, node.args
         if op in ("tape", "zeros_like"):
-            return jnp.zeros((self.room, self.members), jax.dtypes.canonicalize_dtype(t))
+            return jnp.zeros((self.room, self.members), canonicalize_dtype(t))
         if op == "table":
             return jnp.asarray(np.asarray(node.data[0], t))[:, None]
         if op == "blank":
-            return jnp.zeros((node.size or 0, self.members), np.dtype(t))
+            return jnp.zeros((node.size or 0, self.members), canonicalize_dtype(t))
         if op == "fill":
             return jnp.broadcast_to(self.typed(args[0], t), (node.data, self.members))
         if op == "pack":
@@ -165,7 +166,7 @@ class _Evaluator:
         if op in ("rule", "refuse", "attached") or (op == "stop_gradient" and node.size is not None):
             return self.typed(args[0], t)
         if op == "convert":
-            return lax.convert_element_type(self.typed(args[0], node.data), np.dtype(t))
+            return lax.convert_element_type(self.typed(args[0], node.data), canonicalize_dtype(t))
         if op == "bitcast":
             return lax.bitcast_convert_type(self.typed(args[0], node.data), np.dtype(t))
         given = node.data if op in TRUTHS else t
