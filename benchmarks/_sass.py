@@ -54,8 +54,8 @@ def assembled(ptx: str, card: str) -> Machine:
         ).stdout
     (registers,) = re.findall(r"Used (\d+) registers", told)
     frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", told)
-    stack, stores, loads = max(tuple(map(int, x)) for x in frames)
-    return Machine(int(registers), stack, (stores, loads), _loops(*_instructions(text)))
+    stacks, stores, loads = zip(*(tuple(map(int, x)) for x in frames), strict=True)  # of each function
+    return Machine(int(registers), max(stacks), (sum(stores), sum(loads)), _loops(*_instructions(text)))
 
 
 def _instructions(
