@@ -4,6 +4,7 @@ import itertools
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 
@@ -116,3 +117,73 @@ def test_what_no_contact_asks_for_may_move_by_more_velocities():
         runs.append(uk.simulate(system, q0=system.q0, v0=0 * system.v0, **STEPS))
     np.testing.assert_allclose(runs[0].q, runs[1].q, atol=1e-12)
     assert runs[0].contacts.closed[-1, 0] or runs[0].contacts.num_events > 0
+
+
+_ARM = """
+<body name="upper" pos="0 0 1">
+  <joint name="shoulder" axis="0 1 0" damping="0.3" armature="0.01" range="-100 100" limited="true"/>
+  <geom type="capsule" fromto="0 0 0 0.4 0 0" size="0.03" contype="0" conaffinity="0"/>
+  <body name="lower" pos="0.4 0 0">
+    <joint name="elbow" axis="0 1 0" stiffness="2" springref="20"/>
+    <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.02" contype="0" conaffinity="0"/>
+    <body name="hand" pos="0.3 0 0">
+      <joint name="wrist" axis="0 1 0"/>
+      <geom name="palm" type="sphere" size="0.05"/>
+    </body>
+  </body>
+</body>"""
+_BALLS = "".join(
+    f'<body name="ball{i}" pos="{1 + i} 0 {0.3 + 0.1 * i}"><freejoint/>'
+    f'<geom type="sphere" size="{0.1 + 0.02 * i}"/></body>'
+    for i in range(3)
+)
+_DRIVES = """
+<equality><joint joint1="wrist" joint2="elbow" polycoef="0.1 -0.5 0 0 0"/></equality>
+<actuator>
+  <position name="servo" joint="shoulder" kp="20" kv="1"/>
+  <general name="slow" joint="elbow" dyntype="filter" dynprm="0.05" gainprm="3"/>
+</actuator>"""
+
+
+def _scene(bodies, further=""):
+    text = f'<mujoco><worldbody><geom type="plane" size="9 9 1"/>{bodies}</worldbody>{further}</mujoco>'
+    return mujoco.MjModel.from_xml_string(text)
+
+
+def _load(*model, ctrl=None):
+    return uk.load(_scene(*model), contact=True, ctrl=ctrl)
+
+
+def _moved(robot):
+    return uk.simulate(robot.problem, **STEPS)
+
+
+def _follow(t, q, v):
+    return jnp.stack([0.4 * jnp.sin(5 * t) - 0.1 * q[1], 1.0 - v[0]])
+
+
+def test_an_arm_with_motors_moves_as_it_does_without_balls():
+    """A servo, an activation, a spring, damping, an equality and an input that follows the arm stay with the arm."""
+    together = _load(_ARM + _BALLS, _DRIVES, ctrl=_follow)
+    assert sorted(map(len, together.problem.system.members())) == [1, 3]
+    arm, found = _moved(_load(_ARM, _DRIVES, ctrl=_follow)), _moved(together)
+    np.testing.assert_allclose(found.q[:, :3], arm.q, atol=1e-10)
+    own = np.array([0, 1, 2, -1])  # the activation is behind all others
+    np.testing.assert_allclose(found.v[:, own], arm.v, atol=1e-10)
+    assert np.ptp(arm.v[:, 3]) > 0.5  # it moves
+    heights = np.array([0.3, 0.4, 0.5]) + found.q[-1, 5::7]
+    np.testing.assert_allclose(heights, [0.1, 0.12, 0.14], atol=1e-9)  # the balls lie on the floor
+
+
+@pytest.mark.parametrize(
+    ("ctrl", "parts"),
+    [
+        (lambda t, q, v: jnp.stack([0.1 * q[0], t]), [1, 3]),
+        (lambda t, q, v: jnp.stack([0.1 * q[3], t]), [1, 2]),  # the first ball is seen by the arm
+        (lambda t, q, v: jnp.stack([jnp.sum(q), t]), []),
+    ],
+    ids=["the arm", "a ball", "all"],
+)
+def test_what_inputs_follow_is_no_other_part(ctrl, parts):
+    system = _load(_ARM + _BALLS, _DRIVES, ctrl=ctrl).problem.system
+    assert sorted(map(len, system.members())) == parts

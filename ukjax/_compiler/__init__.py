@@ -2,6 +2,7 @@
 
 from ._code import AccelerationProgram as AccelerationProgram
 from ._code import compile_acceleration as compile_acceleration
+from ._dependence import find_dependence as find_dependence
 from ._expressions import Program as Program
 from ._foreign import compiler_is_here as compiler_is_here
 from ._foreign import looks_for_nans as looks_for_nans

@@ -328,6 +328,12 @@ def with_push(model: Model, push: Array) -> Model:
     return dataclasses.replace(model, system=dataclasses.replace(model.system, push=push), numbers=numbers)
 
 
+def _push(system: AbstractSystem, t: Array, q: Array, push: Array) -> PushedSystem:
+    """A system under a push, and with as much more inertia where forces of coordinates are to be taken implicitly."""
+    stiff = eqx.filter_eval_shape(system.coordinate_force, t, q, push) is not None
+    return PushedSystem(system, push, push if stiff else None)
+
+
 def _places_of_push(model: Model, code: Any) -> tuple[int, int]:
     """Where the push begins and ends among the numbers of an acceleration's code; nowhere if it is not among them."""
     arrays, rest = eqx.partition((model.system, model.stabilizer), eqx.is_array)
@@ -355,7 +361,10 @@ def _code_of_one(
         arrays, rest = eqx.partition(one, eqx.is_array)
         one = eqx.combine(jax.tree.map(shared, arrays), rest)
     q, v = (np.zeros(len(x[0]), t.dtype) for x in (members.q, members.v))
-    given = dataclasses.replace(model, system=PushedSystem(one, as_jax(v + 2.0)), code=None, projection=None)
+    # Not zero: scalar code would take such entries for constants.
+    given = dataclasses.replace(
+        model, system=_push(one, t, as_jax(q), as_jax(v + 2.0)), code=None, projection=None
+    )
     found = translate_model(given, solver, t, as_jax(q), as_jax(v), automatic=automatic)[0]
     return (found.code if found.is_solved else None), found.projection
 
@@ -372,8 +381,9 @@ def _models(model: Model, members: Members, code: AccelerationProgram, projectio
     arrays, rest = eqx.partition(members.one, eqx.is_array)
 
     def one(arrays: Any) -> Model:
-        still = jnp.zeros(len(members.v[0]), jax.tree.leaves(arrays)[0].dtype)
-        system = PushedSystem(eqx.combine(arrays, rest), still)
+        dtype = jax.tree.leaves(arrays)[0].dtype
+        q, v = (jnp.zeros(len(x[0]), dtype) for x in (members.q, members.v))
+        system = _push(eqx.combine(arrays, rest), jnp.zeros((), dtype), q, v)
         own = dataclasses.replace(
             model, system=system, code=code, projection=projection, parts=(), kinds=None, numbers=None
         )
@@ -395,12 +405,11 @@ def contact_model(
 ) -> tuple[Model, str]:
     """The bilateral motion under a push, by scalar code where it can be; and what became of it in words."""
     t, q, v = state
-    stiff = implicit and eqx.filter_eval_shape(system.coordinate_force, t, q, v) is not None
     # Not zero: scalar code would take such entries for constants.
     given = as_jax(np.full(v.shape, 2.0, v.dtype))
     kinds = known_kinds(system, t, q, v) if implicit else None
     system = system if kinds is None else system.without_shapes()
-    pushed = PushedSystem(system, given, given if stiff else None)
+    pushed = _push(system, t, q, given) if implicit else PushedSystem(system, given)
     model = Model(pushed, formula, stabilizer, kinds=kinds)
     codes = [_code_of_one(x, model, solver, t, automatic) for x in system.members()] if implicit else []
     if codes and all(code is not None for code, _ in codes):
@@ -410,7 +419,7 @@ def contact_model(
             said = f"scalar code of {' and '.join(map(str, sizes))} operations for all parts that are alike"
             return model, said
     model, said = translate_model(model, solver, t, q, v, automatic=automatic)
-    if stiff:
+    if pushed.added is not None:
         model = dataclasses.replace(
             model, system=dataclasses.replace(model.system, added=jnp.zeros_like(given))
         )

@@ -48,6 +48,7 @@ from ._loads import AbstractTreeLoad as AbstractTreeLoad
 from ._loads import Force as Force
 from ._loads import Gravity as Gravity
 from ._loads import Torque as Torque
+from ._loads import Touched as Touched
 from ._loads import TreeMotion as TreeMotion
 from ._mechanism import Mechanism as Mechanism
 from ._placement import Placement as Placement

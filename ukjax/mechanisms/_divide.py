@@ -91,10 +91,13 @@ class TreePart(NamedTuple):
     order: Order
 
 
-def divide_tree(whole: Mechanism, joined: Iterable[Sequence[str]], *, loaded: bool) -> list[TreePart]:
+def divide_tree(
+    whole: Mechanism, joined: Iterable[Sequence[str]], *, loaded: bool, single: Iterable[Sequence[str]] = ()
+) -> list[TreePart]:
     """The parts of a tree that are held together by its joints and what else is `joined`; with loops and loads where they
-    are to be `loaded`. What cannot move is with the first one that can."""
-    bodies, count = whole.bodies, len(whole.bodies)
+    are to be `loaded`. What cannot move is with the first one that can. Parts with bodies that are `single`, which are
+    joined too, are like no others."""
+    bodies, count, single = whole.bodies, len(whole.bodies), list(single)
     number = {body.name: i for i, body in enumerate(bodies)}
     carrying, loops = whole.joints[:count], whole.joints[count:] if loaded else ()
     free = [joint.freedoms(bodies[number[joint.child]]) for joint in carrying]
@@ -103,7 +106,7 @@ def divide_tree(whole: Mechanism, joined: Iterable[Sequence[str]], *, loaded: bo
     )
     by_child = {joint.child: i for i, joint in enumerate(carrying)}
     moves = lambda own: any(free[by_child[bodies[i].name]] for i in own)
-    groups = find_groups([body.name for body in bodies], [*(x.bodies for x in carrying), *joined])
+    groups = find_groups([body.name for body in bodies], [*(x.bodies for x in carrying), *joined, *single])
     still = [i for own in groups if not moves(own) for i in own]
     groups = [own for own in groups if moves(own)]
     groups[0] = sorted(groups[0] + still)
@@ -112,7 +115,9 @@ def divide_tree(whole: Mechanism, joined: Iterable[Sequence[str]], *, loaded: bo
         joints = sorted(by_child[bodies[i].name] for i in own)
         q, v = (tuple(k for i in joints for k in range(x[i], x[i + 1])) for x in (q_first, v_first))
         mechanism, form = _part_of(whole, own, [carrying[i] for i in joints], loops, loaded=loaded)
-        alike.setdefault(form, []).append((mechanism, q, v, tuple(own), len(joints)))
+        inside = {bodies[i].name for i in own}
+        alone = None if all(map(inside.isdisjoint, single)) else q
+        alike.setdefault((form, alone), []).append((mechanism, q, v, tuple(own), len(joints)))
     parts = []
     for own in alike.values():
         mechanisms, q, v, numbers, (joints, *_) = zip(*own, strict=True)

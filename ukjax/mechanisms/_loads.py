@@ -10,7 +10,7 @@ is reported.
 """
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, final
 
 import equinox as eqx
@@ -148,6 +148,18 @@ class AbstractCoordinateLoad(eqx.Module):
         return None
 
 
+class Touched(NamedTuple):
+    """What a load on a tree acts on and depends on.
+
+    - `coordinates`, `velocities`: the numbers of some; with one go all of its joint.
+    - `bodies`: names.
+    """
+
+    coordinates: Iterable[int] = ()
+    velocities: Iterable[int] = ()
+    bodies: Iterable[str] = ()
+
+
 class TreeMotion(NamedTuple):
     """A tree in motion, for a load that sees all of it.
 
@@ -224,6 +236,16 @@ class AbstractTreeLoad(eqx.Module):
 
         - `t`, `q`, `v`: as in `TreeMotion`.
         - `z`: its states (k,).
+        """
+        return None
+
+    def touches(self, q: Coordinates, v: Velocities) -> Touched | None:
+        """What it acts on and depends on; None (the default) for anything. Bodies that only contacts join to those are
+        stepped by themselves.
+
+        **Arguments:**
+
+        - `q`, `v`: as in `TreeMotion`; their sizes count.
         """
         return None
 

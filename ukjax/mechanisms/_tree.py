@@ -1,6 +1,7 @@
 """Kinematic trees: bodies and joints in minimal coordinates, with loop-closing constraints on top."""
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import find_dependence
 from .._formula._members import Members
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
@@ -21,8 +23,9 @@ from ._contacts import AnyContact
 from ._divide import acts_on_its_own, divide_tree
 from ._freedoms import lift_to_space
 from ._joints import AbstractJoint
-from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, TreeMotion
+from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, Touched, TreeMotion
 from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
+from ._part_loads import ConstraintOfPart, CoordinateLoadOfPart, Entries, TreeLoadOfPart
 from ._placement import Twist
 from ._tree_closures import loop_constraints
 from ._tree_dynamics import compute_inertial_wrenches, force, sum_subtree_wrenches, tree_inertia
@@ -48,7 +51,7 @@ class TreeSystem(AbstractSystem):
     further: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
     on_coordinates: eqx.AbstractVar[tuple[AbstractCoordinateLoad, ...]]
     on_tree: eqx.AbstractVar[tuple[AbstractTreeLoad, ...]]
-    armature: eqx.AbstractVar[Float[Array, " n"] | None]
+    armature: eqx.AbstractVar[Float[Array, "*parts n"] | None]
     order: eqx.AbstractVar[Order]
 
     @property
@@ -111,19 +114,39 @@ class TreeSystem(AbstractSystem):
         return eqx.tree_at(lambda x: x.mechanism, self, self.mechanism.without_shapes())
 
     def members(self) -> tuple[Members, ...]:
-        m = self.mechanism
-        if self.further or self.on_coordinates or self.on_tree or not all(map(acts_on_its_own, m.loads)):
+        m, q0, v0 = self.mechanism, self.q0, self.v0
+        whole: list[Any] = [(x, range(0)) for x in (*self.further, *self.on_coordinates)]
+        whole += [(x, range(v0.size)[places]) for x, places in self._own_states(q0.dtype)]
+        touched = [_find_touched(x, q0, v0) for x, _ in whole]
+        if None in touched or not all(map(acts_on_its_own, m.loads)):
             return ()
-        parts = divide_tree(m, [x.bodies for x in (*self.loops, *m.loads)], loaded=True)
+        names = [self._names_of(x) for x in touched if x is not None]
+        parts = divide_tree(m, [x.bodies for x in (*self.loops, *m.loads)], loaded=True, single=names)
         if sum(len(part.members) for part in parts) == 1:
             return ()
         found = []
         for part in parts:
+            inside = {m.bodies[i].name for i in part.bodies[0]}
+            own = [x for x, on in zip(whole, names, strict=True) if not inside.isdisjoint(on)]
             one, q, v = part.members.one, part.members.q, part.members.v
+            v = [(*x, *(k for _, states in own for k in states)) for x in v]
             rotors = None if self.armature is None else self.armature[np.array(v if len(v) > 1 else v[0])]
-            kind = _Tree if len(q[0]) == len(v[0]) else _QuasiTree
-            found.append(Members(kind(one, (), (), (), rotors, part.order), q, v))
+            entries = Entries(q0, q[0], v[0], v0.size)
+            constraints = tuple(
+                ConstraintOfPart(x.name, x, entries) for x, _ in own if isinstance(x, AbstractConstraint)
+            )
+            loads = [x for x, _ in own if not isinstance(x, AbstractConstraint)]
+            found.append(Members(_part(one, part.order, constraints, loads, rotors, entries), q, tuple(v)))
         return tuple(found)
+
+    def _names_of(self, touched: Touched) -> tuple[str, ...]:
+        """The names of bodies that are touched, at least one."""
+        by_name = {body.name: body for body in self.bodies}
+        free = [(x.child, x.freedoms(by_name[x.child])) for x in self.joints[: len(by_name)]]
+        moved = [[name for name, own in free for part in own for _ in range(n(part))] for n in _SIZES]
+        numbers = touched.coordinates, touched.velocities
+        names = {*touched.bodies, *(by[k] for by, ks in zip(moved, numbers, strict=True) for k in ks)}
+        return tuple(x for x in by_name if x in names) or (self.bodies[0].name,)
 
     def _at(self, q: Coordinates) -> TreeAt:
         return place(self.mechanism, self.order.layout, q)
@@ -375,6 +398,49 @@ class TreeSystem(AbstractSystem):
         return found | {name: wrench for name, (_, wrench) in loops.items()}
 
 
+_SIZES = operator.attrgetter("nq"), operator.attrgetter("nv")
+
+
+def _part(
+    mechanism: Mechanism,
+    hangs: Order,
+    further: tuple[AbstractConstraint, ...],
+    loads: Sequence[AbstractCoordinateLoad | AbstractTreeLoad],
+    armature: Array | None,
+    entries: Entries,
+) -> TreeSystem:
+    """A part of a tree, with further constraints on it and loads of the whole."""
+    on_coordinates = tuple(
+        CoordinateLoadOfPart(x.name, x, entries) for x in loads if isinstance(x, AbstractCoordinateLoad)
+    )
+    on_tree = tuple(TreeLoadOfPart(x.name, x, entries) for x in loads if isinstance(x, AbstractTreeLoad))
+    states = [name for load in on_tree for name in load.states]
+    if states:
+        hangs = order(mechanism.bodies, mechanism.joints[: len(mechanism.bodies)], states)
+    kind = _Tree if not states and len(entries.q) == len(entries.v) else _QuasiTree
+    return kind(mechanism, further, on_coordinates, on_tree, armature, hangs)
+
+
+def _find_touched(x: Any, q: Coordinates, v: Velocities) -> Touched | None:
+    """What a further constraint or a load acts on and depends on; None where that may be anything."""
+    if isinstance(x, AbstractTreeLoad):
+        return x.touches(q, v)
+    if isinstance(x, AbstractCoordinateLoad):
+        seen = find_dependence(
+            lambda t, q, v: (x.rate(q, v), x.effort(t, q, v)), jnp.zeros((), q.dtype), q, v
+        )
+    elif isinstance(x, AbstractConstraint):
+        rows = lambda t, q, v: (
+            x.position_error(t, q),
+            x.velocity_error(t, q, v),
+            x.acceleration_rows(t, q, v),
+        )
+        seen = find_dependence(rows, jnp.zeros((), q.dtype), q, v)
+    else:
+        return None
+    return None if seen is None else Touched(seen[1], seen[2])
+
+
 def _pull_back(
     bodies: tuple[AbstractBody, ...], rate: Any, motion: TreeMotion, twists: Twist, effort: Any
 ) -> tuple[Twist, Forces]:
@@ -389,7 +455,7 @@ class _Tree(TreeSystem):
     further: tuple[AbstractConstraint, ...]
     on_coordinates: tuple[AbstractCoordinateLoad, ...]
     on_tree: tuple[AbstractTreeLoad, ...]
-    armature: Float[Array, " n"] | None
+    armature: Float[Array, "*parts n"] | None
     order: Order = eqx.field(static=True)
 
 
@@ -399,7 +465,7 @@ class _QuasiTree(TreeSystem):  # with quaternions, or with states
     further: tuple[AbstractConstraint, ...]
     on_coordinates: tuple[AbstractCoordinateLoad, ...]
     on_tree: tuple[AbstractTreeLoad, ...]
-    armature: Float[Array, " n"] | None
+    armature: Float[Array, "*parts n"] | None
     order: Order = eqx.field(static=True)
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import find_dependence
 from .._misc._arguments import real_array
 from .._misc._errors import InputError, format_value
 from .._misc._types import Coordinates, Forces, Time, Velocities, as_jax
-from ..mechanisms import AbstractTreeLoad, TreeMotion, TreeSystem
+from ..mechanisms import AbstractTreeLoad, Touched, TreeMotion, TreeSystem
 from ._laws import Laws, clip_some
 from ._lengths import Lengths
 from ._passive import GravityCompensation
@@ -113,6 +114,14 @@ class Actuators(AbstractTreeLoad):
     @property
     def states(self) -> tuple[str, ...]:
         return self.activations
+
+    def touches(self, q: Coordinates, v: Velocities) -> Touched | None:
+        seen = find_dependence(self.inputs, jnp.zeros((), q.dtype), q, v)
+        if seen is None:
+            return None
+        bodies = [name for x in self.transmissions for name in x.bodies]
+        bodies += [] if self.compensation is None else self.compensation.bodies
+        return Touched(seen[1], {*seen[2], *self.lengths.touched, *self.limits.joints}, bodies)
 
     def _inputs(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " nu"]:
         return clip_some(self.inputs(t, q, v).astype(q.dtype), self.input_range, self.clamped)

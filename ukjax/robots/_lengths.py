@@ -54,6 +54,11 @@ class Lengths(eqx.Module):
     def __len__(self) -> int:
         return len(self.coordinates)
 
+    @property
+    def touched(self) -> tuple[int, ...]:
+        """The numbers of the velocities of all."""
+        return tuple(k for own in self.velocities for k in own)
+
     def change(self, q: Coordinates) -> Float[Array, " k"]:
         """l - l0."""
         at = np.array(self.coordinates, int).reshape(self.coefficients.shape)

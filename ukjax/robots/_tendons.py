@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Time, Velocities, as_jax
-from ..mechanisms import AbstractTreeLoad, TreeMotion
+from ..mechanisms import AbstractTreeLoad, Touched, TreeMotion
 from ..mechanisms._bodies import AbstractBody
 from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements, Twists, parts_of
 from ..mechanisms._placement import rate_of
@@ -109,6 +109,9 @@ class TendonArmature(AbstractTreeLoad):
     @property
     def inertia(self) -> Array:
         return self.moved
+
+    def touches(self, q: Coordinates, v: Velocities) -> Touched:
+        return Touched((), self.fixed.touched, [name for x in self.paths for name in x.bodies])
 
     def rate(self, motion: TreeMotion) -> Array:
         ends = lambda by_name, x: [by_name[name] for name in x.bodies]
