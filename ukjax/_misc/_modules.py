@@ -26,6 +26,11 @@ def make_unchecked(kind: type[T], **fields: Any) -> T:
     return made
 
 
+def replace_unchecked(module: T, **fields: Any) -> T:
+    """As `dataclasses.replace`, without conversions and checks."""
+    return make_unchecked(type(module), **(vars(module) | fields))
+
+
 # --- Modules made ready to be pickled, in any pickler
 #
 # A bound method of an Equinox module carries the annotations of its function, and classes of arrays that stand in them

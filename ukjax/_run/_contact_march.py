@@ -1,6 +1,5 @@
 """A run of a system with unilateral constraints by equal time steps."""
 
-import dataclasses
 from typing import Any, final
 
 import equinox as eqx
@@ -17,6 +16,7 @@ from .._contact._stepping import TimeSteppingRun, run_time_stepping, steps_withi
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._derivatives import not_differentiable
 from .._misc._errors import InputError
+from .._misc._modules import replace_unchecked
 from .._misc._types import as_jax, is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -93,7 +93,7 @@ class StepsPlan:
             "begun": begun,
             "computed_by": found.left.said(f"{steps} {run.computed_by}"),
         }
-        told |= {"contacts": lambda at_times: dataclasses.replace(found.contacts, **at_times)}
+        told |= {"contacts": lambda at_times: replace_unchecked(found.contacts, **at_times)}
         counts = step_counts(found.steps + found.rejected, found.steps)
         told |= {"stats": counts | {"num_unsolved_steps": found.unsolved, "num_passing_steps": found.passed}}
         told |= {"result": _result_of(found), "judged": self._judged}

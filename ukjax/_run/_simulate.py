@@ -1,6 +1,5 @@
 """The door of a run: what is given is checked, planned, run and observed."""
 
-import dataclasses
 from typing import Any, Literal
 
 import diffrax as dfx
@@ -11,7 +10,7 @@ from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import explain_arguments, flag, real_values
 from .._misc._errors import InputError
 from .._misc._garbage import collector_held_back
-from .._misc._modules import make_unchecked
+from .._misc._modules import make_unchecked, replace_unchecked
 from .._misc._types import Numbers, Time, as_jax, is_traced, is_tracing
 from .._motion._project import Projection
 from .._system._labels import title_of
@@ -177,7 +176,7 @@ def simulate(
             if not is_traced(trajectory):
                 points = getattr(system, "points", None)
                 origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)
-                trajectory = dataclasses.replace(trajectory, **origin)
+                trajectory = replace_unchecked(trajectory, **origin)
                 warn_of_contacts(trajectory)
                 warn_of_rows(trajectory)
                 if not trajectory.ok:

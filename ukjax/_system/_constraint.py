@@ -23,7 +23,7 @@ from .._misc._arguments import (
     whole_number,
 )
 from .._misc._errors import InputError
-from .._misc._modules import make_unchecked
+from .._misc._modules import replace_unchecked
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from ._labels import unique_names
 
@@ -536,7 +536,7 @@ def as_constraints(value: Any) -> tuple[Any, ...]:
         )
     names = names_by_kind([c.name for c in value], [c.kind for c in value])
     # Not by `replace`, which would check numbers again that may stand for shapes.
-    renamed = lambda c, name: make_unchecked(type(c), **(vars(c) | {"name": name}))
+    renamed = lambda c, name: replace_unchecked(c, name=name)
     return tuple(c if c.name == name else renamed(c, name) for c, name in zip(value, names, strict=True))
 
 
