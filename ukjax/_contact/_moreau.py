@@ -355,11 +355,15 @@ class ContactStep:
                 gaps = kind.gaps(at, own, gaps)
         return gaps
 
-    def gaps_at(self, t: Array, q: Array, kept: Sequence[Any]) -> Array:
-        """The gaps of all contacts (n,), also of those far apart, sought from what was kept a short time ago."""
+    def nothing_found(self, t: Array, q: Array) -> list[Any]:
+        """What is found of contacts before any gaps are."""
+        return [lax.stop_gradient(kind.everywhere().nothing(Instant(t, q))) for kind in self.kinds]
+
+    def gaps_at(self, t: Array, q: Array, before: Sequence[Any]) -> tuple[Array, list[Any]]:
+        """The gaps of all contacts (n,), also of those far apart, and what was found, from what was found before."""
         at, kinds = Instant(t, q), [kind.everywhere() for kind in self.kinds]
-        found = [kind.seek(at, kind.unsought(at, x)) for kind, x in zip(kinds, kept, strict=True)]
-        return self._gaps(kinds, at, found, 0)
+        found = [kind.seek(at, kind.unsought(at, x)) for kind, x in zip(kinds, before, strict=True)]
+        return self._gaps(kinds, at, found, 0), lax.stop_gradient(found)
 
     def before(self, t: Array, q: Array, v: Array) -> StepState:
         """What there is before a first step."""

@@ -1,6 +1,6 @@
 """A run by equal time steps with contacts in a list: steps, saved states and impacts, in one loop."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -75,12 +75,13 @@ _ENOUGH = 0.999  # of a part: one that is too long by less is not taken again, w
 
 class _Loop(NamedTuple):
     """What the loop over steps carries: which step it is in, how much of that is done, the last state, how many states
-    are saved, and the run so far."""
+    are saved, what was found of contacts at the last of them, and the run so far."""
 
     i: Array
     done: Array
     last: StepState
     saved: Array
+    found: list[Any]
     run: StepsRun
 
 
@@ -123,7 +124,7 @@ def run_steps(
     if step.step.passes:
         at = Instant(*lax.stop_gradient((t0, q)))
         begun = begun._replace(kept=[seek_anew(kind, at) for kind in (step.held or step.step).kinds])
-    start = _Loop(none, zero, begun, none, StepsRun(saved, impacts, zero, zero, *counts))
+    start = _Loop(none, zero, begun, none, step.step.nothing_found(t0, q), StepsRun(saved, impacts, zero, zero, *counts))
 
     def is_within(j: Array, i: Array, upto: Array) -> Array:
         """Whether saved time j is in step i up to a share of it, or before."""
@@ -186,25 +187,26 @@ def run_steps(
             until=jnp.where(going > 0, t0 + h * (i.astype(dtype) + upto), run.until),
         )
 
-        def save(c: tuple[Array, Saved]) -> tuple[Array, Saved]:
-            j, saved = c
+        def save(c: tuple[Array, Saved, list[Any]]) -> tuple[Array, Saved, list[Any]]:
+            j, saved, found = c
             there = jnp.where(run.off, jnp.minimum(entry(ts, j), run.until), entry(ts, j))
             s = ((there - t0) / h - i.astype(dtype) - done) / part
             q, v = ((1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v)))
             force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / (h * part)), blank(m + 1, dtype))
-            gaps, one = step.step.gaps_at(there, q, after.kept), jnp.asarray(1)
+            (gaps, found), one = step.step.gaps_at(there, q, found), jnp.asarray(1)
             values = (q, v, kept.push, gaps, force, kept.closed, kept.sliding, kept.ambiguous)
             sizes = (q.size, v.size, v.size, n, m, n, n, n)
             rows = (_write(x, j, y, size, one) for x, y, size in zip(saved, values, sizes, strict=True))
-            return j + 1, Saved(*rows)
+            return j + 1, Saved(*rows), found
 
         is_saved = lambda c: is_within(c[0], i, upto)
-        number, saved = lax.while_loop(is_saved, save, (so_far.saved, run.saved))
+        number, saved, found = lax.while_loop(is_saved, save, (so_far.saved, run.saved, so_far.found))
         # What is left of a step may be rounding.
         whole = upto > 1 - 1e-3 * _LEAST_PART
         i, done = i + whole.astype(i.dtype), jnp.where(whole, 0, upto)
         guess = kept.p if step.held is None else jnp.where(finite, impulses, last.p)  # without derivatives
-        return _Loop(i, done, kept._replace(p=guess, kept=after.kept), number, run._replace(saved=saved))
+        last = kept._replace(p=guess, kept=after.kept)
+        return _Loop(i, done, last, number, found, run._replace(saved=saved))
 
     return lax.while_loop(lambda c: c.i < steps, taken, start).run
 
