@@ -65,10 +65,17 @@ def _instructions(
     section = re.search(r"\.section\s+\.text\.ukjax\S*,(.*?)(?=\n\s*\.section\s|\Z)", text, re.S)
     assert section
     kernel, *functions = re.split(r"\n\s*(?=\$ukjax\$\S+:\n)", section[1])
-    called: dict[str, collections.Counter] = {}
-    for x in functions:
-        name, lines = x.split(":", 1)
-        called[name] = sum(_function(lines, {})[0], collections.Counter())
+    texts, called = dict(x.split(":", 1) for x in functions), dict[str, collections.Counter]()
+
+    def count(name: str) -> None:
+        if name not in called:
+            inside = set(re.findall(r"CALL\S* .*`\((\S+)\)", texts[name])) & set(texts)
+            for x in inside:  # none calls itself
+                count(x)
+            called[name] = sum(_function(texts[name], called)[0], collections.Counter())
+
+    for name in texts:
+        count(name)
     return _function(kernel, called)
 
 

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 
 import ukjax as uk
 from ukjax._compiler._structured import _llvm
+from ukjax._compiler._structured._lanes import Lanes
 
 X = jnp.array([0.5, 1.5, 2.5])
 
@@ -243,7 +244,7 @@ def test_long_straight_code_is_several_functions(
     name: str, direct: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = jax.jit(CALLS[name])(X), jax.grad(_total(uk.scalarize(CALLS[name])))(X)
-    monkeypatch.setattr(_llvm, "_STRAIGHT", 20)
+    monkeypatch.setattr(Lanes, "straight", 20)
     monkeypatch.setattr(_llvm, "_DIRECT", direct)
     scalar = uk.scalarize(CALLS[name])
     _assert_same(scalar(X), wanted[0])

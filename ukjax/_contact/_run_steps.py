@@ -124,7 +124,9 @@ def run_steps(
     if step.step.passes:
         at = Instant(*lax.stop_gradient((t0, q)))
         begun = begun._replace(kept=[seek_anew(kind, at) for kind in (step.held or step.step).kinds])
-    start = _Loop(none, zero, begun, none, step.step.nothing_found(t0, q), StepsRun(saved, impacts, zero, zero, *counts))
+    start = _Loop(
+        none, zero, begun, none, step.step.nothing_found(t0, q), StepsRun(saved, impacts, zero, zero, *counts)
+    )
 
     def is_within(j: Array, i: Array, upto: Array) -> Array:
         """Whether saved time j is in step i up to a share of it, or before."""

@@ -20,6 +20,9 @@ class Lanes:
     contracts, library, returns, first = False, True, "i1", "0"
     parameters = "ptr %watch, "
     passed: tuple[str, ...] = ("ptr %room", "ptr %watch")
+    # LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it
+    # takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
+    straight = 6000
 
     def __init__(self, width: int):
         self.width, self.step, self.functions = width, str(width), dict[str, str]()

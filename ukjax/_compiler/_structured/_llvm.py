@@ -32,9 +32,6 @@ from ._ir import (
 )
 from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_plain
 
-# LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it
-# takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
-_STRAIGHT = 6000
 # Numbers that a function is given in registers; the others are left for it in memory. For more, LLVM leaves its fast way
 # to choose instructions, and a GPU keeps them in memory of each call; browsers allow 1000.
 _DIRECT = 8
@@ -129,6 +126,7 @@ class Machine(Protocol):
     - `functions`: operations on reals that are calls in place of instructions, and what they call.
     - `parameters`: of `compute`, before the number of members.
     - `passed`: parameters of other functions, and what they are given for them.
+    - `straight`: operations of straight code of which there is one function; more are divided.
     - `first`, `step`: the member that a call begins with, and how far it is to the next.
     - `returns`: the type of what `compute` returns.
     """
@@ -139,6 +137,7 @@ class Machine(Protocol):
     functions: dict[str, str]
     parameters: str
     passed: tuple[str, ...]
+    straight: int
     first: str
     step: str
     returns: str
@@ -630,7 +629,7 @@ class Function:
         for plain, run in itertools.groupby(nodes, lambda x: is_plain(x) and x not in self.uniform):
             straight = list(run)
             straight = depth_first(straight) if plain else straight
-            count = len(straight) // _STRAIGHT if plain else 0
+            count = len(straight) // self.machine.straight if plain else 0
             if count < 2:
                 self._write_each(straight)
                 continue
