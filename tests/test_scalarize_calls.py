@@ -244,7 +244,7 @@ def test_long_straight_code_is_several_functions(
     name: str, direct: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = jax.jit(CALLS[name])(X), jax.grad(_total(uk.scalarize(CALLS[name])))(X)
-    monkeypatch.setattr(Lanes, "straight", 20)
+    monkeypatch.setattr(Lanes, "straight", {"float64": 20})
     monkeypatch.setattr(_llvm, "_DIRECT", direct)
     scalar = uk.scalarize(CALLS[name])
     _assert_same(scalar(X), wanted[0])

@@ -126,7 +126,7 @@ class Machine(Protocol):
     - `functions`: operations on reals that are calls in place of instructions, and what they call.
     - `parameters`: of `compute`, before the number of members.
     - `passed`: parameters of other functions, and what they are given for them.
-    - `straight`: operations of straight code of which there is one function; more are divided.
+    - `straight`: operations of straight code of which there is one function, in float64 and in float32; more are divided.
     - `first`, `step`: the member that a call begins with, and how far it is to the next.
     - `returns`: the type of what `compute` returns.
     """
@@ -137,7 +137,7 @@ class Machine(Protocol):
     functions: dict[str, str]
     parameters: str
     passed: tuple[str, ...]
-    straight: int
+    straight: dict[str, int]
     first: str
     step: str
     returns: str
@@ -629,7 +629,8 @@ class Function:
         for plain, run in itertools.groupby(nodes, lambda x: is_plain(x) and x not in self.uniform):
             straight = list(run)
             straight = depth_first(straight) if plain else straight
-            count = len(straight) // self.machine.straight if plain else 0
+            t = next((x.type for x in straight if x.type in self.machine.straight), "float64")
+            count = len(straight) // self.machine.straight[t] if plain else 0
             if count < 2:
                 self._write_each(straight)
                 continue
