@@ -142,7 +142,7 @@ def _interpret_jaxpr(
     counts = [inputs.count, *(math.prod(x.shape) for x in shapes)]
     arguments = parameters + [inputs(x.shape) for x in shapes]
     build = inputs.build
-    interpreter = Interpreter(build.nodes, written_out=True, parameters=counts[0])
+    interpreter = Interpreter(build.nodes, written_out=True, parameters=counts[0], calls=not parameters)
     found = interpreter.run(closed.jaxpr, closed.consts, arguments)
     like = jax.ShapeDtypeStruct((), build.type)
     of_type = lambda x, v: convert_reals(build, x, np.dtype(v.dtype).name, like)

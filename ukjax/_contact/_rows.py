@@ -457,7 +457,11 @@ def _invert(A: Array) -> Callable[[Array], Array]:
     return lambda b: dot(inverse, b)
 
 
-_written_out = jax.jit(functools.partial(_least, eliminate))  # so that it is traced once
+def _written_out(K: Array, b: Array) -> Array:
+    return evaluate_array_part(_least_out, K, b)
+
+
+_least_out = functools.partial(_least, eliminate)
 _on_arrays = functools.partial(_least, _invert)
 
 

@@ -169,9 +169,10 @@ class Subprogram:
         for x in nodes:
             if not late.isdisjoint(x.args):
                 late.add(x)
-        for x in reversed(nodes):  # arrays that are made are not passed on
-            if x in late:
-                late.update(y for y in x.args if y.__class__ is Node and y.size is not None)
+        if any(x.size is not None for x in nodes):
+            for x in reversed(nodes):  # arrays that are made are not passed on
+                if x in late:
+                    late.update(y for y in x.args if y.__class__ is Node and y.size is not None)
         given = tuple(i for i, p in enumerate(params) if p in late)
         asked = [y for x in nodes if x in late for y in x.args] + list(self.results)
         passed = [x for x in dict.fromkeys(asked) if x.__class__ is Node and x not in late]

@@ -186,10 +186,12 @@ class Interpreter:
         *,
         written_out: bool = False,
         parameters: int = 0,
+        calls: bool | None = None,
     ):
         self.b, self.callees, self._written_out = builder, callees or Callees(), written_out
         self._parameters, self._passes = parameters, 0  # how many loops, written out, this is within
-        self.least_called = math.inf if written_out else _LEAST_CALLED
+        calls = not written_out if calls is None else calls
+        self.least_called = _LEAST_CALLED if calls else math.inf
         self._longest = math.inf if written_out else LONG  # an array with more entries is kept in memory
         self._passes_of_scan = _MOST_WRITTEN_OUT if written_out else 0  # written out however long they are
         self._debug_info: Any = None
