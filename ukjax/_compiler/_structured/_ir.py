@@ -111,13 +111,14 @@ class Subprogram:
     - `outputs`: what it gives.
     - `results`: of that, what it computes; numbers, parameters and repetitions are known to who calls.
     - `derivatives`: programs derived of it, each made once.
+    - `units`: its machine code for vectors of a width, which programs share.
     - `parts`: into which it was divided, if it was: all calls are calls of these, so that they are compiled once.
     """
 
     def __init__(self, region: Region, outputs: Sequence[Operand]):
         self.region, self.outputs = region, tuple(outputs)
         self.results = tuple(dict.fromkeys(x for x in outputs if x.__class__ is Node and x.op != "parameter"))
-        self.derivatives = dict[Any, Any]()
+        self.derivatives, self.units = dict[Any, Any](), dict[int, Any]()
         self.parts: tuple[tuple[int, ...], Subprogram, Subprogram] | None = None
         self._tried = set[tuple[int, ...]]()
         self._needed = dict[Any, Needed]()

@@ -9,6 +9,7 @@ Arrays in memory are changed in place where nothing reads their former entries a
 import collections
 import contextlib
 import functools
+import hashlib
 import itertools
 import math
 import struct
@@ -36,7 +37,9 @@ from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_pla
 # takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
 _STRAIGHT = 6000
 _SAME = frozenset(("rule", "refuse", "stop_gradient", "attached"))  # whose value is that of an operand
-_NUMBERS = 256  # for which there is room at a time
+_SHARED = 2000  # operations of a sub-program without loops, from which on programs share its machine code
+_AS_LONG = 1.15  # all its results are computed where that takes up to so many times as many operations
+_COPIED = 4096  # entries of an operand, up to which numbers of it are left for others
 _TOGETHER = 4  # numbers, from which on one pointer is given in place of them
 _INTS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
@@ -125,15 +128,42 @@ class Callee(NamedTuple):
     """The function of a sub-program.
 
     - `name`: its name.
+    - `results`: which it leaves.
     - `place`: where in memory it finds what is given last, and leaves its results.
     - `groups`: of numbers that are elsewhere in memory.
-    - `function`: what wrote it.
+    - `room`: where its own part of memory begins.
+    - `cost`, `stops`: as of what wrote it.
     """
 
     name: str
+    results: tuple[int, ...]
     place: int
     groups: tuple[Group, ...]
-    function: "Function"
+    room: int = 0
+    cost: int = 0
+    stops: bool = False
+
+    def within(self, room: int) -> "Callee":
+        """The same where its part of memory begins elsewhere."""
+        groups = (x._replace(slot=room + x.slot, staged=room + x.staged) for x in self.groups)
+        return self._replace(room=room, place=room + self.place, groups=tuple(groups))
+
+
+class Unit(NamedTuple):
+    """A function of a sub-program that programs share, compiled by itself.
+
+    - `callee`: the function.
+    - `declared`: how others declare it.
+    - `texts`: of it, and of other units that it calls.
+    - `room`: bytes of memory that it takes.
+    - `called`: the functions of C that it calls.
+    """
+
+    callee: Callee
+    declared: str
+    texts: tuple[str, ...]
+    room: int
+    called: frozenset[str]
 
 
 def write_function(
@@ -142,9 +172,16 @@ def write_function(
     results: Sequence[ArrayOperand],
     params: Sequence[Node],
     machine: "Machine",
+    units: dict[str, None] | None = None,
 ) -> tuple[str, frozenset[str]]:
-    """The text of `compute(..., members, results..., operands...)`, and the functions of C that it calls."""
-    module, flat = Module(machine), [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
+    """The text of `compute(..., members, results..., operands...)`, and the functions of C that it calls.
+
+    The texts of units are left in `units`; without it there are none.
+    """
+    module, flat = (
+        Module(machine, units),
+        [x for out in outputs for x in ([out] if isinstance(out, Node) else out)],
+    )
     module.find_results(needed := Needed(flat, values=True))
     function = Function(module, needed, flat)
     text = module.text(function.compute(outputs, operands, results, params))
@@ -237,15 +274,15 @@ class Module:
     - `tapes`: where in it headers of growing arrays are.
     """
 
-    def __init__(self, machine: Machine):
-        self.machine, self.room = machine, 0
+    def __init__(self, machine: Machine, units: dict[str, None] | None = None):
+        self.machine, self.room, self._units = machine, 0, units
         self.called = set[str]()
         self.declared: dict[str, str] = {}
         self.globals: list[str] = []
         self.tapes = list[int]()
         self._callees: dict[Any, Callee] = {}  # by sub-program, and where arrays lie
         self._reach = dict[Subprogram, frozenset[Subprogram]]()
-        self.everywhere, self._free = Source(), range(0)
+        self.everywhere = Source()
         # Of each sub-program what one call is given, and what another call is given something else for.
         self._given = dict[Subprogram, tuple[Sequence[Operand], set[int]]]()
         self.results = dict[Subprogram, tuple[int, ...]]()  # of each sub-program, those that any call needs
@@ -260,15 +297,6 @@ class Module:
         """Where in memory there is room for so many bytes."""
         offset, self.room = self.room, self.room + -(-bytes // 64) * 64
         return offset
-
-    def reserve_number(self) -> int:
-        """Where in memory there is room for a number, near those before."""
-        if not self._free:
-            bytes = 8 * self.machine.width
-            begin = self.reserve(_NUMBERS * bytes)
-            self._free = range(begin, begin + _NUMBERS * bytes, bytes)
-        place, self._free = self._free[0], self._free[1:]
-        return place
 
     def reserve_tape(self) -> int:
         """Where in memory there is room for a header of a growing array."""
@@ -312,28 +340,79 @@ class Module:
             self._reach[program] = frozenset([program]).union(*map(self.reach, called))
         return self._reach[program]
 
+    def results_of(self, program: Subprogram, arrays: tuple["Place", ...]) -> tuple[int, ...]:
+        """Which results the function of a sub-program leaves."""
+        if (program, arrays) in self._callees:
+            return self._callees[program, arrays].results
+        wanted = self.results[program]
+        if not self._is_unit(program, arrays):
+            return wanted
+        unit, every = program.units.get(self.machine.width), tuple(range(len(program.results)))
+        nodes = lambda results: len(program.needed(results, values=True).nodes)
+        if nodes(every) <= _AS_LONG * nodes(wanted):
+            return every
+        return tuple(sorted({*wanted, *(unit.callee.results if unit else ())}))
+
+    def _is_unit(self, program: Subprogram, arrays: tuple["Place", ...]) -> bool:
+        return self._units is not None and not arrays and program.size >= _SHARED and not program.repeats
+
     def callee(
         self, program: Subprogram, arrays: tuple["Place", ...], homes: Sequence[Home | None]
     ) -> Callee:
         """The function of a sub-program, which finds numbers where they are when it is called first."""
         key = program, arrays
         if key not in self._callees:
-            results = self.results[program]
-            varied = self._given[program][1]
-            numbers = [
-                i for i in program.given(results, values=True) if program.region.params[i].size is None
-            ]
-            stays = lambda home, i: home and (home[0] is not self.everywhere or i not in varied)
-            groups = self._groups(
-                [x if stays(x, i) else None for x, i in zip(homes, numbers, strict=True)]
+            unit = self._is_unit(program, arrays)
+            self._callees[key] = (
+                self._use_unit(program, homes) if unit else self._write(program, arrays, homes)
             )
-            given = len(homes) - sum(len(x.numbers) for x in groups)
-            name, place = self._new_function(given, len(results))
-            chosen = [program.results[k] for k in results]
-            function = Function(self, program.needed(results, values=True), chosen)
-            self._callees[key] = found = Callee(name, place, groups, function)
-            self._functions.append(function.subprogram(found, program, results, arrays))
         return self._callees[key]
+
+    def _use_unit(self, program: Subprogram, homes: Sequence[Home | None]) -> Callee:
+        """A function that other programs may have already."""
+        results, width = self.results_of(program, ()), self.machine.width
+        unit: Unit | None = program.units.get(width)
+        if unit is None or unit.callee.results != results:
+            unit = program.units[width] = self._make_unit(program, results, homes)
+        assert self._units is not None
+        self._units |= dict.fromkeys(unit.texts)
+        self.declared[unit.callee.name] = unit.declared
+        self.called |= unit.called
+        return unit.callee.within(self.reserve(unit.room))
+
+    def _make_unit(self, program: Subprogram, results: tuple[int, ...], homes: Sequence[Home | None]) -> Unit:
+        inner = dict[str, None]()
+        module = Module(self.machine, inner)
+        module.everywhere, module.results[program] = self.everywhere, results
+        module._given[program] = self._given[program]
+        module.find_results(program.needed(results, values=True))
+        callee = module._write(program, (), homes)
+        # Names of what is compiled apart must differ. Of one text they are the same in all processes.
+        text = module.text("")
+        name = f"@unit_{hashlib.sha256(text.encode()).hexdigest()[:24]}_"
+        own, text = callee.name.replace("@callee", name), text.replace("@callee", name)
+        head = f"define internal void {own}("
+        types = text.partition(head)[2].partition(")")[0].split(", ")
+        declared = f"void {own}({', '.join(x.rpartition(' ')[0] for x in types)})"
+        text = text.replace(head, head.replace(" internal", ""))
+        return Unit(
+            callee._replace(name=own), declared, (*inner, text), module.room, frozenset(module.called)
+        )
+
+    def _write(
+        self, program: Subprogram, arrays: tuple["Place", ...], homes: Sequence[Home | None]
+    ) -> Callee:
+        results, varied = self.results_of(program, arrays), self._given[program][1]
+        numbers = [i for i in program.given(results, values=True) if program.region.params[i].size is None]
+        stays = lambda home, i: home and (home[0] is not self.everywhere or i not in varied)
+        groups = self._groups([x if stays(x, i) else None for x, i in zip(homes, numbers, strict=True)])
+        given = len(homes) - sum(len(x.numbers) for x in groups)
+        name, place = self._new_function(given, len(results))
+        found = Callee(name, results, place, groups)
+        chosen = [program.results[k] for k in results]
+        function = Function(self, program.needed(results, values=True), chosen)
+        self._functions.append(function.subprogram(found, program, arrays))
+        return found._replace(cost=function.cost, stops=function.stops)
 
     def _groups(self, homes: Sequence[Home | None]) -> tuple[Group, ...]:
         """Those of numbers that are in memory by the same source."""
@@ -386,7 +465,8 @@ class Function:
         self.homes, self._awaited = dict[Node, Home](), dict[Node, int]()  # and at which line they are read
         self._sources = list[Source]()  # whose numbers later calls replace
         self._pointers = dict[Source, str]()
-        self._loaded, self._operands = dict[Node, int](), set[Node]()
+        # Of operands: which may be copied and where they are then, and at which line numbers of them were read.
+        self._operands, self._copies, self._loaded = set[Node](), dict[Node, int](), dict[Node, int]()
         self.places: dict[Node, Place] = {}
         self.declared = module.declared
         self.turned: dict[tuple[str, str], Any] = {}
@@ -507,7 +587,8 @@ class Function:
             self.places[node] = Place(
                 pointer, "1" if operand.shared else "%count", 0 if operand.shared else 1, own=False
             )
-            self._operands.add(node)
+            if operand.size <= _COPIED:
+                self._operands.add(node)
         self.nodes(self.needed.outermost)
         for i, (out, result) in enumerate(zip(outputs, results, strict=True)):
             pointer = self(f"getelementptr {stored_type(result.type)}, ptr %out{i}, i64 %first")
@@ -528,11 +609,10 @@ class Function:
         head = f"{self.machine.parameters}i64 %count, {', '.join(given)}"
         return f"define {self.machine.returns} @compute({head}) {{\n{lines}\n}}\n"
 
-    def subprogram(
-        self, callee: Callee, program: Subprogram, results: tuple[int, ...], arrays: tuple[Place, ...]
-    ) -> str:
+    def subprogram(self, callee: Callee, program: Subprogram, arrays: tuple[Place, ...]) -> str:
         """The text of a function of some results of a sub-program, which takes numbers, and arrays at places as these,
         and leaves its own numbers in memory."""
+        results = callee.results
         given, rest, numbers = list(self.machine.passed), iter(arrays), list[Node]()
         if self.width > 1:
             self.mask = "%mask"
@@ -561,33 +641,39 @@ class Function:
 
     def call_subprogram(self, node: Node) -> None:
         """Calls the function of a sub-program."""
-        program = node.data.written()
-        results = self.module.results[program]
-        given, arrays, numbers = list(self.machine.passed), list[Place](), list[tuple[Operand, str]]()
+        program, given = node.data.written(), list(self.machine.passed)
         if self.width > 1:
             given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
-        for i in program.given(results, values=True):
-            param, x = program.region.params[i], node.args[i]
-            if param.size is None:
-                numbers.append((x, param.type))
-                continue
-            array = self.places[x]
-            known = array.stride if array.stride.isdigit() else ""
-            given += [f"ptr {array.pointer}"] if known else [f"ptr {array.pointer}", f"i64 {array.stride}"]
-            arrays.append(Place("", known, array.lane, own=False))
+        arrays = dict[int, Place]()
+        for i in program.given(self.module.results[program], values=True):
+            if program.region.params[i].size is not None:
+                array = self.places[node.args[i]]
+                known = array.stride if array.stride.isdigit() else ""
+                given += (
+                    [f"ptr {array.pointer}"] if known else [f"ptr {array.pointer}", f"i64 {array.stride}"]
+                )
+                arrays[i] = Place("", known, array.lane, own=False)
+        results = self.module.results_of(program, tuple(arrays.values()))
+        numbers = [
+            (node.args[i], program.region.params[i].type)
+            for i in program.given(results, values=True)
+            if i not in arrays
+        ]
         reach, homes = self.module.reach(program), list[Home | None]()
         for x, _ in numbers if len(numbers) > self.machine.direct else ():
             home = self._home(x)
             homes.append(home if home and home[0].program not in reach else None)
         homes = homes or [None] * len(numbers)
-        callee = self.module.callee(program, tuple(arrays), homes)
-        self._elsewhere += callee.function.cost
+        callee = self.module.callee(program, tuple(arrays.values()), homes)
+        self._elsewhere += callee.cost
+        if callee.room:
+            given[0] = f"ptr {self.at(callee.room)}"
         for group in callee.groups:
             self._give_group(group, numbers, homes)
         grouped = {i for group in callee.groups for i in group.numbers}
         given += self._give([x for i, x in enumerate(numbers) if i not in grouped], callee.place)
         self._forget(reach)
-        if callee.function.stops:
+        if callee.stops:
             whole, (after,) = (
                 self(f"call i1 {callee.name}({', '.join(given)})"),
                 self.labels("after"),
@@ -624,7 +710,11 @@ class Function:
         """Where a number is in memory, if it is; one of an operand is put there when that is asked first."""
         home = self.homes.get(x) if x.__class__ is Node else None
         if home is None and x in self._loaded:
-            home = self.homes[x] = self.module.everywhere, self.module.reserve_number()
+            array, index = x.args
+            if array not in self._copies:
+                self._copies[array] = self.module.reserve(array.size * 8 * self.width)
+            home = self.module.everywhere, self._copies[array] + int(index) * 8 * self.width
+            self.homes[x] = home
             line, lines, self.lines = self._loaded[x], self.lines, []
             self.write(self._at_home(home), "0", self.names[x], x.type)
             lines[line], self.lines = "\n".join(self.lines), lines
@@ -857,7 +947,9 @@ class Function:
                     if x not in inside:
                         given[x] = None
         results = [x for x in nodes if self.uses.count[x] > within[x]]
-        homes = {x: home for x in given if (home := self._home(x))} if len(given) > self.machine.direct else {}
+        homes = (
+            {x: home for x in given if (home := self._home(x))} if len(given) > self.machine.direct else {}
+        )
         rest = [x for x in given if x not in homes]
         name, place = self.module.outline(nodes, rest, homes, results)
         args = self._give([(x, x.type) for x in rest], place)

@@ -260,10 +260,11 @@ class Program:
 
     @collector_paused()
     def _code(self, shared: tuple[bool, ...], width: int) -> Code:
-        code, _ = write_function(self.outputs, *self._arrays(shared), self.params, Lanes(width))
+        units = dict[str, None]()
+        code, _ = write_function(self.outputs, *self._arrays(shared), self.params, Lanes(width), units)
         if width == 1 and (split := split_inner_loops(code)).functions:
-            return Code(split.functions, beside=split.text, loops=True)
-        return Code(code)
+            return Code(split.functions, split.text, loops=True, units=tuple(units))
+        return Code(code, units=tuple(units))
 
 
 def _is_zero(result: Any) -> bool:
