@@ -83,7 +83,7 @@ class EventsPlan:
         told |= {"stats": solved.stats, "result": solved.result, "event": solved.event}
         told |= {"judged": is_judged(run.formula, run.touching.model.stabilizer)}
         if traced and ends_with_step(run.settings["adjoint"][0], run.event, solved.left):
-            told["settled"] = {"q": solved.y[0][-1], "v": solved.y[1][-1]}
+            told["settled"] = solved.y[:2]
         count = len(columns["t"]) - 1 if count is None else count
         return trajectory_of(asked.start, observed, columns, count, **told)
 
