@@ -137,7 +137,10 @@ def is_plain(node: Node) -> bool:
 
 def depth_first(nodes: list[Node]) -> list[Node]:
     """Nodes that compute scalars, each soon after what it is computed of: LLVM then has fewer numbers to keep."""
-    left, ordered = dict.fromkeys(nodes, True), list[Node]()  # and whether what they are computed of is not asked for
+    left, ordered = (
+        dict.fromkeys(nodes, True),
+        list[Node](),
+    )  # and whether what they are computed of is not asked for
     used = {x for node in nodes for x in node.args if x in left}
     for last in nodes:
         stack = [last] if last not in used else []
