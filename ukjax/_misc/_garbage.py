@@ -21,12 +21,11 @@ _WORDS = 1 << 16  # of such a frame; as much again is left for others
 def with_room(function: Callable[P, R]) -> Callable[P, R]:
     """The same function, which with all that it calls has frames in one piece of memory. It takes 10 us longer."""
 
-    @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         return function(*args, **kwargs)
 
     call.__code__ = call.__code__.replace(co_stacksize=_WORDS)
-    return call
+    return functools.wraps(function)(call)
 
 
 def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
