@@ -94,9 +94,9 @@ class Place(NamedTuple):
 
 @final
 class Source:
-    """What numbers are left in memory by, from `offset` on, or from where a pointer says that stands at `slot`.
+    """Where numbers were left in memory: from `offset` on, or from where the pointer at `slot` says.
 
-    - `program`: the sub-program whose calls leave others there, if any do.
+    - `program`: the sub-program whose next call leaves others there, if any does.
     - `alive`: whether they are there still.
     """
 
@@ -107,7 +107,7 @@ class Source:
 
 
 Home = tuple[Source, int]
-"""Where in memory a number is: by what it was left there, and how many bytes behind the first."""
+"""Where in memory a number is, and how many bytes behind."""
 
 
 class Group(NamedTuple):
@@ -178,10 +178,8 @@ def write_function(
 
     The texts of units are left in `units`; without it there are none.
     """
-    module, flat = (
-        Module(machine, units),
-        [x for out in outputs for x in ([out] if isinstance(out, Node) else out)],
-    )
+    module = Module(machine, units)
+    flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
     module.find_results(needed := Needed(flat, values=True))
     function = Function(module, needed, flat)
     text = module.text(function.compute(outputs, operands, results, params))
@@ -359,7 +357,7 @@ class Module:
     def callee(
         self, program: Subprogram, arrays: tuple["Place", ...], homes: Sequence[Home | None]
     ) -> Callee:
-        """The function of a sub-program, which finds numbers where they are when it is called first."""
+        """The function of a sub-program. What is in memory when it is called first it is to find by pointers."""
         key = program, arrays
         if key not in self._callees:
             unit = self._is_unit(program, arrays)
@@ -387,7 +385,7 @@ class Module:
         module._given[program] = self._given[program]
         module.find_results(program.needed(results, values=True))
         callee = module._write(program, (), homes)
-        # Names of what is compiled apart must differ. Of one text they are the same in all processes.
+        # Of different units all names differ, and of one they are the same in all processes.
         text = module.text("")
         name = f"@unit_{hashlib.sha256(text.encode()).hexdigest()[:24]}_"
         own, text = callee.name.replace("@callee", name), text.replace("@callee", name)
@@ -433,7 +431,7 @@ class Module:
 
 @final
 class _Names(dict[Any, str]):
-    """Of values; what is in memory is read where it was found, once its name is asked for."""
+    """Of values. What was left in memory is read once its name is asked for, at the line where it was awaited."""
 
     def __init__(self, function: "Function"):
         self._function = function
@@ -649,9 +647,7 @@ class Function:
             if program.region.params[i].size is not None:
                 array = self.places[node.args[i]]
                 known = array.stride if array.stride.isdigit() else ""
-                given += (
-                    [f"ptr {array.pointer}"] if known else [f"ptr {array.pointer}", f"i64 {array.stride}"]
-                )
+                given += [f"ptr {array.pointer}", *([] if known else [f"i64 {array.stride}"])]
                 arrays[i] = Place("", known, array.lane, own=False)
         results = self.module.results_of(program, tuple(arrays.values()))
         numbers = [
@@ -674,10 +670,8 @@ class Function:
         given += self._give([x for i, x in enumerate(numbers) if i not in grouped], callee.place)
         self._forget(reach)
         if callee.stops:
-            whole, (after,) = (
-                self(f"call i1 {callee.name}({', '.join(given)})"),
-                self.labels("after"),
-            )
+            whole = self(f"call i1 {callee.name}({', '.join(given)})")
+            (after,) = self.labels("after")
             self.do(f"br i1 {whole}, label %{after}, label %exhausted")
             self.begin(after)
             self.stops = True
@@ -947,9 +941,8 @@ class Function:
                     if x not in inside:
                         given[x] = None
         results = [x for x in nodes if self.uses.count[x] > within[x]]
-        homes = (
-            {x: home for x in given if (home := self._home(x))} if len(given) > self.machine.direct else {}
-        )
+        known = {x: self._home(x) for x in given} if len(given) > self.machine.direct else {}
+        homes = {x: home for x, home in known.items() if home}
         rest = [x for x in given if x not in homes]
         name, place = self.module.outline(nodes, rest, homes, results)
         args = self._give([(x, x.type) for x in rest], place)
