@@ -185,21 +185,20 @@ def trajectory_of(
     begun: tuple[Array, Array],
     result: Any,
     judged: bool,
-    settled: tuple[Array, Array] | None = None,
+    settled: dict[str, Array] | None = None,
     **fields: Any,
 ) -> Trajectory:
     """The trajectory, with a result that says so where its end is not finite, or constraints are not kept; the end is
-    last of `settled` states where these are on the constraints, as in `build_trajectory`."""
+    `settled` where that is on the constraints, as in `build_trajectory`."""
 
-    def finished(observed: Any, columns: Any, result: Any, given: Any, begun: Any, settled: Any) -> Any:
+    def finished(observed: Any, columns: Any, result: Any, given: Any, begun: Any) -> Any:
         columns = states_first(observed) | columns
-        saved, end, result = split_and_judged(columns, result, count, judged)
-        end |= {name: x[-1] for name, x in zip("qv", settled, strict=True)} if settled else {}
-        return saved, end, result, start_moved(given, begun)
+        return *split_and_judged(columns, result, count, judged), start_moved(given, begun)
 
     fn = scalarize(finished, fallback="xla") if is_traced((observed, columns, result)) else finished
-    saved, end, result, moved = fn(observed, columns, result, start[1:], begun, settled)
+    saved, end, result, moved = fn(observed, columns, result, start[1:], begun)
     saved = saved if is_traced(saved) else jax.device_put(saved)
+    end |= settled or {}
     history = contacts({name: saved.pop(name) for name in AT_TIMES})
     return Trajectory(**saved, end=end_of(end), result=result, contacts=history, start_moved=moved, **fields)
 
