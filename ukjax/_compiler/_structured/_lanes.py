@@ -20,6 +20,7 @@ class Lanes:
     contracts, library, returns, first = False, True, "i1", "0"
     parameters = "ptr %watch, "
     passed: tuple[str, ...] = ("ptr %room", "ptr %watch")
+    points = True
     direct = 8  # in registers: for more, LLVM leaves its fast way to choose instructions; browsers allow 1000
 
     def __init__(self, width: int):

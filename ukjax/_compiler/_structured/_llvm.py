@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
@@ -212,6 +212,7 @@ class Machine(Protocol):
     - `parameters`: of `compute`, before the number of members.
     - `passed`: parameters of other functions, and what they are given for them.
     - `direct`: how many numbers other functions are given as such; the others are left for them in memory.
+    - `points`: whether functions are given pointers to numbers that are in memory already.
     - `first`, `step`: the member that a call begins with, and how far it is to the next.
     - `returns`: the type of what `compute` returns.
     """
@@ -223,6 +224,7 @@ class Machine(Protocol):
     parameters: str
     passed: tuple[str, ...]
     direct: int
+    points: bool
     first: str
     step: str
     returns: str
@@ -656,7 +658,7 @@ class Function:
             if i not in arrays
         ]
         reach, homes = self.module.reach(program), list[Home | None]()
-        for x, _ in numbers if len(numbers) > self.machine.direct else ():
+        for x, _ in numbers if self._points_to(numbers) else ():
             home = self._home(x)
             homes.append(home if home and home[0].program not in reach else None)
         homes = homes or [None] * len(numbers)
@@ -699,6 +701,10 @@ class Function:
         return f"define internal void {name}({', '.join(params)}) {{\n{lines}\n}}\n"
 
     # --- numbers in memory
+
+    def _points_to(self, numbers: Collection[Any]) -> bool:
+        """Whether a function is given pointers to some of these: not all of them can be given as such."""
+        return self.machine.points and len(numbers) > self.machine.direct
 
     def _home(self, x: Operand) -> Home | None:
         """Where a number is in memory, if it is; one of an operand is put there when that is asked first."""
@@ -941,7 +947,7 @@ class Function:
                     if x not in inside:
                         given[x] = None
         results = [x for x in nodes if self.uses.count[x] > within[x]]
-        known = {x: self._home(x) for x in given} if len(given) > self.machine.direct else {}
+        known = {x: self._home(x) for x in given} if self._points_to(given) else {}
         homes = {x: home for x, home in known.items() if home}
         rest = [x for x in given if x not in homes]
         name, place = self.module.outline(nodes, rest, homes, results)

@@ -89,7 +89,7 @@ class GpuThread:
     passed: tuple[str, ...] = (
         "ptr %room", "ptr %top", "ptr %heap", "ptr %memory", "i64 %thread", "i64 %threads", "i64 %words",
     )  # fmt: skip
-    direct, first, step = 500, "%thread", "%threads"
+    direct, points, first, step = 500, False, "%thread", "%threads"
 
     def __init__(self) -> None:
         self.bytes, self.grows = 0, False
