@@ -15,7 +15,7 @@ import ukjax as uk
 from ukjax._compiler._code import compile_acceleration
 from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
-from ukjax._compiler._structured._ir import OPERATIONS
+from ukjax._compiler._structured._ir import OPERATIONS, fold
 
 pytest.importorskip("llvmlite")
 
@@ -119,6 +119,16 @@ def test_random_programs(seed):
     *found, expected = natively(build, outputs, [rng.normal(size=(4, 11))])
     for each in found:
         np.testing.assert_allclose(each, expected, rtol=1e-10, atol=1e-13)
+
+
+def test_known_whole_numbers_are_those_of_numpy():
+    sizes = (0, 1, -3, 7, 2**62, 2**63 - 1, -(2**63))
+    for op in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge"):
+        for x, y in itertools.product(sizes, sizes):
+            with np.errstate(over="ignore"):
+                wanted = OPERATIONS[op].numpy(np.int64(x), np.int64(y)).item()
+            found = fold(op, "int64", (x, y))
+            assert (found, type(found)) == (wanted, type(wanted))
 
 
 def test_operations_without_code_have_no_program():

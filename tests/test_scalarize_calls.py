@@ -12,7 +12,7 @@ from jax import lax
 from numpy.testing import assert_allclose
 
 import ukjax as uk
-from ukjax._compiler._structured import _llvm
+from ukjax._compiler._structured import _llvm, _program
 from ukjax._compiler._structured._lanes import Lanes
 
 X = jnp.array([0.5, 1.5, 2.5])
@@ -238,19 +238,45 @@ def test_programs_of_the_package_are_called_too() -> None:
     assert_allclose(along(scalar), along(f), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("direct", [1, 8])
-@pytest.mark.parametrize("name", ["twice", "in a loop", "with a loop"])
-def test_long_straight_code_is_several_functions(
-    name: str, direct: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"straight": {"float64": 20}, "_DIRECT": 1},
+        {"_TOGETHER": 1, "_DIRECT": 0},
+        {"_TOGETHER": 1, "_DIRECT": 0, "_SHARED": 0, "straight": {"float64": 20}, "_AS_LONG": 0},
+    ],
+    ids=["in pieces", "in memory", "shared"],
+)
+def test_however_functions_are_given_their_numbers(
+    name: str, limits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Code that is long, or called by several programs, is functions that leave each other numbers in memory."""
     wanted = jax.jit(CALLS[name])(X), jax.grad(_total(uk.scalarize(CALLS[name])))(X)
-    monkeypatch.setattr(Lanes, "straight", {"float64": 20})
-    monkeypatch.setattr(_llvm, "_DIRECT", direct)
+    for limit, value in limits.items():
+        monkeypatch.setattr(Lanes if limit == "straight" else _llvm, limit, value)
+    monkeypatch.setattr(_program, "identity", lambda *_: None)  # or machine code kept would be taken
     scalar = uk.scalarize(CALLS[name])
     _assert_same(scalar(X), wanted[0])
     assert_allclose(jax.grad(_total(scalar))(X), wanted[1], rtol=1e-12)
     batch = jnp.stack([X, 1.1 * X, 0.9 * X])
     assert_allclose(jax.vmap(jax.grad(_total(scalar)))(batch)[0], wanted[1], rtol=1e-11)
+
+
+def test_programs_share_the_machine_code_of_what_they_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_llvm, "_SHARED", 100)
+    problem = uk.models.four_bars(1)
+    lanes, q, v = uk.lanes(problem.system), jnp.asarray(problem.q0), jnp.asarray(problem.v0)
+    one = uk.scalarize(lambda q, v: lanes.one(0.0, q, v))
+    other = uk.scalarize(lambda q, v: lax.fori_loop(0, 3, lambda _, v: v + 0.1 * lanes.one(0.0, q, v), v))
+    codes = [x._traced((q, v), {})[1].program._code((True, True), 1) for x in (one, other)]
+    assert len(codes[0].units) == 1
+    assert codes[0].units == codes[1].units
+    assert all(code.text.count("\n") < codes[0].units[0].count("\n") for code in codes)
+    wanted = v
+    for _ in range(3):
+        wanted = wanted + 0.1 * lanes(0.0, q[None], wanted[None])[0]
+    assert_allclose(other(q, v), wanted, rtol=1e-12)
 
 
 # --- Functions of arrays in memory

@@ -14,6 +14,7 @@ from helpers import central
 from scipy.special import ellipk
 
 import ukjax as uk
+from ukjax._misc._garbage import with_room
 
 # Compared at the steps, where the tolerance holds; `test_times_between_steps` looks in between.
 TIGHT = {"rtol": 1e-12, "atol": 1e-12, "ts": "steps"}
@@ -537,6 +538,25 @@ def test_a_start_from_far_away_within_jit_is_the_one_without():
         alone = uk.simulate(problem, scale * problem.q0, t1=0.1, ts=2, start_tolerance=jnp.inf).q_end
         within = jax.jit(lambda q0: uk.simulate(problem, q0, t1=0.1, ts=2).q_end)(scale * problem.q0)
         np.testing.assert_allclose(within, alone, atol=1e-9)
+
+
+def test_calls_with_room_take_no_memory_of_the_system():
+    """At whatever depth: at some a frame is the first in a new piece of memory, which Python gives back after it."""
+    resource = pytest.importorskip("resource")
+    faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    def called(x):
+        return x
+
+    def go_deeper(depth):
+        if depth:
+            return go_deeper(depth - 1)
+        before = faults()
+        for i in range(2_000):
+            called(i)
+        return faults() - before
+
+    assert max(map(with_room(go_deeper), range(200))) < 1_000
 
 
 def test_searches_for_cycles_are_rare_while_a_run_is_traced():

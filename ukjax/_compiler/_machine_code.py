@@ -61,11 +61,13 @@ class Code(NamedTuple):
     - `beside`: of more functions that it calls, compiled as they stand.
     - `loops`: whether the loops of `text` are to become vectors where LLVM is to try at all; what is written out comes as
       vectors already.
+    - `units`: texts of functions that other codes call too, each compiled once.
     """
 
     text: str
     beside: str = ""
     loops: bool = False
+    units: tuple[str, ...] = ()
 
 
 @functools.cache
@@ -122,17 +124,25 @@ def _target(level: int) -> Any:
 
 def _compile_objects(code: Code, level: int) -> Iterator[bytes]:
     """One object file after the other; where LLVM is to try, of one function each, so that each takes a short time."""
+    texts = (code.text, code.loops, _compile), (code.beside, False, _compile)
+    for text, loops, compiler in (*texts, *((x, False, _compile_shared) for x in code.units)):
+        for part in _functions(text) if level > AT_ONCE and text else [text] * bool(text):
+            yield compiler(part, loops, level)
+
+
+def _compile(text: str, loops: bool, level: int) -> bytes:
     binding, target = llvm(), _target(level)
     wide = f'"prefer-vector-width"="{8 * vector_bytes()}" "min-legal-vector-width"="{8 * vector_bytes()}"'
-    for text, loops in ((code.text, code.loops), (code.beside, False)):
-        for part in _functions(text) if level > AT_ONCE and text else [text] * bool(text):
-            module = binding.parse_assembly(part.replace(") {\n", f") nounwind {wide} {{\n"))
-            if loops and level > AT_ONCE:
-                tuning = binding.create_pipeline_tuning_options(speed_level=2)
-                tuning.loop_vectorization = tuning.slp_vectorization = True
-                builder = binding.create_pass_builder(target, tuning)
-                builder.getModulePassManager().run(module, builder)
-            yield target.emit_object(module)
+    module = binding.parse_assembly(text.replace(") {\n", f") nounwind {wide} {{\n"))
+    if loops and level > AT_ONCE:
+        tuning = binding.create_pipeline_tuning_options(speed_level=2)
+        tuning.loop_vectorization = tuning.slp_vectorization = True
+        builder = binding.create_pass_builder(target, tuning)
+        builder.getModulePassManager().run(module, builder)
+    return target.emit_object(module)
+
+
+_compile_shared = functools.lru_cache(maxsize=32)(_compile)
 
 
 _USED = re.compile(r"@[\w.]+")
@@ -225,7 +235,8 @@ class _Due(NamedTuple):
     engine: Any
 
     def code(self) -> Code:
-        return Code(*(zlib.decompress(x).decode() for x in self.texts), loops=self.loops)
+        text, beside, *units = (zlib.decompress(x).decode() for x in self.texts)
+        return Code(text, beside, self.loops, tuple(units))
 
 
 def _set(engine: Any, name: str, kind: Any, value: int) -> None:
@@ -317,7 +328,8 @@ def build_tiered_engine(
     texts, objects = cache.read(text), cache.read(name_of(known_as, AT_ONCE))
     if texts is None or objects is None:
         code = write()
-        texts = [*(zlib.compress(x.encode(), 1) for x in (code.text, code.beside)), bytes([code.loops])]
+        written = code.text, code.beside, *code.units
+        texts = [*(zlib.compress(x.encode(), 1) for x in written), bytes([code.loops])]
         cache.write(text, texts)
         objects = objects_of(known_as, lambda: code, AT_ONCE)
     engine = engine_of([*of_entry, *objects])

@@ -120,7 +120,7 @@ def evaluate_by_code(function: Callable[..., Any], system: Any, *arrays: Any) ->
 
 
 def array_function(function: Callable[..., Any], *arrays: Any) -> ExpressionPytree:
-    """The scalar code of function(*arrays), made once.
+    """The scalar code of function(*arrays), made once; what it takes of other such functions it calls.
 
     **Raises:** `TranslationError`.
     """
@@ -132,17 +132,23 @@ def array_function(function: Callable[..., Any], *arrays: Any) -> ExpressionPytr
 @cached_or_untranslatable
 def _write_array_function(function: Callable[..., Any], shapes: tuple[Any, ...]) -> ExpressionPytree:
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
-    return _interpret_jaxpr(closed, out, InputMaker(builder_of(shapes[0].dtype)), [], shapes)
+    return _interpret_jaxpr(closed, out, InputMaker(builder_of(shapes[0].dtype)), [], shapes, calls=True)
 
 
 def _interpret_jaxpr(
-    closed: Any, out: Any, inputs: InputMaker, parameters: list[Any], shapes: Sequence[Any]
+    closed: Any,
+    out: Any,
+    inputs: InputMaker,
+    parameters: list[Any],
+    shapes: Sequence[Any],
+    *,
+    calls: bool = False,
 ) -> ExpressionPytree:
     """The code of a jaxpr that takes parameters, which are inputs already, and arrays."""
     counts = [inputs.count, *(math.prod(x.shape) for x in shapes)]
     arguments = parameters + [inputs(x.shape) for x in shapes]
     build = inputs.build
-    interpreter = Interpreter(build.nodes, written_out=True, parameters=counts[0])
+    interpreter = Interpreter(build.nodes, written_out=True, parameters=counts[0], calls=calls)
     found = interpreter.run(closed.jaxpr, closed.consts, arguments)
     like = jax.ShapeDtypeStruct((), build.type)
     of_type = lambda x, v: convert_reals(build, x, np.dtype(v.dtype).name, like)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from .._formula._equations import equations_of_motion, inertia
 from .._misc._arguments import call_user_function
 from .._misc._closures import require_seen
-from .._misc._garbage import collector_paused
+from .._misc._garbage import undisturbed
 from .._misc._types import is_traced
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
@@ -160,8 +160,7 @@ def cached_or_untranslatable(make: Callable[..., T]) -> Callable[..., T]:
     @functools.lru_cache(maxsize=_KEPT)
     def outcome(*args: Any) -> T | _Refusal:
         try:
-            with collector_paused():
-                return make(*args)
+            return undisturbed(make)(*args)
         except TranslationError as reason:
             return _Refusal(str(reason), reason.at)  # without the frames it was raised in, and all they hold
 

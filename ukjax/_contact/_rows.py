@@ -466,8 +466,13 @@ def _invert(A: Array) -> Callable[[Array], Array]:
     return lambda b: dot(inverse, b)
 
 
-_written_out = jax.jit(functools.partial(_least, eliminate))  # so that it is traced once
+_by_elimination = functools.partial(_least, eliminate)
 _on_arrays = functools.partial(_least, _invert)
+
+
+def _by_sub_program(K: Array, b: Array) -> Array:
+    """As written out once, which all parts call."""
+    return evaluate_array_part(_by_elimination, K, b)
 
 
 def evaluate_array_part(
@@ -495,7 +500,7 @@ class _OfContacts:
 
     def __call__(self, *leaves: Array) -> Any:
         coefficients, contact, more = jax.tree.unflatten(self.tree, leaves)
-        return self.function(ContactContext(self.layout, coefficients, _written_out), contact, *more)
+        return self.function(ContactContext(self.layout, coefficients, _by_sub_program), contact, *more)
 
 
 @in_full_precision

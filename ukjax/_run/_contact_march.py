@@ -76,13 +76,13 @@ class StepsPlan:
             if not self._differentiated:
                 run, q, v = not_differentiable((run, q, v), _NO_DERIVATIVE)
             ends = jnp.append(jnp.asarray(at), t1)
-            observed, columns, found, begun = _march_and_observe(
+            observed, columns, found, counts, begun = _march_and_observe(
                 run, (t0, t1), q, v, steps, None, ends, not self._differentiated
             )
         else:
             q, v = self._prepared.begun(asked)
             room, ends = 2 ** (steps - 1).bit_length(), pad_times(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
-            observed, columns, found, begun = _march_and_observe(
+            observed, columns, found, counts, begun = _march_and_observe(
                 run, (t0, t1), q, v, as_jax(np.asarray(steps)), room, ends, not self._differentiated
             )
             places = find_reached(columns["t"], count)
@@ -94,7 +94,6 @@ class StepsPlan:
             "computed_by": found.left.said(f"{steps} {run.computed_by}"),
         }
         told |= {"contacts": lambda at_times: replace_unchecked(found.contacts, **at_times)}
-        counts = step_counts(found.steps + found.rejected, found.steps)
         told |= {"stats": counts | {"num_unsolved_steps": found.unsolved, "num_passing_steps": found.passed}}
         told |= {"result": _result_of(found), "judged": self._judged}
         return trajectory_of(asked.start, observed, columns, count, **told)
@@ -146,8 +145,9 @@ def _march_and_observe(
     room: int | None,
     ts: Array,
     splits: bool,
-) -> tuple[dict[str, Any], dict[str, Array], TimeSteppingRun, tuple[Array, Array]]:
-    """What is told of saved states, with these along the last axes, and along the first, the steps, and the start."""
+) -> tuple[dict[str, Any], dict[str, Array], TimeSteppingRun, dict[str, Array], tuple[Array, Array]]:
+    """What is told of saved states, with these along the last axes, and along the first, the steps, how many there were,
+    and the start."""
     args = run.touching
     start = scalarize(args.model.start, fallback="xla")(span[0], (q, v))
     stops, given = run.settings["stop"] is not None, (args.model, args.layout, args.coefficients)
@@ -155,4 +155,5 @@ def _march_and_observe(
     at = lambda t, *state: observe_state(run, jnp.minimum(t, found.t_end), *state)
     told = observe_each(at, ts, found.q.T, found.v.T, found.push.T)
     columns = {name: getattr(found.contacts, name) for name in AT_TIMES}
-    return told, columns | {"t": jnp.append(found.t[:-1], told["t"][-1])}, found, start
+    columns |= {"t": jnp.append(found.t[:-1], told["t"][-1])}
+    return told, columns, found, step_counts(found.steps + found.rejected, found.steps), start

@@ -68,7 +68,9 @@ class EventsPlan:
         (t, q, v), t1, dt0, ts, _ = asked
         run, traced = self._prepared.run, self.traced or is_tracing() or is_traced(asked)
         q, v = (q, v) if traced else self._prepared.begun(asked)
-        observed, solved, events, begun = _run(run, t, q, v, (t1, dt0), ts if traced else pad_times(ts, t1))
+        observed, solved, events, begun, last = _run(
+            run, t, q, v, (t1, dt0), ts if traced else pad_times(ts, t1)
+        )
         count, columns = None if ts is None else len(ts), {"t": solved.t}
         if not traced:
             places = find_reached(solved.t, count)
@@ -83,7 +85,7 @@ class EventsPlan:
         told |= {"stats": solved.stats, "result": solved.result, "event": solved.event}
         told |= {"judged": is_judged(run.formula, run.touching.model.stabilizer)}
         if traced and ends_with_step(run.settings["adjoint"][0], run.event, solved.left):
-            told["settled"] = {"q": solved.y[0][-1], "v": solved.y[1][-1]}
+            told["settled"] = last
         count = len(columns["t"]) - 1 if count is None else count
         return trajectory_of(asked.start, observed, columns, count, **told)
 
@@ -224,9 +226,9 @@ def _observe_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
 @eqx.filter_jit
 def _run(
     run: ContactRun, t0: Array, q: Array, v: Array, rest: tuple[Array, Array | None], ts: Array | None
-) -> tuple[dict[str, Any], _Solved, dict[str, Array], tuple[Array, Array]]:
+) -> tuple[dict[str, Any], _Solved, dict[str, Array], tuple[Array, Array], dict[str, Array]]:
     """What is told of saved states, with these along the last axes, what the steps left, what a `ContactHistory` tells
-    of events, and the state (q, v) the run started from."""
+    of events, the state (q, v) the run started from, and the last one of its steps."""
     static, arrays = divided(run)
     of_steps = dfx.ForwardMode()
     fn = lambda adjoint, arrays, *given: _from_start(
@@ -236,7 +238,8 @@ def _run(
     (solved, events, begun), left = run_as_program(fn, *run.settings["adjoint"], *given, smooth=False)
     t, y = scalarize(fill_unreached, fallback="xla")(solved.t, solved.y)
     observed = observe_each(lambda t, y: _observe_saved(run, t, y), t, y)
-    return observed, solved._replace(left=left), events, begun
+    last = {name: x[-1] for name, x in zip("qv", solved.y[:2], strict=True)}
+    return observed, solved._replace(left=left), events, begun, last
 
 
 def _from_start(

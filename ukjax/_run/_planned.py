@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from .._compiler import forget, machine_code_is_wanted, stays_here
 from .._misc._closures import key_by_identity
-from .._misc._garbage import collector_paused
+from .._misc._garbage import undisturbed
 from .._misc._progress import COMPILING, say
 from .._system._system import AbstractSystem
 from ._contact_common import BY_STEPS, tier_of
@@ -67,8 +67,9 @@ def plan_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: Ar
         if plan is not None and all(is_unchanged(*x) for x in changeable):
             _plans.move_to_end(remembered)
             return plan
-    with say(COMPILING), collector_paused():
-        plan = _KINDS[tier_of(system, options.contact, has_resets(options.event))](system, options, t, q, v)
+    kind = _KINDS[tier_of(system, options.contact, has_resets(options.event))]
+    with say(COMPILING):
+        plan = undisturbed(kind)(system, options, t, q, v)
     if not plan.traced:
         with _lock:
             _plans[remembered] = plan, changeable_in((system, tuple(options)))

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._misc._arguments import flag, one_of
 from .._misc._errors import InputError, unknown_name
-from .._misc._garbage import collector_held_back
+from .._misc._garbage import collector_held_back, with_room
 from .._misc._progress import say
 from .._misc._types import as_jax
 from .._system._problem import Problem
@@ -41,6 +41,7 @@ from ._unsupported_features import list_unmodelled
 
 
 @say("ukjax: reading a robot ...")
+@with_room
 @collector_held_back()
 def load(
     source: Any,

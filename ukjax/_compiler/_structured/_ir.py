@@ -111,13 +111,14 @@ class Subprogram:
     - `outputs`: what it gives.
     - `results`: of that, what it computes; numbers, parameters and repetitions are known to who calls.
     - `derivatives`: programs derived of it, each made once.
+    - `units`: its machine code for vectors of a width, which programs share.
     - `parts`: into which it was divided, if it was: all calls are calls of these, so that they are compiled once.
     """
 
     def __init__(self, region: Region, outputs: Sequence[Operand]):
         self.region, self.outputs = region, tuple(outputs)
         self.results = tuple(dict.fromkeys(x for x in outputs if x.__class__ is Node and x.op != "parameter"))
-        self.derivatives = dict[Any, Any]()
+        self.derivatives, self.units = dict[Any, Any](), dict[int, Any]()
         self.parts: tuple[tuple[int, ...], Subprogram, Subprogram] | None = None
         self._tried = set[tuple[int, ...]]()
         self._needed = dict[Any, Needed]()
@@ -169,9 +170,10 @@ class Subprogram:
         for x in nodes:
             if not late.isdisjoint(x.args):
                 late.add(x)
-        for x in reversed(nodes):  # arrays that are made are not passed on
-            if x in late:
-                late.update(y for y in x.args if y.__class__ is Node and y.size is not None)
+        if any(x.size is not None for x in nodes):
+            for x in reversed(nodes):  # arrays that are made are not passed on
+                if x in late:
+                    late.update(y for y in x.args if y.__class__ is Node and y.size is not None)
         given = tuple(i for i, p in enumerate(params) if p in late)
         asked = [y for x in nodes if x in late for y in x.args] + list(self.results)
         passed = [x for x in dict.fromkeys(asked) if x.__class__ is Node and x not in late]
@@ -182,8 +184,8 @@ class Subprogram:
         new = {x: build.parameter(build.top, x.type, x.size) for x in [*(params[i] for i in given), *passed]}
         for x in nodes:
             if x in late and x not in new:
-                args = [new.get(y, y) for y in x.args]
-                new[x] = build.node(x.op, x.type, *args, data=x.data, size=x.size)
+                args = tuple([new.get(y, y) for y in x.args])
+                new[x] = build.copy(x, args)
         return given, Subprogram(self.region, passed), Subprogram(build.top, [new[x] for x in self.results])
 
     @functools.cached_property
@@ -440,6 +442,10 @@ class Builder:
         if node is None:
             node = self._known[key] = self._new(op, args, type, data, size)
         return node
+
+    def copy(self, node: Node, args: tuple) -> Node:
+        """A node of another program, of other operands, of which there is none yet: it is not looked for."""
+        return self._new(node.op, args, node.type, node.data, node.size)
 
     def _new(self, op: str, args: tuple, type: str, data: Any, size: int | None) -> Node:
         self.count += 1
@@ -820,8 +826,19 @@ def convert_number(x: Any, t: str) -> Number:
     return (x - int(info.min)) % span + int(info.min)
 
 
+# What places in arrays are computed by, tens of thousands of times for a robot: NumPy takes ten times as long.
+_OF_PLACES = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "eq": operator.eq, "ne": operator.ne,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}  # fmt: skip
+
+
 def fold(op: str, t: str, args: Sequence[Any]) -> Number:
     """An operation on numbers that are known."""
+    if t == "int64" and op in _OF_PLACES and all(x.__class__ is int for x in args):
+        found = _OF_PLACES[op](*args)
+        if -(1 << 63) <= found < 1 << 63:
+            return found
     dtype = np.dtype(t)
     with np.errstate(all="ignore"):
         given = [x if op == "select" and i == 0 else dtype.type(x) for i, x in enumerate(args)]

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from ..._misc._garbage import collector_paused
+from ..._misc._garbage import undisturbed
 from .._gpu._call import call_kernel, ptx, writes_ptx
 from .._gpu._primitive_functions import ENTRY, OPERANDS, arithmetic, primitive
 from ._ir import Builder, Node
@@ -241,7 +241,7 @@ _MOST_WORDS = 1 << 23  # of it for one thread
 class Kernel:
     """A program for a GPU. See `write_function` for what it is made of."""
 
-    @collector_paused()
+    @undisturbed
     def __init__(
         self,
         outputs: Sequence[Any],

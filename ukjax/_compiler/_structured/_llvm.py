@@ -9,10 +9,11 @@ Arrays in memory are changed in place where nothing reads their former entries a
 import collections
 import contextlib
 import functools
+import hashlib
 import itertools
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
@@ -35,6 +36,11 @@ from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_pla
 # Numbers that a function is given in registers; the others are left for it in memory. For more, LLVM leaves its fast way
 # to choose instructions, and a GPU keeps them in memory of each call; browsers allow 1000.
 _DIRECT = 8
+_SAME = frozenset(("rule", "refuse", "stop_gradient", "attached"))  # whose value is that of an operand
+_SHARED = 2000  # operations of a sub-program without loops, from which on programs share its machine code
+_AS_LONG = 1.15  # all its results are computed where that takes up to so many times as many operations
+_COPIED = 4096  # entries of an operand, up to which numbers of it are left for others
+_TOGETHER = 4  # numbers, from which on one pointer is given in place of them
 _INTS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
@@ -86,15 +92,94 @@ class Place(NamedTuple):
     header: str = ""
 
 
+@final
+class Source:
+    """Where numbers were left in memory: from `offset` on, or from where the pointer at `slot` says.
+
+    - `program`: the sub-program whose next call leaves others there, if any does.
+    - `alive`: whether they are there still.
+    """
+
+    __slots__ = ("alive", "offset", "program", "slot")
+
+    def __init__(self, offset: int = 0, program: Subprogram | None = None, slot: int | None = None):
+        self.offset, self.program, self.slot, self.alive = offset, program, slot, True
+
+
+Home = tuple[Source, int]
+"""Where in memory a number is, and how many bytes behind."""
+
+
+class Group(NamedTuple):
+    """Numbers that a function finds where others have left them.
+
+    - `numbers`: which of those given, in order.
+    - `behind`: how many bytes each is behind a pointer, which stands at `slot`.
+    - `staged`: where they are put if they are not together.
+    """
+
+    numbers: tuple[int, ...]
+    behind: tuple[int, ...]
+    slot: int
+    staged: int
+
+
+class Callee(NamedTuple):
+    """The function of a sub-program.
+
+    - `name`: its name.
+    - `results`: which it leaves.
+    - `place`: where in memory it finds what is given last, and leaves its results.
+    - `groups`: of numbers that are elsewhere in memory.
+    - `room`: where its own part of memory begins.
+    - `cost`, `stops`: as of what wrote it.
+    """
+
+    name: str
+    results: tuple[int, ...]
+    place: int
+    groups: tuple[Group, ...]
+    room: int = 0
+    cost: int = 0
+    stops: bool = False
+
+    def within(self, room: int) -> "Callee":
+        """The same where its part of memory begins elsewhere."""
+        groups = (x._replace(slot=room + x.slot, staged=room + x.staged) for x in self.groups)
+        return self._replace(room=room, place=room + self.place, groups=tuple(groups))
+
+
+class Unit(NamedTuple):
+    """A function of a sub-program that programs share, compiled by itself.
+
+    - `callee`: the function.
+    - `declared`: how others declare it.
+    - `texts`: of it, and of other units that it calls.
+    - `room`: bytes of memory that it takes.
+    - `called`: the functions of C that it calls.
+    """
+
+    callee: Callee
+    declared: str
+    texts: tuple[str, ...]
+    room: int
+    called: frozenset[str]
+
+
 def write_function(
     outputs: Sequence[Any],
     operands: Sequence[ArrayOperand],
     results: Sequence[ArrayOperand],
     params: Sequence[Node],
     machine: "Machine",
+    units: dict[str, None] | None = None,
 ) -> tuple[str, frozenset[str]]:
-    """The text of `compute(..., members, results..., operands...)`, and the functions of C that it calls."""
-    module, flat = Module(machine), [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
+    """The text of `compute(..., members, results..., operands...)`, and the functions of C that it calls.
+
+    The texts of units are left in `units`; without it there are none.
+    """
+    module = Module(machine, units)
+    flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
     module.find_results(needed := Needed(flat, values=True))
     function = Function(module, needed, flat)
     text = module.text(function.compute(outputs, operands, results, params))
@@ -187,13 +272,17 @@ class Module:
     - `tapes`: where in it headers of growing arrays are.
     """
 
-    def __init__(self, machine: Machine):
-        self.machine, self.room = machine, 0
+    def __init__(self, machine: Machine, units: dict[str, None] | None = None):
+        self.machine, self.room, self._units = machine, 0, units
         self.called = set[str]()
         self.declared: dict[str, str] = {}
         self.globals: list[str] = []
         self.tapes = list[int]()
-        self._callees: dict[Any, tuple[str, int, Function]] = {}  # by sub-program, and where arrays lie
+        self._callees: dict[Any, Callee] = {}  # by sub-program, and where arrays lie
+        self._reach = dict[Subprogram, frozenset[Subprogram]]()
+        self.everywhere = Source()
+        # Of each sub-program what one call is given, and what another call is given something else for.
+        self._given = dict[Subprogram, tuple[Sequence[Operand], set[int]]]()
         self.results = dict[Subprogram, tuple[int, ...]]()  # of each sub-program, those that any call needs
         self._functions: list[str] = []
         self._count = 0
@@ -218,10 +307,12 @@ class Module:
         entries = max(results, given - _DIRECT, 1)
         return f"@callee{self._count}", self.reserve(entries * self.machine.width * 8)
 
-    def outline(self, nodes: Sequence[Node], given: list[Node], results: list[Node]) -> tuple[str, int]:
+    def outline(
+        self, nodes: Sequence[Node], given: list[Node], homes: Mapping[Node, Home], results: list[Node]
+    ) -> tuple[str, int]:
         """The name of a function of straight code, and where in memory it finds what is given last and leaves results."""
         name, place = self._new_function(len(given), len(results))
-        self._functions.append(Function(self).straight(name, nodes, given, results, place))
+        self._functions.append(Function(self).straight(name, nodes, given, homes, results, place))
         return name, place
 
     def find_results(self, needed: Needed) -> None:
@@ -231,26 +322,123 @@ class Module:
             here = stack.pop()
             for call in (x for x in here.nodes if x.op == "call"):
                 program = call.data.written()
+                first, varied = self._given.setdefault(program, (call.args, set()))
+                varied.update(i for i, (x, y) in enumerate(zip(first, call.args, strict=True)) if x is not y)
                 known = self.results.get(program, ())
                 results = tuple(sorted({*known, *here.results(call)}))
                 if results != known:
                     self.results[program] = results
                     stack.append(program.needed(results, values=True))
 
-    def callee(self, program: Subprogram, arrays: tuple["Place", ...]) -> tuple[str, int, "Function"]:
-        """The name of the function of a sub-program, where it leaves its results, and what wrote it."""
+    def reach(self, program: Subprogram) -> frozenset[Subprogram]:
+        """A sub-program and all that it calls."""
+        if program not in self._reach:
+            needed = program.needed(self.results[program], values=True)
+            called = {x.data.written() for x in needed.nodes if x.op == "call"}
+            self._reach[program] = frozenset([program]).union(*map(self.reach, called))
+        return self._reach[program]
+
+    def results_of(self, program: Subprogram, arrays: tuple["Place", ...]) -> tuple[int, ...]:
+        """Which results the function of a sub-program leaves."""
+        if (program, arrays) in self._callees:
+            return self._callees[program, arrays].results
+        wanted = self.results[program]
+        if not self._is_unit(program, arrays):
+            return wanted
+        unit, every = program.units.get(self.machine.width), tuple(range(len(program.results)))
+        nodes = lambda results: len(program.needed(results, values=True).nodes)
+        if nodes(every) <= _AS_LONG * nodes(wanted):
+            return every
+        return tuple(sorted({*wanted, *(unit.callee.results if unit else ())}))
+
+    def _is_unit(self, program: Subprogram, arrays: tuple["Place", ...]) -> bool:
+        return self._units is not None and not arrays and program.size >= _SHARED and not program.repeats
+
+    def callee(
+        self, program: Subprogram, arrays: tuple["Place", ...], homes: Sequence[Home | None]
+    ) -> Callee:
+        """The function of a sub-program. What is in memory when it is called first it is to find by pointers."""
         key = program, arrays
         if key not in self._callees:
-            results = self.results[program]
-            chosen = [program.results[k] for k in results]
-            numbers = [
-                i for i in program.given(results, values=True) if program.region.params[i].size is None
-            ]
-            name, place = self._new_function(len(numbers), len(results))
-            function = Function(self, program.needed(results, values=True), chosen)
-            self._functions.append(function.subprogram(name, program, results, place, arrays))
-            self._callees[key] = name, place, function
+            unit = self._is_unit(program, arrays)
+            self._callees[key] = (
+                self._use_unit(program, homes) if unit else self._write(program, arrays, homes)
+            )
         return self._callees[key]
+
+    def _use_unit(self, program: Subprogram, homes: Sequence[Home | None]) -> Callee:
+        """A function that other programs may have already."""
+        results, width = self.results_of(program, ()), self.machine.width
+        unit: Unit | None = program.units.get(width)
+        if unit is None or unit.callee.results != results:
+            unit = program.units[width] = self._make_unit(program, results, homes)
+        assert self._units is not None
+        self._units |= dict.fromkeys(unit.texts)
+        self.declared[unit.callee.name] = unit.declared
+        self.called |= unit.called
+        return unit.callee.within(self.reserve(unit.room))
+
+    def _make_unit(self, program: Subprogram, results: tuple[int, ...], homes: Sequence[Home | None]) -> Unit:
+        inner = dict[str, None]()
+        module = Module(self.machine, inner)
+        module.everywhere, module.results[program] = self.everywhere, results
+        module._given[program] = self._given[program]
+        module.find_results(program.needed(results, values=True))
+        callee = module._write(program, (), homes)
+        # Of different units all names differ, and of one they are the same in all processes.
+        text = module.text("")
+        name = f"@unit_{hashlib.sha256(text.encode()).hexdigest()[:24]}_"
+        own, text = callee.name.replace("@callee", name), text.replace("@callee", name)
+        head = f"define internal void {own}("
+        types = text.partition(head)[2].partition(")")[0].split(", ")
+        declared = f"void {own}({', '.join(x.rpartition(' ')[0] for x in types)})"
+        text = text.replace(head, head.replace(" internal", ""))
+        return Unit(
+            callee._replace(name=own), declared, (*inner, text), module.room, frozenset(module.called)
+        )
+
+    def _write(
+        self, program: Subprogram, arrays: tuple["Place", ...], homes: Sequence[Home | None]
+    ) -> Callee:
+        results, varied = self.results_of(program, arrays), self._given[program][1]
+        numbers = [i for i in program.given(results, values=True) if program.region.params[i].size is None]
+        stays = lambda home, i: home and (home[0] is not self.everywhere or i not in varied)
+        groups = self._groups([x if stays(x, i) else None for x, i in zip(homes, numbers, strict=True)])
+        given = len(homes) - sum(len(x.numbers) for x in groups)
+        name, place = self._new_function(given, len(results))
+        found = Callee(name, results, place, groups)
+        chosen = [program.results[k] for k in results]
+        function = Function(self, program.needed(results, values=True), chosen)
+        self._functions.append(function.subprogram(found, program, arrays))
+        return found._replace(cost=function.cost, stops=function.stops)
+
+    def _groups(self, homes: Sequence[Home | None]) -> tuple[Group, ...]:
+        """Those of numbers that are in memory by the same source."""
+        by_source = dict[Source, dict[int, int]]()  # places, and which number is there
+        for i, home in enumerate(homes):
+            if home:
+                by_source.setdefault(home[0], {}).setdefault(home[1], i)
+        found = []
+        for places in by_source.values():
+            if len(places) < _TOGETHER:
+                continue
+            pairs, first = sorted((i, x) for x, i in places.items()), min(places)
+            behind = tuple(x - first for _, x in pairs)
+            room = self.reserve(max(behind) + 8 * self.machine.width)
+            found.append(Group(tuple(i for i, _ in pairs), behind, self.reserve(8), room))
+        return tuple(found)
+
+
+@final
+class _Names(dict[Any, str]):
+    """Of values. What was left in memory is read once its name is asked for, at the line where it was awaited."""
+
+    def __init__(self, function: "Function"):
+        self._function = function
+
+    def __missing__(self, x: Any) -> str:
+        self[x] = name = self._function.read_now(x)
+        return name
 
 
 @final
@@ -271,7 +459,12 @@ class Function:
         self.entry = list[str]()  # what comes before all else
         self.stops = False  # whether it may end before it has all results
         self.block, self.mask = "entry", ""
-        self.names: dict[Any, str] = {}
+        self.names = _Names(self)
+        self.homes, self._awaited = dict[Node, Home](), dict[Node, int]()  # and at which line they are read
+        self._sources = list[Source]()  # whose numbers later calls replace
+        self._pointers = dict[Source, str]()
+        # Of operands: which may be copied and where they are then, and at which line numbers of them were read.
+        self._operands, self._copies, self._loaded = set[Node](), dict[Node, int](), dict[Node, int]()
         self.places: dict[Node, Place] = {}
         self.declared = module.declared
         self.turned: dict[tuple[str, str], Any] = {}
@@ -392,6 +585,8 @@ class Function:
             self.places[node] = Place(
                 pointer, "1" if operand.shared else "%count", 0 if operand.shared else 1, own=False
             )
+            if operand.size <= _COPIED:
+                self._operands.add(node)
         self.nodes(self.needed.outermost)
         for i, (out, result) in enumerate(zip(outputs, results, strict=True)):
             pointer = self(f"getelementptr {stored_type(result.type)}, ptr %out{i}, i64 %first")
@@ -408,20 +603,14 @@ class Function:
         self.lines += ["last:", f"  %next = add i64 %at, {step}", f"  br label %{head}", f"{done}:"]
         self.machine.exit(self)
         begin = ["entry:", *self.machine.enter(self), *self.entry, "  br label %run"]
-        lines = "\n".join([*begin, *self.lines])
+        lines = "\n".join([*begin, *filter(None, self.lines)])
         head = f"{self.machine.parameters}i64 %count, {', '.join(given)}"
         return f"define {self.machine.returns} @compute({head}) {{\n{lines}\n}}\n"
 
-    def subprogram(
-        self,
-        name: str,
-        program: Subprogram,
-        results: tuple[int, ...],
-        place: int,
-        arrays: tuple[Place, ...],
-    ) -> str:
+    def subprogram(self, callee: Callee, program: Subprogram, arrays: tuple[Place, ...]) -> str:
         """The text of a function of some results of a sub-program, which takes numbers, and arrays at places as these,
         and leaves its own numbers in memory."""
+        results = callee.results
         given, rest, numbers = list(self.machine.passed), iter(arrays), list[Node]()
         if self.width > 1:
             self.mask = "%mask"
@@ -436,51 +625,158 @@ class Function:
             if not array.stride:
                 given.append(f"i64 %stride{i}")
             self.places[param] = array._replace(pointer=f"%given{i}", stride=array.stride or f"%stride{i}")
-        given += self._given(numbers, place)
+        for group in callee.groups:
+            source = Source(slot=group.slot)
+            for i, behind in zip(group.numbers, group.behind, strict=True):
+                self._await(numbers[i], source, behind)
+        given += self._given([x for x in numbers if x not in self.homes], callee.place)
         self.nodes(self.needed.outermost)
-        self._leave([program.results[k] for k in results], place)
+        self._leave([program.results[k] for k in results], callee.place)
         end = ["  ret i1 true", "exhausted:", "  ret i1 false"] if self.stops else ["  ret void"]
-        lines = "\n".join(["entry:", *self.entry, *self.lines, *end])
+        lines = "\n".join(["entry:", *self.entry, *filter(None, self.lines), *end])
         kind = "i1" if self.stops else "void"
-        return f"define internal {kind} {name}({', '.join(given)}) {{\n{lines}\n}}\n"
+        return f"define internal {kind} {callee.name}({', '.join(given)}) {{\n{lines}\n}}\n"
 
     def call_subprogram(self, node: Node) -> None:
         """Calls the function of a sub-program."""
-        program = node.data.written()
-        results = self.module.results[program]
-        given, arrays, numbers = list(self.machine.passed), list[Place](), list[tuple[Operand, str]]()
+        program, given = node.data.written(), list(self.machine.passed)
         if self.width > 1:
             given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
-        for i in program.given(results, values=True):
-            param, x = program.region.params[i], node.args[i]
-            if param.size is None:
-                numbers.append((x, param.type))
-                continue
-            array = self.places[x]
-            known = array.stride if array.stride.isdigit() else ""
-            given += [f"ptr {array.pointer}"] if known else [f"ptr {array.pointer}", f"i64 {array.stride}"]
-            arrays.append(Place("", known, array.lane, own=False))
-        name, place, callee = self.module.callee(program, tuple(arrays))
+        arrays = dict[int, Place]()
+        for i in program.given(self.module.results[program], values=True):
+            if program.region.params[i].size is not None:
+                array = self.places[node.args[i]]
+                known = array.stride if array.stride.isdigit() else ""
+                given += [f"ptr {array.pointer}", *([] if known else [f"i64 {array.stride}"])]
+                arrays[i] = Place("", known, array.lane, own=False)
+        results = self.module.results_of(program, tuple(arrays.values()))
+        numbers = [
+            (node.args[i], program.region.params[i].type)
+            for i in program.given(results, values=True)
+            if i not in arrays
+        ]
+        reach, homes = self.module.reach(program), list[Home | None]()
+        for x, _ in numbers if self._points_to(numbers) else ():
+            home = self._home(x)
+            homes.append(home if home and home[0].program not in reach else None)
+        homes = homes or [None] * len(numbers)
+        callee = self.module.callee(program, tuple(arrays.values()), homes)
         self._elsewhere += callee.cost
-        given += self._give(numbers, place)
+        if callee.room:
+            given[0] = f"ptr {self.at(callee.room)}"
+        for group in callee.groups:
+            self._give_group(group, numbers, homes)
+        grouped = {i for group in callee.groups for i in group.numbers}
+        given += self._give([x for i, x in enumerate(numbers) if i not in grouped], callee.place)
+        self._forget(reach)
         if callee.stops:
-            whole, (after,) = self(f"call i1 {name}({', '.join(given)})"), self.labels("after")
+            whole = self(f"call i1 {callee.name}({', '.join(given)})")
+            (after,) = self.labels("after")
             self.do(f"br i1 {whole}, label %{after}, label %exhausted")
             self.begin(after)
             self.stops = True
         else:
-            self.do(f"call void {name}({', '.join(given)})")
-        self._take({results.index(x.data): x for x in self.needed.outputs[node]}, place)
+            self.do(f"call void {callee.name}({', '.join(given)})")
+        self._sources.append(source := Source(callee.place, program))
+        self._take({results.index(x.data): x for x in self.needed.outputs[node]}, source)
 
     def straight(
-        self, name: str, nodes: Sequence[Node], given: Sequence[Node], results: Any, place: int
+        self,
+        name: str,
+        nodes: Sequence[Node],
+        given: Sequence[Node],
+        homes: Mapping[Node, Home],
+        results: Any,
+        place: int,
     ) -> str:
         """The text of a function of straight code, which takes numbers and leaves its own in memory."""
+        for x, home in homes.items():
+            self._await(x, *home)
         params = [*self.machine.passed, *self._given(given, place)]
         self._write_each(nodes)
         self._leave(results, place)
-        lines = "\n".join(["entry:", *self.entry, *self.lines, "  ret void"])
+        lines = "\n".join(["entry:", *self.entry, *filter(None, self.lines), "  ret void"])
         return f"define internal void {name}({', '.join(params)}) {{\n{lines}\n}}\n"
+
+    # --- numbers in memory
+
+    def _points_to(self, numbers: Collection[Any]) -> bool:
+        """Whether a function is given pointers to some of these: not all of them can be given as such."""
+        return len(numbers) > _DIRECT
+
+    def _home(self, x: Operand) -> Home | None:
+        """Where a number is in memory, if it is; one of an operand is put there when that is asked first."""
+        home = self.homes.get(x) if x.__class__ is Node else None
+        if home is None and x in self._loaded:
+            array, index = x.args
+            if array not in self._copies:
+                self._copies[array] = self.module.reserve(array.size * 8 * self.width)
+            home = self.module.everywhere, self._copies[array] + int(index) * 8 * self.width
+            self.homes[x] = home
+            line, lines, self.lines = self._loaded[x], self.lines, []
+            self.write(self._at_home(home), "0", self.names[x], x.type)
+            lines[line], self.lines = "\n".join(self.lines), lines
+        return home if home and home[0].alive else None
+
+    def _at_home(self, home: Home) -> Place:
+        source, behind = home
+        if source.slot is None:
+            pointer = self.at(source.offset + behind)
+        else:
+            if source not in self._pointers:
+                self._pointers[source], place = self.new("from"), self.new("slot")
+                self.entry.append(f"  {place} = getelementptr i8, ptr %room, i64 {source.slot}")
+                self.entry.append(f"  {self._pointers[source]} = load ptr, ptr {place}")
+            pointer = self._pointers[source]
+            pointer = self(f"getelementptr i8, ptr {pointer}, i64 {behind}") if behind else pointer
+        return Place(pointer, str(self.width), 1, own=False)
+
+    def _await(self, x: Node, source: Source, behind: int) -> None:
+        """Has a number be read here, if its name is asked for."""
+        self.homes[x], self._awaited[x] = (source, behind), len(self.lines)
+        self.lines.append("")
+
+    def read_now(self, x: Node) -> str:
+        """The name of a number that was left in memory, read where it was awaited."""
+        line, lines, self.lines = self._awaited.pop(x), self.lines, []
+        width, self.width = self.width, self.machine.width
+        name = self.read(self._at_home(self.homes[x]), "0", x.type)
+        lines[line], self.lines, self.width = "\n".join(self.lines), lines, width
+        return name
+
+    def _forget(self, called: Set[Subprogram]) -> None:
+        """Has numbers be where they were no more that these sub-programs have left."""
+        for source in self._sources:
+            source.alive &= source.program not in called
+        self._sources = [x for x in self._sources if x.alive]
+
+    def _called_within(self, nodes: Sequence[Node]) -> Iterator[Subprogram]:
+        """What is called by nodes and in their regions."""
+        for node in nodes:
+            if node.op == "call":
+                yield from self.module.reach(node.data.written())
+            elif node.op in ("loop", "branch"):
+                for region in [node.data.region] if node.op == "loop" else node.data.regions:
+                    yield from self._called_within(self.needed.of(region))
+
+    def _give_group(
+        self, group: Group, numbers: Sequence[tuple[Operand, str]], homes: Sequence[Home | None]
+    ) -> None:
+        """Tells a function where a group of numbers is."""
+        own = [homes[i] for i in group.numbers]
+        source, first = own[0] or (None, 0)
+        first -= group.behind[0]
+        if source and all(
+            x and x[0] is source and x[1] - first == behind
+            for x, behind in zip(own, group.behind, strict=True)
+        ):
+            pointer = self._at_home((source, first)).pointer
+        else:
+            pointer = self.at(group.staged)
+            for i, behind in zip(group.numbers, group.behind, strict=True):
+                (x, t), at = numbers[i], self.at(group.staged + behind)
+                self.write(Place(at, str(self.width), 1, own=True), "0", self.value(x, t), t)
+        self.do(f"store ptr {pointer}, ptr {self.at(group.slot)}")
 
     def at(self, offset: int) -> str:
         """A place in memory."""
@@ -650,22 +946,24 @@ class Function:
                     if x not in inside:
                         given[x] = None
         results = [x for x in nodes if self.uses.count[x] > within[x]]
-        name, place = self.module.outline(nodes, list(given), results)
-        args = self._give([(x, x.type) for x in given], place)
+        known = {x: self._home(x) for x in given} if self._points_to(given) else {}
+        homes = {x: home for x, home in known.items() if home}
+        rest = [x for x in given if x not in homes]
+        name, place = self.module.outline(nodes, rest, homes, results)
+        args = self._give([(x, x.type) for x in rest], place)
         self.do(f"call void {name}({', '.join([*self.machine.passed, *args])})")
-        self._take(dict(enumerate(results)), place)
+        self._take(dict(enumerate(results)), Source(place))
 
-    def _take(self, results: Mapping[int, Node], place: int) -> None:
+    def _take(self, results: Mapping[int, Node], source: Source) -> None:
         """Names what a function has left in memory, by number."""
         for i, x in results.items():
-            at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=False)
-            self.names[x] = self.read(at, "0", x.type)
+            self._await(x, source, i * 8 * self.width)
 
     def _given(self, numbers: Sequence[Node], place: int) -> list[str]:
         """The parameters of a function for numbers, of which it reads the last ones from memory."""
         direct = numbers[:_DIRECT]
         self.names.update((x, f"%given.{i}") for i, x in enumerate(direct))
-        self._take(dict(enumerate(numbers[len(direct) :])), place)
+        self._take(dict(enumerate(numbers[len(direct) :])), Source(place))
         return [f"{self.vector(x.type)} %given.{i}" for i, x in enumerate(direct)]
 
     def _give(self, numbers: Sequence[tuple[Operand, str]], place: int) -> list[str]:
@@ -711,6 +1009,8 @@ class Function:
                     self.single[node] = self.scalar(node)
             else:
                 self.names[node] = self.scalar(node)
+                if node.op in _SAME and (home := self.homes.get(node.args[0])):
+                    self.homes[node] = home
 
     def _binary(self, op: str, t: str) -> str:
         """The instruction for sums and products of reals; none for other operations."""
@@ -756,6 +1056,9 @@ class Function:
                 self.single[node] = self.read(place, self.one(index, "int64"), node.type)
         elif is_number(index) or index in self.single:
             self.names[node] = self.read(place, self.one(index, "int64"), node.type)
+            if array in self._operands and is_number(index):
+                self._loaded[node] = len(self.lines)
+                self.lines.append("")
         else:
             self.names[node] = self.read_at(place, self.names[index], node.type)
 
@@ -821,6 +1124,7 @@ class Function:
             self.lines.append("")
         asked = self.needed.asked(node)
         mine = self.needed.of(body.region)
+        self._forget(set(self._called_within(mine)))
         self.nodes([x for x in mine if x in asked])
         together = self.width == 1 or is_number(body.condition) or body.condition in self.uniform
         if together:
@@ -972,7 +1276,7 @@ class Function:
     def scalar(self, node: Node) -> str:
         """Writes one operation."""
         op, t = node.op, node.type
-        if op in ("rule", "refuse", "stop_gradient", "attached"):
+        if op in _SAME:
             return self.value(node.args[0], t)
         if op in _WRITTEN:
             return _WRITTEN[op](self, node)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._misc import _cache as cache
-from ..._misc._garbage import collector_paused
+from ..._misc._garbage import undisturbed
 from ..._misc._progress import COMPILING, say
 from .._foreign import address_of, compiled, register_foreign_function
 from .._machine_code import WATCH, Code, vector_bytes, width_for
@@ -67,7 +67,7 @@ class Program:
         self._targets = dict[Any, str]()
 
     @functools.cached_property
-    @collector_paused()
+    @undisturbed
     def _made(self) -> tuple[Region, tuple[Any, ...]]:
         with np.errstate(all="ignore"):  # of entries that are known, and not selected
             region, outputs = self._make()
@@ -271,12 +271,13 @@ class Program:
         self._of_vectors[1](ctypes.addressof(WATCH), whole, *[x.ctypes.data for x in (*results, *given)])
         return [x[:, :members] for x in results]
 
-    @collector_paused()
+    @undisturbed
     def _code(self, shared: tuple[bool, ...], width: int) -> Code:
-        code, _ = write_function(self.outputs, *self._arrays(shared), self.params, Lanes(width))
+        units = dict[str, None]()
+        code, _ = write_function(self.outputs, *self._arrays(shared), self.params, Lanes(width), units)
         if width == 1 and (split := split_inner_loops(code)).functions:
-            return Code(split.functions, beside=split.text, loops=True)
-        return Code(code)
+            return Code(split.functions, split.text, loops=True, units=tuple(units))
+        return Code(code, units=tuple(units))
 
 
 def _is_zero(result: Any) -> bool:

@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from ..._misc._arguments import one_of
 from ..._misc._errors import InputError, Untranslatable
-from ..._misc._garbage import collector_paused
+from ..._misc._garbage import undisturbed
 from ._primitive import reshape_members, scalars_p
 from ._program import Program, program_of
 
@@ -153,7 +153,7 @@ class Scalarized(Generic[P, R]):
         return arrays, traced
 
 
-@collector_paused()
+@undisturbed
 def _trace(
     fn: Callable[..., Any], tree: Any, static: tuple[Any, ...], is_array: list[bool], shapes: list[Any]
 ) -> _Traced:

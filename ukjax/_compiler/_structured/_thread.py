@@ -91,7 +91,7 @@ class GpuThread:
     passed: tuple[str, ...] = (
         "ptr %room", "ptr %top", "ptr %heap", "ptr %own", "i64 %lane", "i64 %threads", "i64 %words",
     )  # fmt: skip
-    straight = {"float64": 700, "float32": 6000}  # noqa: RUF012 - of more, NVIDIA's assembler spills most
+    straight: dict[str, int] = {"float64": 700, "float32": 6000}  # noqa: RUF012 - of more, NVIDIA's assembler spills most
     first, step = "%thread", "%threads"
 
     def __init__(self) -> None:

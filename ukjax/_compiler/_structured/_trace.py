@@ -177,6 +177,7 @@ class Interpreter:
       called, scans are passes, arrays stay out of memory. An index that lies outside is an error, and checks are refused.
     - `parameters`: how many of the first parameters of the builder's program are such of a system, of which products
       with large matrices raise `LargeProductError`.
+    - `calls`: whether programs within one that is `written_out` are called none the less.
     """
 
     def __init__(
@@ -186,10 +187,11 @@ class Interpreter:
         *,
         written_out: bool = False,
         parameters: int = 0,
+        calls: bool = False,
     ):
         self.b, self.callees, self._written_out = builder, callees or Callees(), written_out
         self._parameters, self._passes = parameters, 0  # how many loops, written out, this is within
-        self.least_called = math.inf if written_out else _LEAST_CALLED
+        self.least_called = math.inf if written_out and not calls else _LEAST_CALLED
         self._longest = math.inf if written_out else LONG  # an array with more entries is kept in memory
         self._passes_of_scan = _MOST_WRITTEN_OUT if written_out else 0  # written out however long they are
         self._debug_info: Any = None

@@ -137,19 +137,22 @@ def is_plain(node: Node) -> bool:
 
 def depth_first(nodes: list[Node]) -> list[Node]:
     """Nodes that compute scalars, each soon after what it is computed of: LLVM then has fewer numbers to keep."""
-    left, ordered = dict.fromkeys(nodes), list[Node]()
+    left, ordered = (
+        dict.fromkeys(nodes, True),
+        list[Node](),
+    )  # and whether what they are computed of is not asked for
     used = {x for node in nodes for x in node.args if x in left}
     for last in nodes:
         stack = [last] if last not in used else []
         while stack:
             node = stack[-1]
-            waiting = [x for x in node.args if x in left] if node in left else []
-            if waiting:
-                stack += reversed(waiting)
-                continue
+            if left.get(node):
+                left[node] = False
+                if waiting := [x for x in node.args if x in left]:
+                    stack += reversed(waiting)
+                    continue
             stack.pop()
-            if node in left:
-                del left[node]
+            if left.pop(node, None) is not None:
                 ordered.append(node)
     return ordered
 
