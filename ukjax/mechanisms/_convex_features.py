@@ -254,7 +254,7 @@ def _of_disc(pair: Pair, f: Feature) -> Array:
     """The same of a place on a flat disc, infinite beside the disc."""
     w, outside = pair.between(f.ends(pair, f.n)) + pair.shift, jnp.asarray(False)
     for k, (core, x) in enumerate(zip(pair.cores, (f.a, f.b), strict=True)):
-        off = x - core.point(core.farthest(pair.back(k, f.n)))
+        off = x - core.point(pair.farthest(k, f.n))
         outside |= f.flat[k] & (dot(off, off) > 0.5 * jnp.sum(core.spread**2))
     return jnp.where(outside, jnp.inf, jnp.sqrt(dot(w, w)))
 
@@ -277,6 +277,7 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
     distance, is as large as some place of B - A is far from the origin.
     """
     first, second = pair.cores
+    pair = pair.look_near(former)
     dtype, size = first.size.dtype, first.size + second.size
     ends = [place.point(core.point(core.first)) for core, place in zip(pair.cores, pair.places, strict=True)]
     start = ends[1] - ends[0]

@@ -22,7 +22,7 @@ from .._formula._contact_list import SparseRows, entry, item, loop, put, put_ite
 from .._misc._types import as_jax, module_for
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact
-from ._convex import Core, Pair
+from ._convex import Core, Pair, join_cores, pick_core
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
 from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
@@ -45,8 +45,7 @@ class ConvexKind(eqx.Module):
     """Contacts of pairs of convex bodies, or of half-spaces and convex bodies.
 
     - `places`: where bodies are.
-    - `points`: of all shapes, one after the other (n, 3).
-    - `cores`: of all shapes, all but the points, stacked.
+    - `cores`: of all shapes, joined.
     - `directions`: of each pair that of which directions of slip are made (pairs, 3).
     - `scales`: of each pair what its slip is scaled by (pairs, tangents); None where it is not.
     - `bodies`: the names of all bodies.
@@ -58,7 +57,6 @@ class ConvexKind(eqx.Module):
     """
 
     places: DividedBodies
-    points: Array
     cores: Core
     directions: Array
     scales: Array | None
@@ -101,14 +99,9 @@ class ConvexKind(eqx.Module):
         return entry(first, i), entry(second, i)
 
     def _cores(self, i: Array, dtype: jnp.dtype) -> tuple[Core, Core]:
-        points, table = jnp.asarray(self.points).astype(dtype), jnp.asarray(np.array(self.shapes).reshape(-1))
-
-        def one(number: Array) -> Core:
-            own = jax.tree.map(lambda x: item(jnp.asarray(x), number), self.cores._replace(points=None))
-            real = lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
-            return jax.tree.map(real, own)._replace(points=points)
-
-        return one(entry(table, 2 * i)), one(entry(table, 2 * i + 1))
+        table = jnp.asarray(np.array(self.shapes).reshape(-1))
+        one = lambda place: pick_core(self.cores, entry(table, place), dtype)
+        return one(2 * i), one(2 * i + 1)
 
     def _ends(self, placements: Any, i: Array) -> tuple[Any, Any]:
         first, second = (jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(i))
@@ -306,14 +299,9 @@ def convex_kind(
     for x in each:
         numbers_of[x] = len(numbers_of)
     cores = [x.plane() if isinstance(x, HalfSpace) else x.core() for x in each.values()]
-    begin = np.cumsum([0, *(len(x.points) for x in cores)])[:-1]
     stack = lambda x: as_jax(module_for(*x).stack(x))
-    own_cores = [x._replace(points=None, first=n) for x, n in zip(cores, begin, strict=True)]  # pyright: ignore
-    stacked = jax.tree.map(lambda *x: stack(x), *own_cores)
-    all_points = [x.points for x in cores]
-    flat = as_jax(module_for(*all_points).concatenate(all_points))
     directions, form = stack([x.direction for x in items]), items[0].form
     scales = None if form.is_round else stack([x.slip_scale for x in items])
     shapes = tuple((numbers_of[id(x.shapes[0])], numbers_of[id(x.shapes[1])]) for x in items)
-    own = flat, stacked, directions, scales
+    own = join_cores(cores), directions, scales
     return ConvexKind(places, *own, names, pairs, shapes, tuple(numbers), counts, form, on_plane)

@@ -275,7 +275,8 @@ def expand(pair: Pair, size: Array, dtype: jnp.dtype) -> Polytope:
     def grow(p: Polytope) -> Polytope:
         f = p.nearest
         n = item(p.normals, f)
-        new = pair.support(-n)
+        corner = item(p.sides, f)[0]
+        new = pair._replace(near=(entry(p.a, corner), entry(p.b, corner))).support(-n)
         full = (p.corners + 1 >= CORNERS) | (p.faces + _RIM >= _SIDES)
         done = (dot(n, new.w) - entry(p.offsets, f) <= enough) | full
         whole = jnp.zeros_like(p.faces)
