@@ -233,6 +233,7 @@ class StepState(NamedTuple):
     - `q`, `v`: the state.
     - `p`: impulses on all rows, and one place more (m + 1,).
     - `closed`, `sliding`, `struck`: 1 for contacts that are closed, slide, and closed fast (n,).
+    - `hit`: whether any did.
     - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
     - `residual`, `solver_steps`: of the problem of velocities.
     - `off`: whether no state near by obeys the bilateral rows.
@@ -245,6 +246,7 @@ class StepState(NamedTuple):
     closed: Array
     sliding: Array
     struck: Array
+    hit: Array
     push: Array
     ambiguous: Array
     residual: Array
@@ -368,8 +370,8 @@ class ContactStep:
         of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
         p = jnp.zeros(self.room.stride, q.dtype)
         return StepState(
-            *(q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero),
-            jnp.asarray(False),
+            *(q, v, p, of_contacts, of_contacts, of_contacts, no := jnp.asarray(False), jnp.zeros_like(v)),
+            *(of_contacts, zero, zero, no),
             [kind.nothing(at) for kind in self.kinds],
         )
 
@@ -462,20 +464,25 @@ class ContactStep:
             # Of its own, so that how bodies move is only computed where it is asked for.
             near = lambda _, x: self._near(moving(x.q), h, x, last, looks)
             x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
-            takes_part, worst = self._penetrating(gaps, x.push, kept)
+            takes_part, worst = loop(
+                whole(~first),
+                lambda _, y: self._penetrating(y[0], gaps, x.push, kept),
+                (x.takes_part, jnp.zeros((), dtype)),
+            )
             pushes = (
                 ~start & ~first & (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number <= TRIES)
             )
             # Once what was sought before bodies were pushed has them apart, it is sought anew.
             again = ~(start | first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
+            m = self.room.stride
             x = x._replace(
-                takes_part=jnp.where(first, x.takes_part, takes_part),
+                takes_part=takes_part,
                 deepest=jnp.where(start | first, 0, jnp.maximum(x.deepest, worst)),
                 going=start | first | pushes | again,
                 seeks=start | first | again,
                 base=jnp.where(again, x.d, x.base),
-                push=jnp.where(again, 0, x.push),
-                pushed=jnp.where(again, x.pushed + x.push, x.pushed),
+                pushed=add_scaled(x.pushed, 0, again.astype(dtype), x.push, 0, m),
+                push=fill_entries(x.push, 0, 0, jnp.where(again, m, 0)),
                 end_kept=loop(whole(pushes), lambda _, former: kept, x.end_kept),
             )
             x = loop(whole(first | pushes), lambda _, y: solved(y, moving(x.q)), x)
@@ -650,23 +657,27 @@ class ContactStep:
         modes = [fill_entries(a, 0, 0, of_first(n)) for a in (state.closed, state.sliding, state.struck)]
 
         def place(k: Array, so_far: tuple) -> tuple:
-            p, push, closed, sliding, hit = so_far
+            p, push, hit, *modes = so_far
             contact, row = entry(contacts.contact, k), entry(contacts.row, k)
             to, width = entry(starts, contact), entry(contacts.normals, k) + entry(contacts.tangents, k)
             copy = lambda a, p: put(p, to + a, entry(found.p, row + a))
             p, push = loop(of_first(width), copy, p), loop(width - of_first(width), copy, push)
             is_closed = entry(found.closed, k)
+            values = is_closed, entry(found.sliding, k), is_closed * entry(struck, k)
 
             def told(_: Array, modes: tuple) -> tuple:
-                values = is_closed, entry(found.sliding, k), is_closed * entry(struck, k)
                 return tuple(put(a, contact, y) for a, y in zip(modes, values, strict=True))
 
-            return (p, push, *loop(of_first(jnp.asarray(1)), told, (closed, sliding, hit)))
+            hit = hit | (first & (values[-1] > 0))
+            return (p, push, hit, *loop(of_first(jnp.asarray(1)), told, tuple(modes)))
 
-        p, push, closed, sliding, hit = loop(contacts.number, place, (p, push, *modes))
-        return state._replace(p=p, closed=closed, sliding=sliding, struck=hit), push
+        so_far = p, push, state.hit & ~first, *modes
+        p, push, hit, closed, sliding, struck = loop(contacts.number, place, so_far)
+        return state._replace(p=p, closed=closed, sliding=sliding, struck=struck, hit=hit), push
 
-    def _penetrating(self, gaps: Array, push: Array, kept: Sequence[Any]) -> tuple[Array, Array]:
+    def _penetrating(
+        self, takes_part: Array, gaps: Array, push: Array, kept: Sequence[Any]
+    ) -> tuple[Array, Array]:
         """1 for rigid contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
         dtype, starts = gaps.dtype, jnp.asarray(self.starts)
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
@@ -678,8 +689,7 @@ class ContactStep:
             off = jnp.where(pushed, jnp.abs(gap), jnp.maximum(-gap, 0))
             return put(takes_part, k, pushed | (gap < 0)), jnp.maximum(worst, off)
 
-        n = len(self.layout.contacts)
-        found = fill_entries(blank(n, dtype), 0, 0, n), jnp.zeros((), dtype)
+        found = fill_entries(takes_part, 0, 0, len(self.layout.contacts)), jnp.zeros((), dtype)
         for kind, own in zip(self.kinds, kept, strict=True):
             if kind.has_gap:
                 which = jnp.asarray(np.array(kind.contacts))

@@ -336,8 +336,13 @@ class ConvexHull(AbstractShape):
         return as_jax(module_for(self.points).mean(self.points, 0))
 
 
-def _hull_of(what: str, points: np.ndarray) -> tuple[Array, float, Array]:
-    """Its points, the radius of a ball about their mean that is within it, and its edges."""
+# Of the size: of points that are nearer to each other rounding decides which is farther along a direction, and a point
+# may have no higher neighbour though another one is higher.
+_APART = 1e-8
+
+
+def _hull_of(what: str, points: np.ndarray) -> tuple[Array, float, Array | None]:
+    """Its points, the radius of a ball about their mean that is within it, and its edges, if these are of use."""
     from scipy.spatial import ConvexHull as Hull  # slow to load
     from scipy.spatial import QhullError
 
@@ -349,9 +354,11 @@ def _hull_of(what: str, points: np.ndarray) -> tuple[Array, float, Array]:
     points, faces = points[own], np.searchsorted(own, hull.simplices)
     edges = np.concatenate([faces[:, [i, j]] for i in range(3) for j in range(3) if i != j])
     starts, ends = np.unique(edges, axis=0).T
-    links = link(np.split(ends, np.searchsorted(starts, np.arange(1, len(own)))))
+    lengths = np.linalg.norm(points[ends] - points[starts], axis=1)
+    neighbours = np.split(ends, np.searchsorted(starts, np.arange(1, len(own))))
+    links = link(neighbours) if lengths.min() > _APART * np.ptp(points) else None
     inradius = -float(np.max(hull.equations @ [*np.mean(points, 0), 1.0]))
-    return as_jax(points), inradius, as_jax(links)
+    return as_jax(points), inradius, None if links is None else as_jax(links)
 
 
 def _check_rotation(what: str, rotation: Any, d: int) -> Array:

@@ -22,7 +22,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._formula._contact_list import entry, item, loop
-from .._misc._types import as_jax, module_for
+from .._misc._types import as_jax, choose_by_precision, module_for
 from ._placement import Placement
 
 # --- Vectors, along the last axis
@@ -93,7 +93,8 @@ class Core(NamedTuple):
         """The number of the point that lies farthest along a direction, sought from another on.
 
         Each point is followed by the highest of its neighbours. One that is higher than all of these is the highest of
-        the body, as that is convex.
+        the body, as that is convex. In single precision the first point is followed by the highest of all: bodies of many
+        points are not convex when they are rounded.
         """
         whole = self.links.dtype
         number = lambda x: jnp.asarray(x).astype(whole)
@@ -113,7 +114,8 @@ class Core(NamedTuple):
             best = loop(entry(self.links, begin + own), look, tuple(best))
             return own, entry(self.links, begin + best[0]), *best
 
-        state = number(-1), entry(self.links, begin + start), start, height(start)
+        looks_at = choose_by_precision(self.points.dtype, start, number(self.number))
+        state = number(-1), entry(self.links, begin + looks_at), start, height(start)
         return number(self.first) + lax.while_loop(lambda s: s[0] != s[1], climb, state)[2]
 
     def follow(self, x: Float[Array, "3"]) -> Float[Array, "3"]:
@@ -137,15 +139,14 @@ class Core(NamedTuple):
 
 
 def link(neighbours: Sequence[Sequence[int]]) -> np.ndarray:
-    """Of each point where its neighbours are told, then these: their number before them. Lists that are alike are told
-    once."""
-    begin, told, at = list[int](), list[int](), dict[tuple[int, ...], int]()
-    for own in map(tuple, neighbours):
+    """The numbers of the neighbours of each point, and last those of all points, as lists after their lengths; before
+    them where the list of each point is. Lists that are alike are told once."""
+    lists, at, told = [*map(tuple, neighbours), tuple(range(len(neighbours)))], dict[Any, int](), list[int]()
+    for own in lists:
         if own not in at:
-            at[own] = len(neighbours) + len(told)
+            at[own] = len(lists) + len(told)
             told += [len(own), *own]
-        begin.append(at[own])
-    return np.array([*begin, *told])
+    return np.array([*(at[own] for own in lists), *told])
 
 
 def core_of(

@@ -314,6 +314,7 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
 
         none = s.parts, ~same
         parts, near = loop(yes(by_faces), faces, loop(yes(~by_faces & ~same), simplex, none))
+        here = pair.look_near(parts)
         # Only of what is apart it is known.
         proves = (s.stage <= _EXACT) & ~near
 
@@ -322,6 +323,7 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
             # Along a former normal that is not quite the one of now, places are moved aside a little.
             aside = 4 * jnp.sqrt(dot(shift, shift)) * (1 - dot(n, s.parts.n))
             small = choose_by_precision(dtype, 1e-12, 1e-5) * size
+            moved = here._replace(scale=scale, shift=shift)
             bound = lax.cond(
                 jnp.any(f.flat), lambda: _of_disc(moved, f), lambda: _of_corners(moved, parts, n)
             )
@@ -334,18 +336,18 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
             keep = lambda _, kept: (put_item(kept[0], kept[1], _packed(find())), kept[1] + 1)
             return loop(yes(there), keep, kept)
 
-        kept = keep_if(jnp.asarray(True), kept, lambda: _feature(pair, parts, size))
-        kept = keep_if(curved, kept, lambda: _point_feature(pair, parts.n))
+        kept = keep_if(jnp.asarray(True), kept, lambda: _feature(here, parts, size))
+        kept = keep_if(curved, kept, lambda: _point_feature(here, parts.n))
         for k, core in enumerate(pair.cores):
-            kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(pair, k, parts.n))
+            kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(here, k, parts.n))
         count = kept[1] + yes(curved & ~by_former)
 
         def look(state: tuple[Array, Array, Array, _Found]) -> tuple[Array, Array, Array, _Found]:
             i, _, records, best = state
             # Last the corners that lie farthest by what is found.
-            last = lambda _, records: put_item(records, i, _packed(_point_feature(pair, best.feature.n)))
+            last = lambda _, records: put_item(records, i, _packed(_point_feature(here, best.feature.n)))
             records = loop(yes(i >= kept[1]), last, records)
-            best = _settle(pair, _unpacked(item(records, i), whole), size, best)
+            best = _settle(here, _unpacked(item(records, i), whole), size, best)
             return i + 1, is_nearest(best), records, best
 
         goes_on = lambda state: (state[0] < count) & ~state[1]

@@ -116,8 +116,8 @@ def find_simplex(pair: Pair, start: Parts, touching: Array, enough: Array) -> Si
     def nearer(s: Simplex) -> Simplex:
         v = s.v
         square, used = dot(v, v), s.weights > 0
-        length = jnp.sqrt(square)
-        new = pair.support(divide(v, length))
+        length, most = jnp.sqrt(square), jnp.argmax(s.weights)
+        new = pair._replace(near=(entry(s.a, most), entry(s.b, most))).support(divide(v, length))
         again = jnp.any(
             used
             & (s.a == new.a)
