@@ -45,6 +45,7 @@ FILES = (
     f"{_SUITE}/humanoid.xml",
     f"{_SUITE}/quadruped.xml",
     f"{_ROBOTS}/a1_description/urdf/a1.urdf",
+    f"{_ROBOTS}/go2_description/urdf/go2.urdf",
     f"{_ROBOTS}/laikago_description/urdf/laikago.urdf",
     f"{_ROBOTS}/hyq_description/robots/hyq_no_sensors.urdf",
     f"{_ROBOTS}/anymal_b_simple_description/robots/anymal.urdf",

@@ -346,12 +346,8 @@ class ContactStep:
         sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
         self.starts = np.cumsum([0, *sizes])[:-1]
 
-    def _gaps(
-        self, kinds: Sequence[ContactKind], at: Instant, kept: Sequence[Any], others: float = jnp.inf
-    ) -> Array:
-        """The gaps of all contacts (n,), and what those have that are far apart or have none."""
-        n = len(self.layout.contacts)
-        gaps = fill_entries(blank(n, at.q.dtype), 0, others, n)
+    def _gaps(self, kinds: Sequence[ContactKind], at: Instant, kept: Sequence[Any], gaps: Array) -> Array:
+        """Gaps (n,) with those of contacts that are not far apart, and have one."""
         for kind, own in zip(kinds, kept, strict=True):
             if kind.has_gap:
                 gaps = kind.gaps(at, own, gaps)
@@ -361,7 +357,8 @@ class ContactStep:
         """The gaps of all contacts (n,), also of those far apart, sought from what was kept a short time ago."""
         at, kinds = Instant(t, q), [kind.everywhere() for kind in self.kinds]
         found = [kind.seek(at, kind.unsought(at, x)) for kind, x in zip(kinds, kept, strict=True)]
-        return self._gaps(kinds, at, found, 0)
+        n = len(self.layout.contacts)
+        return self._gaps(kinds, at, found, fill_entries(blank(n, q.dtype), 0, 0, n))
 
     def before(self, t: Array, q: Array, v: Array) -> StepState:
         """What there is before a first step."""
@@ -459,7 +456,9 @@ class ContactStep:
                     kind.unsought(at, own)  # so that bodies are located for all that follows
                 seek = lambda kind, own: kind.seek(at, kind.unsought(at, own))
                 kept = loop(whole(x.seeks), lambda _, kept: list(map(seek, self.kinds, kept)), kept)
-            gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept), x.gaps)
+            # Of contacts that are far apart nothing is read, but of the start, where others may be.
+            gaps = fill_entries(x.gaps, 0, jnp.inf, jnp.where(start, n, 0))
+            gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept, gaps), gaps)
             x = x._replace(middle_kept=loop(whole(first), lambda _, former: kept, x.middle_kept))
             # Of its own, so that how bodies move is only computed where it is asked for.
             near = lambda _, x: self._near(moving(x.q), h, x, last, looks)
@@ -474,15 +473,16 @@ class ContactStep:
             )
             # Once what was sought before bodies were pushed has them apart, it is sought anew.
             again = ~(start | first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
-            m = self.room.stride
+            pushed = add_scaled(x.pushed, 0, again.astype(dtype), x.push, 0, self.room.stride)
+            push = loop(whole(again), lambda _, push: self._without_push(push, kept), x.push)
             x = x._replace(
                 takes_part=takes_part,
                 deepest=jnp.where(start | first, 0, jnp.maximum(x.deepest, worst)),
                 going=start | first | pushes | again,
                 seeks=start | first | again,
                 base=jnp.where(again, x.d, x.base),
-                pushed=add_scaled(x.pushed, 0, again.astype(dtype), x.push, 0, m),
-                push=fill_entries(x.push, 0, 0, jnp.where(again, m, 0)),
+                pushed=pushed,
+                push=push,
                 end_kept=loop(whole(pushes), lambda _, former: kept, x.end_kept),
             )
             x = loop(whole(first | pushes), lambda _, y: solved(y, moving(x.q)), x)
@@ -501,8 +501,7 @@ class ContactStep:
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
         # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
         zero = choose_by_precision(dtype, *PENETRATION)
-        n = len(self.layout.contacts)
-        found = fill_entries(x.takes_part, 0, 0, n), x.middle, fill_entries(x.rates, 0, 0, n)
+        found = x.takes_part, x.middle, x.rates
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             which = jnp.asarray(np.array(kind.contacts))
 
@@ -652,8 +651,7 @@ class ContactStep:
         """What a problem leaves, in the places of all contacts: of velocities the state, of positions their impulses."""
         starts, state, m, n = jnp.asarray(self.starts), x.state, self.room.stride, self.room.contacts
         of_first = lambda count: jnp.where(first, count, 0)
-        p = fill_entries(state.p, 0, 0, of_first(m))
-        push = fill_entries(x.push, 0, 0, m - of_first(m))
+        p, push = fill_entries(state.p, 0, 0, of_first(m)), x.push  # what was pushed is in the list again
         modes = [fill_entries(a, 0, 0, of_first(n)) for a in (state.closed, state.sliding, state.struck)]
 
         def place(k: Array, so_far: tuple) -> tuple:
@@ -679,22 +677,29 @@ class ContactStep:
         self, takes_part: Array, gaps: Array, push: Array, kept: Sequence[Any]
     ) -> tuple[Array, Array]:
         """1 for rigid contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
-        dtype, starts = gaps.dtype, jnp.asarray(self.starts)
-        is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
+        starts, is_rigid = jnp.asarray(self.starts), jnp.asarray(self.layout.is_rigid)
 
-        def look(i: Array, so_far: tuple[Array, Array], which: Array) -> tuple[Array, Array]:
+        def look(i: Array, so_far: tuple[Array, Array], kind: Any, which: Array) -> tuple[Array, Array]:
             (takes_part, worst), k = so_far, entry(which, i)
-            there = entry(is_rigid, k) > 0
+            there = entry(is_rigid, k) & kind.has_gap
             gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, entry(starts, k)) > 0)
             off = jnp.where(pushed, jnp.abs(gap), jnp.maximum(-gap, 0))
             return put(takes_part, k, pushed | (gap < 0)), jnp.maximum(worst, off)
 
-        found = fill_entries(takes_part, 0, 0, len(self.layout.contacts)), jnp.zeros((), dtype)
+        return self._over_near(look, kept, (takes_part, jnp.zeros((), gaps.dtype)))
+
+    def _without_push(self, push: Array, kept: Sequence[Any]) -> Array:
+        """Without the impulses of positions, which only contacts have that are not far apart."""
+        starts = jnp.asarray(self.starts)
+        clear = lambda i, push, which, **_: put(push, entry(starts, entry(which, i)), 0)
+        return self._over_near(clear, kept, push)
+
+    def _over_near(self, body: Callable[..., Any], kept: Sequence[Any], state: Any) -> Any:
+        """The state after `body(i, state, kind, which)` for each contact i of a kind that is not far apart."""
         for kind, own in zip(self.kinds, kept, strict=True):
-            if kind.has_gap:
-                which = jnp.asarray(np.array(kind.contacts))
-                found = kind.each(own, functools.partial(look, which=which), found)
-        return found
+            which = jnp.asarray(np.array(kind.contacts))
+            state = kind.each(own, functools.partial(body, kind=kind, which=which), state)
+        return state
 
     def _looked_at(
         self, contacts: ContactList, found: ImpulseSolution, of: DelassusRows, h: Array
