@@ -10,6 +10,8 @@ import pytest
 
 import ukjax as uk
 import ukjax.mechanisms as um
+from ukjax._compiler import AtStates
+from ukjax._contact._rows import gaps_and_bends
 from ukjax.mechanisms._contact_pairs import meet
 from ukjax.mechanisms._placement import Placement
 
@@ -152,6 +154,19 @@ def test_farthest_points_of_hulls(name: str, dtype: type) -> None:
     ):
         reached = heights[found, np.arange(len(found))]
         assert np.all(reached >= (heights.max(0) - small)[: len(found)])
+
+
+def test_gaps_of_hulls_with_many_points():
+    """Of drums one over the other, asked for at a state: more numbers than are passed on one by one."""
+    drum, height = clouds()["drum"], np.cumsum([0.0, *2.0 + np.random.default_rng(7).uniform(size=7)])
+    bodies = [um.box(str(i), (0.0, 0.0, z), (1.0, 1.0, 1.0), mass=1.0) for i, z in enumerate(height)]
+    hulls = [um.ConvexHull(str(i), drum + np.array([0.0, 0.0, z])) for i, z in enumerate(height)]
+    contacts = [um.Contact(a, b) for a, b in itertools.pairwise(hulls)]
+    system = um.assemble(bodies, contacts=contacts, name="drums")
+    q = um.problem(system, t1=1.0).q0
+    gaps = AtStates(gaps_and_bends, (system, None)).one(jnp.zeros(()), q, jnp.zeros(6 * len(bodies)))[0]
+    assert sum(x.points.size for x in hulls) > 2_000
+    np.testing.assert_allclose(gaps.reshape(len(contacts), -1).min(1), np.diff(height) - 2, atol=1e-14)
 
 
 @pytest.mark.parametrize("kinds", PAIRS, ids="-".join)

@@ -356,7 +356,7 @@ def _hull_of(what: str, points: np.ndarray) -> tuple[Array, float, Array | None]
     starts, ends = np.unique(edges, axis=0).T
     lengths = np.linalg.norm(points[ends] - points[starts], axis=1)
     neighbours = np.split(ends, np.searchsorted(starts, np.arange(1, len(own))))
-    links = link(neighbours) if lengths.min() > _APART * np.ptp(points) else None
+    links = link([x.tolist() for x in neighbours]) if lengths.min() > _APART * np.ptp(points) else None
     inradius = -float(np.max(hull.equations @ [*np.mean(points, 0), 1.0]))
     return as_jax(points), inradius, None if links is None else as_jax(links)
 

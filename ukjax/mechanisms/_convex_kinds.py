@@ -179,8 +179,8 @@ class ConvexKind(eqx.Module):
                 last = put_item(last, i, jnp.append(touch.feature.n, ends))
                 return put_item(records, i, jnp.concatenate(flat)), last, touch.nearest
 
-            *touches, apart = loop((bound < margin).astype(i.dtype), find, (*touches, bound))
-            return tuple(touches), apart, margin
+            records, last, apart = loop((bound < margin).astype(i.dtype), find, (*touches, bound))
+            return (records, last), apart, margin
 
         always, before = self.on_plane or self.margin == np.inf, (unsought.records, unsought.last)
         pairs, touches = unsought.pairs.find(self._numbers, look, before, always=always)
