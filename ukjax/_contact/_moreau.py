@@ -399,7 +399,7 @@ class ContactStep:
         free = self.free(t, q, v, h)
         n = len(self.layout.contacts)
         none, push = jnp.zeros(n, dtype), jnp.zeros(self.room.stride, dtype)
-        state = last._replace(closed=none, sliding=none, struck=none, kept=[])
+        state = last._replace(p=push, closed=none, sliding=none, struck=none, hit=jnp.asarray(False), kept=[])
         where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
         yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
         start = _Problems(
@@ -410,7 +410,8 @@ class ContactStep:
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
-            listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
+            before = v, free.end, last.p
+            listed, contacts, struck = self._listed(moving, before, h, coefficients, x, first, looked)
             of = self.soften(delassus(listed, self.room, free.inertia), listed, coefficients, h)
             # Slips of joints that stand still are rounding, of the velocities of all.
             rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
@@ -524,7 +525,7 @@ class ContactStep:
     def _listed(
         self,
         moving: Sequence[Any],
-        speeds: tuple[Array, Array],
+        before: tuple[Array, Array, Array],
         h: Array,
         coefficients: Coefficients,
         x: _Problems,
@@ -532,8 +533,8 @@ class ContactStep:
         looked: Array,
     ) -> tuple[ContactList, ContactList, Array]:
         """The contacts of a problem and behind them, if it is looked at, others that touch; the list of the first; and 1
-        for those of the list that are struck fast; by velocities before and without impulses."""
-        v_before, v_free = speeds
+        for those of the list that are struck fast; by velocities before and without impulses, and impulses before."""
+        v_before, v_free, p_before = before
         dtype = x.gaps.dtype
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
 
@@ -569,7 +570,7 @@ class ContactStep:
             none = before, jnp.asarray(False)
             parts, leaves = loop(other.astype(k.dtype), parting, none) if normals else none
             u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
-            guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
+            guess = lambda a: jnp.where(first, entry(p_before, place + a), entry(x.push, place + a))
             if normals:
                 less = lambda c, j, gap: (
                     gap - entry(J.values, row * J.room + c) * (entry(x.d, j) - entry(x.base, j))
@@ -649,10 +650,8 @@ class ContactStep:
         self, contacts: ContactList, struck: Array, found: ImpulseSolution, x: _Problems, first: Array
     ) -> tuple[StepState, Array]:
         """What a problem leaves, in the places of all contacts: of velocities the state, of positions their impulses."""
-        starts, state, m, n = jnp.asarray(self.starts), x.state, self.room.stride, self.room.contacts
+        starts, state = jnp.asarray(self.starts), x.state
         of_first = lambda count: jnp.where(first, count, 0)
-        p, push = fill_entries(state.p, 0, 0, of_first(m)), x.push  # what was pushed is in the list again
-        modes = [fill_entries(a, 0, 0, of_first(n)) for a in (state.closed, state.sliding, state.struck)]
 
         def place(k: Array, so_far: tuple) -> tuple:
             p, push, hit, *modes = so_far
@@ -669,7 +668,8 @@ class ContactStep:
             hit = hit | (first & (values[-1] > 0))
             return (p, push, hit, *loop(of_first(jnp.asarray(1)), told, tuple(modes)))
 
-        so_far = p, push, state.hit & ~first, *modes
+        # Nothing is cleared before: what was pushed is in the list again.
+        so_far = state.p, x.push, state.hit, state.closed, state.sliding, state.struck
         p, push, hit, closed, sliding, struck = loop(contacts.number, place, so_far)
         return state._replace(p=p, closed=closed, sliding=sliding, struck=struck, hit=hit), push
 
