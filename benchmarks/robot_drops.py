@@ -13,9 +13,9 @@ restitution, by `contact="steps"` and by MuJoCo with its own solver, from the sa
   MuJoCo's.
 
 Each file has a process of its own, which ends after `--seconds` of processor time; what is so slow is told with its pairs
-and contacts.
+and contacts. With `--optimized` later runs are by optimized code, as those of long runs are (`uk.optimize_now`).
 
-    python benchmarks/robot_drops.py FOLDER [--seconds 180] [--results drops.jsonl] [--only NAME]
+    python benchmarks/robot_drops.py FOLDER [--seconds 180] [--results drops.jsonl] [--only NAME] [--optimized]
 
 FOLDER has the packages of `robot_files.py`, unpacked, and robosuite; or it is one file.
 """
@@ -45,6 +45,7 @@ FILES = (
     f"{_SUITE}/humanoid.xml",
     f"{_SUITE}/quadruped.xml",
     f"{_ROBOTS}/a1_description/urdf/a1.urdf",
+    f"{_ROBOTS}/go2_description/urdf/go2.urdf",
     f"{_ROBOTS}/laikago_description/urdf/laikago.urdf",
     f"{_ROBOTS}/hyq_description/robots/hyq_no_sensors.urdf",
     f"{_ROBOTS}/anymal_b_simple_description/robots/anymal.urdf",
@@ -150,7 +151,7 @@ def _growth(energies: Any) -> float:
     return float(max(np.diff(energies).max(), 0.0))
 
 
-def ours(model: Any, found: dict[str, Any], tell: Any) -> Any:
+def ours(model: Any, found: dict[str, Any], tell: Any, optimized: bool) -> Any:
     """A fall by ukjax; returns where it starts."""
     import ukjax as uk
     from ukjax.mechanisms import Contact
@@ -167,6 +168,8 @@ def ours(model: Any, found: dict[str, Any], tell: Any) -> Any:
         run = uk.simulate(robot.problem, contact="steps", dt0=STEP, ts=times)
         seconds.append(time.process_time() - began)
         tell(found | {"first run": seconds[0]})
+        if optimized:
+            uk.optimize_now()
     watch = _Watch(model)
     states = [robot.state_to_mujoco(q, v) for q, v in zip(run.q, run.v, strict=True)]
     seen = np.array([watch.look(*x) for x in states])
@@ -208,7 +211,7 @@ def theirs(model: Any, start: Any, found: dict[str, Any]) -> None:
     }
 
 
-def worker(path: str, seconds: int) -> None:
+def worker(path: str, seconds: int, optimized: bool) -> None:
     """Drops one file, and prints what is known so far as lines of JSON."""
     import jax
 
@@ -216,14 +219,14 @@ def worker(path: str, seconds: int) -> None:
     jax.config.update("jax_enable_x64", True)
     tell = lambda x: print(json.dumps(x), flush=True)
     model, found = model_over_floor(path), {}
-    start = ours(model, found, tell)
+    start = ours(model, found, tell, optimized)
     theirs(model, start, found)
     tell(found)
 
 
-def dropped(path: Path, seconds: int) -> dict[str, Any]:
+def dropped(path: Path, seconds: int, optimized: bool) -> dict[str, Any]:
     """What became of one file."""
-    own = ["--worker", str(path), "--seconds", str(seconds)]
+    own = ["--worker", str(path), "--seconds", str(seconds), *["--optimized"] * optimized]
     command = [sys.executable, "-W", "ignore", __file__, *own]
     process = subprocess.run(command, capture_output=True, text=True)
     out, error = process.stdout, process.stderr
@@ -258,9 +261,10 @@ def main() -> None:
     parser.add_argument("--results", default="", help="a file of JSON lines: what became of each file")
     parser.add_argument("--only", default="", help="files with this in their path")
     parser.add_argument("--seconds", type=int, default=180, help="of processor time for one file")
+    parser.add_argument("--optimized", action="store_true", help="time optimized code")
     given = parser.parse_args()
     if given.worker:
-        worker(given.folder, given.seconds)
+        worker(given.folder, given.seconds, given.optimized)
         return
     print(
         "| file | velocities | pairs, contacts | deepest [m] | MuJoCo | lower by [mm] | speed [m/s], MuJoCo | "
@@ -269,7 +273,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     folder = Path(given.folder)
     for file in [folder] if folder.is_file() else [folder / name for name in FILES if given.only in name]:
-        found = dropped(file, given.seconds)
+        found = dropped(file, given.seconds, given.optimized)
         print(row(found), flush=True)
         if given.results:
             with open(given.results, "a") as file:

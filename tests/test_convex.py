@@ -10,6 +10,8 @@ import pytest
 
 import ukjax as uk
 import ukjax.mechanisms as um
+from ukjax._compiler import AtStates
+from ukjax._contact._rows import gaps_and_bends
 from ukjax.mechanisms._contact_pairs import meet
 from ukjax.mechanisms._placement import Placement
 
@@ -23,13 +25,14 @@ PAIRS = [
     ("cylinder", "sphere"),
     ("ellipsoid", "sphere"),
     ("hull", "sphere"),
+    ("mesh", "mesh"),
 ]
 
 
 def measures(kind: str, rng: np.random.Generator) -> np.ndarray:
     """Of a random shape."""
-    if kind == "hull":
-        x = rng.normal(size=(24, 3))
+    if kind in ("hull", "mesh"):
+        x = rng.normal(size=(24 if kind == "hull" else 300, 3))
         x *= rng.uniform(0.1, 0.4, 3) / np.linalg.norm(x, axis=1)[:, None]
         return x.astype(np.float32).astype(float)  # as MuJoCo keeps them
     return rng.uniform(0.05, 0.4, {"sphere": 1, "cylinder": 2, "capsule": 2}.get(kind, 3))
@@ -45,6 +48,7 @@ def shape(kind: str, body: str, x: np.ndarray) -> um.AbstractShape:
         "capsule": lambda: um.Capsule(body, -along, along, x[0]),
         "sphere": lambda: um.Sphere(body, zero, x[0]),
         "hull": lambda: um.ConvexHull(body, x),
+        "mesh": lambda: um.ConvexHull(body, x),
     }
     return made[kind]()
 
@@ -65,7 +69,7 @@ def distances(kinds: tuple[str, str], count: int, seed: int) -> tuple[np.ndarray
     spec = mujoco.MjSpec()
     for kind, x, name in (first, second):
         body = spec.worldbody.add_body(name=name, mocap=True)
-        if kind == "hull":
+        if kind in ("hull", "mesh"):
             convex = mujoco.mjtMeshInertia.mjMESH_INERTIA_CONVEX
             spec.add_mesh(name=name, uservert=x.reshape(-1).tolist(), inertia=convex)
             body.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname=name)
@@ -95,7 +99,7 @@ def compare(kinds: tuple[str, str], count: int, seed: int, deep: float) -> None:
     ours, theirs = distances(kinds, count, seed)
     # MuJoCo keeps the vertices of meshes about their middle in single precision; of a box and a capsule that overlap it
     # gives another measure, also positive ones.
-    tolerance = 1e-7 if "hull" in kinds else 1e-9
+    tolerance = 1e-7 if {"hull", "mesh"} & set(kinds) else 1e-9
     if set(kinds) == {"box", "capsule"}:
         ours, theirs = ours[ours > 1e-6], theirs[ours > 1e-6]
     apart, shallow = theirs > 1e-6, (theirs <= 1e-6) & (theirs > -0.03)
@@ -104,6 +108,65 @@ def compare(kinds: tuple[str, str], count: int, seed: int, deep: float) -> None:
     np.testing.assert_allclose(ours[shallow], theirs[shallow], atol=max(tolerance, 1e-8))
     rest = ~(apart | shallow)
     np.testing.assert_allclose(ours[rest], theirs[rest], atol=tolerance, rtol=deep)
+
+
+def clouds() -> dict[str, np.ndarray]:
+    """Points whose hulls have many corners, flat sides with many of them, next to no thickness, or corners that are
+    nearly one."""
+    rng = np.random.default_rng(5)
+    ball = rng.normal(size=(400, 3))
+    ball /= np.linalg.norm(ball, axis=1)[:, None]
+    angle = np.linspace(0, 2 * np.pi, 64, endpoint=False)
+    ring = np.stack([np.cos(angle), np.sin(angle), np.ones(64)], 1)
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 5)] * 3), -1).reshape(-1, 3)
+    return {
+        "ball": ball,
+        "drum": np.concatenate([ring, ring * [1, 1, -1]]),
+        "cone": np.concatenate([ring, [[0, 0, -1]]]),
+        "cube": grid,
+        "leaf": ball * [1, 1, 1e-7],
+        "needle": ball * [1e-4, 1e-4, 1],
+        "cut ball": np.clip(ball, -1, [1, 1, 0.3]),
+        "twins": np.concatenate([ball[:40], ball[:40] + 1e-7 * rng.normal(size=(40, 3))]),
+        "clusters": np.concatenate([ball[:20] + 1e-12 * rng.normal(size=(20, 3)) for _ in range(15)]),
+        "read in single precision": ball.astype(np.float32),
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", clouds())
+def test_farthest_points_of_hulls(name: str, dtype: type) -> None:
+    """Along any direction and from any point on, alone and in batches, as far as the farthest of all."""
+    from scipy.spatial import ConvexHull
+
+    points, rng = clouds()[name], np.random.default_rng(6)
+    real = lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+    core = jax.tree.map(real, um.ConvexHull("body", points).core())
+    normals = ConvexHull(points).equations[:, :3]
+    d = np.concatenate([normals[:200], np.eye(3), -np.eye(3), rng.normal(size=(200, 3))]).astype(dtype)
+    near = rng.integers(len(core.points), size=len(d))
+    farthest = uk.scalarize(core.farthest)
+    heights = np.asarray(core.points, float) @ d.T.astype(float)
+    small = 8 * np.finfo(dtype).eps * np.abs(core.points).max() * np.abs(d).sum(1)
+    for found in (
+        np.array(jax.vmap(farthest)(d, near)),
+        np.array([farthest(*x) for x in zip(d[:40], near[:40], strict=True)]),
+    ):
+        reached = heights[found, np.arange(len(found))]
+        assert np.all(reached >= (heights.max(0) - small)[: len(found)])
+
+
+def test_gaps_of_hulls_with_many_points():
+    """Of drums one over the other, asked for at a state: more numbers than are passed on one by one."""
+    drum, height = clouds()["drum"], np.cumsum([0.0, *2.0 + np.random.default_rng(7).uniform(size=7)])
+    bodies = [um.box(str(i), (0.0, 0.0, z), (1.0, 1.0, 1.0), mass=1.0) for i, z in enumerate(height)]
+    hulls = [um.ConvexHull(str(i), drum + np.array([0.0, 0.0, z])) for i, z in enumerate(height)]
+    contacts = [um.Contact(a, b) for a, b in itertools.pairwise(hulls)]
+    system = um.assemble(bodies, contacts=contacts, name="drums")
+    q = um.problem(system, t1=1.0).q0
+    gaps = AtStates(gaps_and_bends, (system, None)).one(jnp.zeros(()), q, jnp.zeros(6 * len(bodies)))[0]
+    assert sum(x.points.size for x in hulls) > 2_000
+    np.testing.assert_allclose(gaps.reshape(len(contacts), -1).min(1), np.diff(height) - 2, atol=1e-14)
 
 
 @pytest.mark.parametrize("kinds", PAIRS, ids="-".join)

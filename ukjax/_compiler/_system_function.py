@@ -35,7 +35,8 @@ from ._code import builder_of, short_enough
 from ._expressions import ExpressionPytree
 from ._foreign import machine_code_is_wanted
 from ._scalars import TranslationError
-from ._structured._arrays import to_scalars
+from ._structured._arrays import MATERIALIZED, to_scalars
+from ._structured._jaxprs import loops
 from ._structured._scalarize import scalarize
 from ._structured._trace import Interpreter
 from ._traced_system import (
@@ -95,6 +96,8 @@ def write_system_function(
     closed, out = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *shapes)
     require_seen(closed.consts)
     leaves, inputs = read_by(leaves, closed), InputMaker(builder_of(shapes[0].dtype))
+    if sum(map(sum, (x.varying for x in leaves))) > MATERIALIZED and any(map(loops, closed.jaxpr.eqns)):
+        raise TranslationError("it loops, and parameters, here scalars, are too many for that")
     return SystemFunction(_interpret_jaxpr(closed, out, inputs, inputs.of(leaves), shapes), leaves)
 
 

@@ -233,6 +233,7 @@ class StepState(NamedTuple):
     - `q`, `v`: the state.
     - `p`: impulses on all rows, and one place more (m + 1,).
     - `closed`, `sliding`, `struck`: 1 for contacts that are closed, slide, and closed fast (n,).
+    - `hit`: whether any did.
     - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
     - `residual`, `solver_steps`: of the problem of velocities.
     - `off`: whether no state near by obeys the bilateral rows.
@@ -245,6 +246,7 @@ class StepState(NamedTuple):
     closed: Array
     sliding: Array
     struck: Array
+    hit: Array
     push: Array
     ambiguous: Array
     residual: Array
@@ -344,12 +346,8 @@ class ContactStep:
         sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
         self.starts = np.cumsum([0, *sizes])[:-1]
 
-    def _gaps(
-        self, kinds: Sequence[ContactKind], at: Instant, kept: Sequence[Any], others: float = jnp.inf
-    ) -> Array:
-        """The gaps of all contacts (n,), and what those have that are far apart or have none."""
-        n = len(self.layout.contacts)
-        gaps = fill_entries(blank(n, at.q.dtype), 0, others, n)
+    def _gaps(self, kinds: Sequence[ContactKind], at: Instant, kept: Sequence[Any], gaps: Array) -> Array:
+        """Gaps (n,) with those of contacts that are not far apart, and have one."""
         for kind, own in zip(kinds, kept, strict=True):
             if kind.has_gap:
                 gaps = kind.gaps(at, own, gaps)
@@ -363,7 +361,9 @@ class ContactStep:
         """The gaps of all contacts (n,), also of those far apart, and what was found, from what was found before."""
         at, kinds = Instant(t, q), [kind.everywhere() for kind in self.kinds]
         found = [kind.seek(at, kind.unsought(at, x)) for kind, x in zip(kinds, before, strict=True)]
-        return self._gaps(kinds, at, found, 0), lax.stop_gradient(found)
+        n = len(self.layout.contacts)
+        gaps = self._gaps(kinds, at, found, fill_entries(blank(n, q.dtype), 0, 0, n))
+        return gaps, lax.stop_gradient(found)
 
     def before(self, t: Array, q: Array, v: Array) -> StepState:
         """What there is before a first step."""
@@ -372,8 +372,8 @@ class ContactStep:
         of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
         p = jnp.zeros(self.room.stride, q.dtype)
         return StepState(
-            *(q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero),
-            jnp.asarray(False),
+            *(q, v, p, of_contacts, of_contacts, of_contacts, no := jnp.asarray(False), jnp.zeros_like(v)),
+            *(of_contacts, zero, zero, no),
             [kind.nothing(at) for kind in self.kinds],
         )
 
@@ -404,7 +404,7 @@ class ContactStep:
         free = self.free(t, q, v, h)
         n = len(self.layout.contacts)
         none, push = jnp.zeros(n, dtype), jnp.zeros(self.room.stride, dtype)
-        state = last._replace(closed=none, sliding=none, struck=none, kept=[])
+        state = last._replace(p=push, closed=none, sliding=none, struck=none, hit=jnp.asarray(False), kept=[])
         where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
         yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
         start = _Problems(
@@ -415,7 +415,8 @@ class ContactStep:
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
-            listed, contacts, struck = self._listed(moving, (v, free.end), h, coefficients, x, first, looked)
+            before = v, free.end, last.p
+            listed, contacts, struck = self._listed(moving, before, h, coefficients, x, first, looked)
             of = self.soften(delassus(listed, self.room, free.inertia), listed, coefficients, h)
             # Slips of joints that stand still are rounding, of the velocities of all.
             rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
@@ -461,25 +462,33 @@ class ContactStep:
                     kind.unsought(at, own)  # so that bodies are located for all that follows
                 seek = lambda kind, own: kind.seek(at, kind.unsought(at, own))
                 kept = loop(whole(x.seeks), lambda _, kept: list(map(seek, self.kinds, kept)), kept)
-            gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept), x.gaps)
+            # Of contacts that are far apart nothing is read, but of the start, where others may be.
+            gaps = fill_entries(x.gaps, 0, jnp.inf, jnp.where(start, n, 0))
+            gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept, gaps), gaps)
             x = x._replace(middle_kept=loop(whole(first), lambda _, former: kept, x.middle_kept))
             # Of its own, so that how bodies move is only computed where it is asked for.
             near = lambda _, x: self._near(moving(x.q), h, x, last, looks)
             x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
-            takes_part, worst = self._penetrating(gaps, x.push, kept)
+            takes_part, worst = loop(
+                whole(~first),
+                lambda _, y: self._penetrating(y[0], gaps, x.push, kept),
+                (x.takes_part, jnp.zeros((), dtype)),
+            )
             pushes = (
                 ~start & ~first & (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number <= TRIES)
             )
             # Once what was sought before bodies were pushed has them apart, it is sought anew.
             again = ~(start | first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
+            pushed = add_scaled(x.pushed, 0, again.astype(dtype), x.push, 0, self.room.stride)
+            push = loop(whole(again), lambda _, push: self._without_push(push, kept), x.push)
             x = x._replace(
-                takes_part=jnp.where(first, x.takes_part, takes_part),
+                takes_part=takes_part,
                 deepest=jnp.where(start | first, 0, jnp.maximum(x.deepest, worst)),
                 going=start | first | pushes | again,
                 seeks=start | first | again,
                 base=jnp.where(again, x.d, x.base),
-                push=jnp.where(again, 0, x.push),
-                pushed=jnp.where(again, x.pushed + x.push, x.pushed),
+                pushed=pushed,
+                push=push,
                 end_kept=loop(whole(pushes), lambda _, former: kept, x.end_kept),
             )
             x = loop(whole(first | pushes), lambda _, y: solved(y, moving(x.q)), x)
@@ -498,8 +507,7 @@ class ContactStep:
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
         # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
         zero = choose_by_precision(dtype, *PENETRATION)
-        n = len(self.layout.contacts)
-        found = fill_entries(x.takes_part, 0, 0, n), x.middle, fill_entries(x.rates, 0, 0, n)
+        found = x.takes_part, x.middle, x.rates
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             which = jnp.asarray(np.array(kind.contacts))
 
@@ -522,7 +530,7 @@ class ContactStep:
     def _listed(
         self,
         moving: Sequence[Any],
-        speeds: tuple[Array, Array],
+        before: tuple[Array, Array, Array],
         h: Array,
         coefficients: Coefficients,
         x: _Problems,
@@ -530,8 +538,8 @@ class ContactStep:
         looked: Array,
     ) -> tuple[ContactList, ContactList, Array]:
         """The contacts of a problem and behind them, if it is looked at, others that touch; the list of the first; and 1
-        for those of the list that are struck fast; by velocities before and without impulses."""
-        v_before, v_free = speeds
+        for those of the list that are struck fast; by velocities before and without impulses, and impulses before."""
+        v_before, v_free, p_before = before
         dtype = x.gaps.dtype
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
 
@@ -567,7 +575,7 @@ class ContactStep:
             none = before, jnp.asarray(False)
             parts, leaves = loop(other.astype(k.dtype), parting, none) if normals else none
             u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
-            guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
+            guess = lambda a: jnp.where(first, entry(p_before, place + a), entry(x.push, place + a))
             if normals:
                 less = lambda c, j, gap: (
                     gap - entry(J.values, row * J.room + c) * (entry(x.d, j) - entry(x.base, j))
@@ -647,48 +655,56 @@ class ContactStep:
         self, contacts: ContactList, struck: Array, found: ImpulseSolution, x: _Problems, first: Array
     ) -> tuple[StepState, Array]:
         """What a problem leaves, in the places of all contacts: of velocities the state, of positions their impulses."""
-        starts, state, m, n = jnp.asarray(self.starts), x.state, self.room.stride, self.room.contacts
+        starts, state = jnp.asarray(self.starts), x.state
         of_first = lambda count: jnp.where(first, count, 0)
-        p = fill_entries(state.p, 0, 0, of_first(m))
-        push = fill_entries(x.push, 0, 0, m - of_first(m))
-        modes = [fill_entries(a, 0, 0, of_first(n)) for a in (state.closed, state.sliding, state.struck)]
 
         def place(k: Array, so_far: tuple) -> tuple:
-            p, push, closed, sliding, hit = so_far
+            p, push, hit, *modes = so_far
             contact, row = entry(contacts.contact, k), entry(contacts.row, k)
             to, width = entry(starts, contact), entry(contacts.normals, k) + entry(contacts.tangents, k)
             copy = lambda a, p: put(p, to + a, entry(found.p, row + a))
             p, push = loop(of_first(width), copy, p), loop(width - of_first(width), copy, push)
             is_closed = entry(found.closed, k)
+            values = is_closed, entry(found.sliding, k), is_closed * entry(struck, k)
 
             def told(_: Array, modes: tuple) -> tuple:
-                values = is_closed, entry(found.sliding, k), is_closed * entry(struck, k)
                 return tuple(put(a, contact, y) for a, y in zip(modes, values, strict=True))
 
-            return (p, push, *loop(of_first(jnp.asarray(1)), told, (closed, sliding, hit)))
+            hit = hit | (first & (values[-1] > 0))
+            return (p, push, hit, *loop(of_first(jnp.asarray(1)), told, tuple(modes)))
 
-        p, push, closed, sliding, hit = loop(contacts.number, place, (p, push, *modes))
-        return state._replace(p=p, closed=closed, sliding=sliding, struck=hit), push
+        # Nothing is cleared before: what was pushed is in the list again.
+        so_far = state.p, x.push, state.hit, state.closed, state.sliding, state.struck
+        p, push, hit, closed, sliding, struck = loop(contacts.number, place, so_far)
+        return state._replace(p=p, closed=closed, sliding=sliding, struck=struck, hit=hit), push
 
-    def _penetrating(self, gaps: Array, push: Array, kept: Sequence[Any]) -> tuple[Array, Array]:
+    def _penetrating(
+        self, takes_part: Array, gaps: Array, push: Array, kept: Sequence[Any]
+    ) -> tuple[Array, Array]:
         """1 for rigid contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
-        dtype, starts = gaps.dtype, jnp.asarray(self.starts)
-        is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
+        starts, is_rigid = jnp.asarray(self.starts), jnp.asarray(self.layout.is_rigid)
 
-        def look(i: Array, so_far: tuple[Array, Array], which: Array) -> tuple[Array, Array]:
+        def look(i: Array, so_far: tuple[Array, Array], kind: Any, which: Array) -> tuple[Array, Array]:
             (takes_part, worst), k = so_far, entry(which, i)
-            there = entry(is_rigid, k) > 0
+            there = entry(is_rigid, k) & kind.has_gap
             gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, entry(starts, k)) > 0)
             off = jnp.where(pushed, jnp.abs(gap), jnp.maximum(-gap, 0))
             return put(takes_part, k, pushed | (gap < 0)), jnp.maximum(worst, off)
 
-        n = len(self.layout.contacts)
-        found = fill_entries(blank(n, dtype), 0, 0, n), jnp.zeros((), dtype)
+        return self._over_near(look, kept, (takes_part, jnp.zeros((), gaps.dtype)))
+
+    def _without_push(self, push: Array, kept: Sequence[Any]) -> Array:
+        """Without the impulses of positions, which only contacts have that are not far apart."""
+        starts = jnp.asarray(self.starts)
+        clear = lambda i, push, which, **_: put(push, entry(starts, entry(which, i)), 0)
+        return self._over_near(clear, kept, push)
+
+    def _over_near(self, body: Callable[..., Any], kept: Sequence[Any], state: Any) -> Any:
+        """The state after `body(i, state, kind, which)` for each contact i of a kind that is not far apart."""
         for kind, own in zip(self.kinds, kept, strict=True):
-            if kind.has_gap:
-                which = jnp.asarray(np.array(kind.contacts))
-                found = kind.each(own, functools.partial(look, which=which), found)
-        return found
+            which = jnp.asarray(np.array(kind.contacts))
+            state = kind.each(own, functools.partial(body, kind=kind, which=which), state)
+        return state
 
     def _looked_at(
         self, contacts: ContactList, found: ImpulseSolution, of: DelassusRows, h: Array

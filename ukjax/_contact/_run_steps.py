@@ -3,13 +3,14 @@
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array
 
 from .._formula._blank import blank
 from .._formula._contact_list import entry, fill_entries, loop, put
 from ._kinds import Instant, seek_anew
-from ._moreau import ContactStep, StepRecord, StepState
+from ._moreau import StepRecord, StepState
 from ._rows import Coefficients
 from ._step_derivatives import SmoothStep
 
@@ -117,6 +118,7 @@ def run_steps(
     saved = Saved(*new((k, q.size), (k, v.size), (k, v.size), (k, n), (k, m), (k, n), (k, n), (k, n)))
     times, *others = new((most, 1), (most, m), (most, n), (most, n), (most, 1))
     impacts = Impacts(fill_entries(times, 0, jnp.inf, most), *(fill_entries(x, 0, 0, x.size) for x in others))
+    contact_of = np.repeat(np.arange(n), [int(normal) + d for normal, d in step.step.layout.contacts])
     zero, none = jnp.zeros((), dtype), jnp.asarray(0)
     yes = jnp.asarray(True)
     counts = none, none, yes, ~yes, none, none, none, t0
@@ -163,14 +165,14 @@ def run_steps(
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
         finite &= jnp.isfinite(after.residual)
         kept = loop((~finite).astype(i.dtype), lambda _, x: last._replace(kept=[]), after._replace(kept=[]))
-        hit = loop(n, lambda k, x: jnp.maximum(x, entry(kept.struck, k)), zero) > 0
         impacts, going = run.impacts, (going & finite).astype(i.dtype)
-        told = (hit & (run.num_impacts < most)).astype(i.dtype) * going
+        told = (kept.hit & (run.num_impacts < most)).astype(i.dtype) * going
         place = jnp.minimum(run.num_impacts, most - 1)
-        impulse = _select_impact_impulses(step.step, kept, told)
+        is_struck = lambda a: entry(kept.struck, entry(jnp.asarray(contact_of), a)) > 0
+        write = lambda a, x: put(x, place * m + a, jnp.where(is_struck(a), entry(kept.p, a), 0))
         impacts = Impacts(
             _write(impacts.time, place, jnp.reshape(t + 0.5 * h * part, (1,)), 1, told),
-            _write(impacts.impulse, place, impulse, m, told),
+            loop(told * m, write, impacts.impulse),
             _write(impacts.closed, place, kept.closed, n, told),
             _write(impacts.sliding, place, kept.sliding, n, told),
             _write(impacts.residual, place, jnp.reshape(kept.residual, (1,)), 1, told),
@@ -180,7 +182,7 @@ def run_steps(
             residual=jnp.maximum(run.residual, kept.residual),
             solver_steps=run.solver_steps + going.astype(dtype) * kept.solver_steps,
             unsolved=run.unsolved + going * (kept.residual > unsolved).astype(i.dtype),
-            num_impacts=run.num_impacts + going * hit.astype(i.dtype),
+            num_impacts=run.num_impacts + going * kept.hit.astype(i.dtype),
             finite=finite,
             off=kept.off & stops,
             steps=run.steps + going,
@@ -211,16 +213,3 @@ def run_steps(
         return _Loop(i, done, last, number, found, run._replace(saved=saved))
 
     return lax.while_loop(lambda c: c.i < steps, taken, start).run
-
-
-def _select_impact_impulses(step: ContactStep, x: StepState, times: Array) -> Array:
-    """The impulses on contacts that were struck (m,)."""
-    impulse, starts = jnp.zeros_like(x.p), jnp.asarray(step.starts)
-    widths = jnp.asarray([int(normal) + tangents for normal, tangents in step.layout.contacts])
-
-    def of_contact(k: Array, impulse: Array) -> Array:
-        count = jnp.where(entry(x.struck, k) > 0, entry(widths, k), 0)
-        first = entry(starts, k)
-        return loop(count, lambda a, y: put(y, first + a, entry(x.p, first + a)), impulse)
-
-    return loop(times * len(step.layout.contacts), of_contact, impulse)

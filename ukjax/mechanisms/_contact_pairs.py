@@ -25,7 +25,7 @@ from ._contact_shapes import (
     Surface,
     from_world,
 )
-from ._convex import Core, Pair
+from ._convex import Core, Pair, join_cores, pick_core
 from ._convex_features import no_parts
 from ._convex_touch import POINTS, touch_of
 from ._height_fields import PLACES, Field, find_slots, gap_of, least_gap, no_slots, slot_like, unpack_slot
@@ -232,19 +232,19 @@ def meet_each(items: Sequence[tuple[Any, Any, Any, Any]]) -> list[Meeting]:
         elif form == "field":
             met = [meet(*x) for x in own]
         else:
-            stacked = jax.tree.map(lambda *x: jnp.stack(x), *_of_one_size([pair_of(*x) for x in own]))
-            most = max(count_contacts(a, b) for a, b, *_ in own)
-            together = jax.lax.map(lambda pair, at=form, n=most: _meet_convex(Pair(*pair), at, n), stacked)
+            pairs, most = [pair_of(*x) for x in own], max(count_contacts(a, b) for a, b, *_ in own)
+            cores = join_cores([core for pair in pairs for core in pair.cores])
+            places = jax.tree.map(lambda *x: jnp.stack(x), *(pair.places for pair in pairs))
+
+            def one(at: Any, cores: Core = cores, on_plane: bool = form, most: int = most) -> Meeting:
+                i, ends = at
+                first, second = (pick_core(cores, 2 * i + k, cores.size.dtype) for k in range(2))
+                return _meet_convex(Pair((first, second), ends), on_plane, most)
+
+            together = jax.lax.map(one, (jnp.arange(len(own)), places))
             met = [
                 Meeting(*(x[: count_contacts(a, b)] for x in meeting))
                 for meeting, (a, b, *_) in zip(unstack_tree(together, len(own)), own, strict=True)
             ]
         found |= zip(numbers, met, strict=True)
     return [found[i] for i in range(len(items))]
-
-
-def _of_one_size(pairs: list[Pair]) -> list[tuple[Any, Any]]:
-    """Cores and places of pairs, all with the same number of points: those behind the last one are not looked at."""
-    most = max(len(core.points) for pair in pairs for core in pair.cores)
-    wide = lambda core: core._replace(points=jnp.pad(core.points, ((0, most - len(core.points)), (0, 0))))
-    return [(tuple(map(wide, pair.cores)), pair.places) for pair in pairs]

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, final
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._misc._arguments import fails, require_function
 from .._misc._errors import InputError
 from .._misc._types import as_jax, is_traced, module_for
 from ._abstract_joint import normalize_axis
 from ._bodies import check_array, check_name, check_nonnegative, check_positive_scalar
-from ._convex import Core, core_of
+from ._convex import Core, core_of, link
 from ._height_fields import Field
 from ._joint_rows import across
 from ._placement import AnyPlacement
@@ -197,7 +197,10 @@ class Cuboid(AbstractShape):
 
     def core(self) -> Core:
         axes = self.rotation * (0.5 * self.size)[None]
-        return core_of(self.corners(), self.centre, axes, inradius=self.inradius)
+        return core_of(self.corners(), self.centre, axes, inradius=self.inradius, links=_CUBOID_LINKS)
+
+
+_CUBOID_LINKS = link([[i ^ 1, i ^ 2, i ^ 4] for i in range(8)])  # corners differ in one sign
 
 
 @final
@@ -307,6 +310,7 @@ class ConvexHull(AbstractShape):
     body: str = eqx.field(static=True)
     points: Float[Array, "n 3"]
     inradius: Float[Array, ""]
+    links: Int[Array, " m"] | None
 
     def __init__(self, body: str, points: Any):
         self.body = check_name("body", body)
@@ -314,7 +318,10 @@ class ConvexHull(AbstractShape):
         if jnp.ndim(points) != 2 or jnp.shape(points)[1] != 3 or jnp.shape(points)[0] < 4:
             raise InputError(f"{what} must have the shape (n, 3) with n > 3, got {jnp.shape(points)}.")
         points = check_array(what, points, jnp.shape(points))
-        self.points, inradius = (points, np.inf) if is_traced(points) else _hull_of(what, np.asarray(points))
+        nothing = points, np.inf, None
+        self.points, inradius, self.links = (
+            nothing if is_traced(points) else _hull_of(what, np.asarray(points))
+        )
         self.inradius = as_jax(np.asarray(inradius, self.points.dtype))
 
     @property
@@ -322,15 +329,20 @@ class ConvexHull(AbstractShape):
         return 3
 
     def core(self) -> Core:
-        return core_of(self.points, self.middle, inradius=self.inradius)
+        return core_of(self.points, self.middle, inradius=self.inradius, links=self.links)
 
     @property
     def middle(self) -> Array:
         return as_jax(module_for(self.points).mean(self.points, 0))
 
 
-def _hull_of(what: str, points: np.ndarray) -> tuple[Array, float]:
-    """Its points, and the radius of a ball about their mean that is within it."""
+# Of the size: of points that are nearer to each other rounding decides which is farther along a direction, and a point
+# may have no higher neighbour though another one is higher.
+_APART = 1e-8
+
+
+def _hull_of(what: str, points: np.ndarray) -> tuple[Array, float, Array | None]:
+    """Its points, the radius of a ball about their mean that is within it, and its edges, if these are of use."""
     from scipy.spatial import ConvexHull as Hull  # slow to load
     from scipy.spatial import QhullError
 
@@ -338,8 +350,15 @@ def _hull_of(what: str, points: np.ndarray) -> tuple[Array, float]:
         hull = Hull(points)
     except QhullError as error:
         raise InputError(f"{what} lie in one plane: a hull needs a volume.") from error
-    points = points[np.sort(hull.vertices)]
-    return as_jax(points), -float(np.max(hull.equations @ [*np.mean(points, 0), 1.0]))
+    own = np.sort(hull.vertices)
+    points, faces = points[own], np.searchsorted(own, hull.simplices)
+    edges = np.concatenate([faces[:, [i, j]] for i in range(3) for j in range(3) if i != j])
+    starts, ends = np.unique(edges, axis=0).T
+    lengths = np.linalg.norm(points[ends] - points[starts], axis=1)
+    neighbours = np.split(ends, np.searchsorted(starts, np.arange(1, len(own))))
+    links = link([x.tolist() for x in neighbours]) if lengths.min() > _APART * np.ptp(points) else None
+    inradius = -float(np.max(hull.equations @ [*np.mean(points, 0), 1.0]))
+    return as_jax(points), inradius, None if links is None else as_jax(links)
 
 
 def _check_rotation(what: str, rotation: Any, d: int) -> Array:

@@ -12,6 +12,7 @@ smoothly is the last step of the second, which is also what is differentiated: s
 are those of its parts. In time steps the search begins at the parts of the step before (`Parts`).
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,8 +21,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._formula._contact_list import item, loop
-from .._misc._types import as_jax, module_for
+from .._formula._contact_list import entry, item, loop
+from .._misc._types import as_jax, choose_by_precision, module_for
 from ._placement import Placement
 
 # --- Vectors, along the last axis
@@ -62,6 +63,7 @@ class Core(NamedTuple):
 
     - `points`: of all bodies, one after the other [m] (n, 3).
     - `first`, `number`: which of these are its own, and how many.
+    - `links`, `first_link`: the neighbours of its points (`link`), likewise.
     - `spread`: S of the ellipsoid {x : x = S y, |y| <= 1} about each point [m] (3, 3).
     - `axis`: where this is a disc, its axis; else zero (3,).
     - `radius`: [m].
@@ -73,6 +75,8 @@ class Core(NamedTuple):
     points: Array
     first: Array
     number: Array
+    links: Array
+    first_link: Array
     spread: Float[Array, "3 3"]
     axis: Float[Array, "3"]
     radius: Array
@@ -85,17 +89,34 @@ class Core(NamedTuple):
         """A point, by its number among all."""
         return item(self.points, within(i, len(self.points)))
 
-    def farthest(self, d: Float[Array, "3"]) -> Array:
-        """The number of the point that lies farthest along a direction."""
-        first = jnp.asarray(self.first)
-        height = lambda i: jnp.dot(item(self.points, i), d)
+    def farthest(self, d: Float[Array, "3"], near: Any = 0) -> Array:
+        """The number of the point that lies farthest along a direction, sought from another on.
 
-        def look(k: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
-            at = height(first + k)
-            higher = at > best[1]
-            return jnp.where(higher, first + k, best[0]), jnp.where(higher, at, best[1])
+        Each point is followed by the highest of its neighbours. One that is higher than all of these is the highest of
+        the body, as that is convex. In single precision the first point is followed by the highest of all: bodies of many
+        points are not convex when they are rounded.
+        """
+        whole = self.links.dtype
+        number = lambda x: jnp.asarray(x).astype(whole)
+        first, begin = number(self.first), number(self.first_link)
+        height = lambda i: jnp.dot(item(self.points, first + i), d)
+        start = jnp.clip(number(near) - first, 0, number(self.number) - 1)
 
-        return loop(self.number, look, (first, height(first)))[0]
+        def climb(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            _, own, *best = state
+
+            def look(k: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
+                other = entry(self.links, begin + own + 1 + k)
+                at = height(other)
+                higher = at > best[1]
+                return jnp.where(higher, other, best[0]), jnp.where(higher, at, best[1])
+
+            best = loop(entry(self.links, begin + own), look, tuple(best))
+            return own, entry(self.links, begin + best[0]), *best
+
+        looks_at = choose_by_precision(self.points.dtype, start, number(self.number))
+        state = number(-1), entry(self.links, begin + looks_at), start, height(start)
+        return number(self.first) + lax.while_loop(lambda s: s[0] != s[1], climb, state)[2]
 
     def follow(self, x: Float[Array, "3"]) -> Float[Array, "3"]:
         """A point as a function of the measures of the body, of which it is none itself."""
@@ -117,6 +138,17 @@ class Core(NamedTuple):
         return jnp.dot(y, y) <= tilt**2 * jnp.sum(self.spread**2)
 
 
+def link(neighbours: Sequence[Sequence[int]]) -> np.ndarray:
+    """The numbers of the neighbours of each point, and last those of all points, as lists after their lengths; before
+    them where the list of each point is. Lists that are alike are told once."""
+    lists, at, told = [*map(tuple, neighbours), tuple(range(len(neighbours)))], dict[Any, int](), list[int]()
+    for own in lists:
+        if own not in at:
+            at[own] = len(lists) + len(told)
+            told += [len(own), *own]
+    return np.array([*(at[own] for own in lists), *told])
+
+
 def core_of(
     points: Array,
     origin: Array,
@@ -125,8 +157,9 @@ def core_of(
     axis: Any = None,
     radius: Any = 0.0,
     inradius: Any = jnp.inf,
+    links: Any = None,
 ) -> Core:
-    """One body by itself: its points (n, 3) and what else its core has, by default nothing."""
+    """One body by itself: its points (n, 3) and what else its core has, by default nothing, and all points are linked."""
     # By NumPy where values are known: JAX would compile a program for each number of points.
     xp, dtype, count = (
         module_for(points, origin, axes, spread, axis, radius, inradius),
@@ -134,12 +167,15 @@ def core_of(
         len(points),
     )
     points, origin = xp.asarray(points), xp.asarray(origin)
+    links = link([range(count)] * count) if links is None else links
     spread = xp.zeros((3, 3), dtype) if spread is None else xp.asarray(spread)
     square = xp.max(xp.sum((points - origin[None]) ** 2, 1)) + xp.sum(spread**2)
     core = Core(
         points,
         as_jax(np.asarray(0)),
         as_jax(np.asarray(count)),
+        links,
+        as_jax(np.asarray(0)),
         spread,
         xp.zeros(3, dtype) if axis is None else axis,
         xp.asarray(radius, dtype),
@@ -151,17 +187,44 @@ def core_of(
     return jax.tree.map(as_jax, core)
 
 
+def join_cores(cores: Sequence[Core]) -> Core:
+    """Several bodies: points and links one after the other, of what else there is that of each (`pick_core`)."""
+    begin = lambda arrays: np.cumsum([0, *map(len, arrays)])[:-1]
+    points, links = [x.points for x in cores], [x.links for x in cores]
+    each = [
+        x._replace(points=None, links=None, first=n, first_link=m)  # pyright: ignore[reportArgumentType]
+        for x, n, m in zip(cores, begin(points), begin(links), strict=True)
+    ]
+    by = lambda name: lambda *x: as_jax(getattr(module_for(*x), name)(x))
+    joined = jax.tree.map(by("stack"), *each)
+    return joined._replace(points=by("concatenate")(*points), links=by("concatenate")(*links))
+
+
+def pick_core(cores: Core, i: Array, dtype: jnp.dtype) -> Core:
+    """One of several bodies, by its number."""
+    real = lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+    whole = cores._replace(points=None, links=None)  # pyright: ignore[reportArgumentType]
+    own = jax.tree.map(lambda x: real(item(jnp.asarray(x), i)), whole)
+    return own._replace(points=real(jnp.asarray(cores.points)), links=jnp.asarray(cores.links))
+
+
 class Pair(NamedTuple):
     """Two bodies and where they are.
 
     - `scale`, `shift`: as corners of B - A they are taken smaller by the first, each about its origin, and farther apart
       by the second (3,).
+    - `near`: numbers of points of both from which the farthest ones are sought.
     """
 
     cores: tuple[Core, Core]
     places: tuple[Placement, Placement]
     scale: Array | float = 1.0
     shift: Array | float = 0.0
+    near: tuple[Array | int, Array | int] = (0, 0)
+
+    def look_near(self, parts: Any) -> "Pair":
+        """The same that seeks the farthest points from those of some parts."""
+        return self._replace(near=(parts.a[0], parts.b[0]))
 
     def back(self, k: int, n: Array) -> Array:
         """A direction of the world in a body's axes; of the first along n, of the second against it."""
@@ -179,8 +242,12 @@ class Pair(NamedTuple):
 
     def support(self, n: Array) -> "Corner":
         """The points that are farthest towards each other along n."""
-        a, b = (core.farthest(self.back(k, n)) for k, core in enumerate(self.cores))
+        a, b = (self.farthest(k, n) for k in range(2))
         return Corner(self.corner(a, b, n), a, b)
+
+    def farthest(self, k: int, n: Array) -> Array:
+        """The point of one that is farthest towards the other along n."""
+        return self.cores[k].farthest(self.back(k, n), self.near[k])
 
     def corner(self, a: Array, b: Array, n: Float[Array, "3"]) -> Float[Array, "3"]:
         """A corner of B - A: of points by number, with what is curved along n."""

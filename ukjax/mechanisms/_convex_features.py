@@ -254,12 +254,12 @@ def _of_disc(pair: Pair, f: Feature) -> Array:
     """The same of a place on a flat disc, infinite beside the disc."""
     w, outside = pair.between(f.ends(pair, f.n)) + pair.shift, jnp.asarray(False)
     for k, (core, x) in enumerate(zip(pair.cores, (f.a, f.b), strict=True)):
-        off = x - core.point(core.farthest(pair.back(k, f.n)))
+        off = x - core.point(pair.farthest(k, f.n))
         outside |= f.flat[k] & (dot(off, off) > 0.5 * jnp.sum(core.spread**2))
     return jnp.where(outside, jnp.inf, jnp.sqrt(dot(w, w)))
 
 
-_FORMER, _ROUGH, _EXACT, _SHRINK, _FACES, _DONE = range(6)
+_SAME, _FORMER, _ROUGH, _EXACT, _SHRINK, _FACES, _DONE = range(7)
 
 
 def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
@@ -267,8 +267,8 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
 
     Stages, each where the one before has not led to the nearest parts:
 
-    - former: bodies are moved apart along the normal of the parts that were nearest a short time ago, so that they do not
-      overlap, and simplices start at these parts;
+    - same, former: bodies are moved apart along the normal of the parts that were nearest a short time ago, so that they
+      do not overlap; then these parts are the nearest still, or simplices start at them;
     - rough, exact: simplices from nothing known, of curved bodies first as near as Newton's method needs;
     - shrink: of bodies that overlap, simplices of smaller ones;
     - faces: of those that overlap by more than a little, the faces of B - A.
@@ -277,6 +277,7 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
     distance, is as large as some place of B - A is far from the origin.
     """
     first, second = pair.cores
+    pair = pair.look_near(former)
     dtype, size = first.size.dtype, first.size + second.size
     ends = [place.point(core.point(core.first)) for core, place in zip(pair.cores, pair.places, strict=True)]
     start = ends[1] - ends[0]
@@ -285,10 +286,11 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
     rounding = 16 * jnp.finfo(dtype).eps
     curved = jnp.any(first.spread != 0) | jnp.any(second.spread != 0)
     whole = former.a.dtype
+    no = jnp.zeros(2, bool)
     yes = lambda there: there.astype(whole)
 
     def search(s: _Search) -> _Search:
-        by_former, by_faces = s.stage == _FORMER, s.stage == _FACES
+        same, by_former, by_faces = s.stage == _SAME, s.stage <= _FORMER, s.stage == _FACES
         enough = jnp.where(curved & (s.stage <= _ROUGH), _ENOUGH, rounding)
         # How far bodies are moved apart along the former normal.
         overlap = _APART * size - pair.apart(s.parts.n)
@@ -310,8 +312,9 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
         def faces(_: Array, so_far: tuple) -> tuple:
             return _nearest_face(expand(pair, size, dtype)), so_far[1]
 
-        none = s.parts, jnp.asarray(True)
-        parts, near = loop(yes(by_faces), faces, loop(yes(~by_faces), simplex, none))
+        none = s.parts, ~same
+        parts, near = loop(yes(by_faces), faces, loop(yes(~by_faces & ~same), simplex, none))
+        here = pair.look_near(parts)
         # Only of what is apart it is known.
         proves = (s.stage <= _EXACT) & ~near
 
@@ -320,7 +323,10 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
             # Along a former normal that is not quite the one of now, places are moved aside a little.
             aside = 4 * jnp.sqrt(dot(shift, shift)) * (1 - dot(n, s.parts.n))
             small = choose_by_precision(dtype, 1e-12, 1e-5) * size
-            bound = jnp.where(jnp.any(f.flat), _of_disc(moved, f), _of_corners(moved, parts, n))
+            moved = here._replace(scale=scale, shift=shift)
+            bound = lax.cond(
+                jnp.any(f.flat), lambda: _of_disc(moved, f), lambda: _of_corners(moved, parts, n)
+            )
             right = (apart + dot(n, shift) >= bound - aside - small) & (off <= small)
             return proves & right & (~by_former | (apart > -_SHALLOW * size))
 
@@ -330,33 +336,35 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
             keep = lambda _, kept: (put_item(kept[0], kept[1], _packed(find())), kept[1] + 1)
             return loop(yes(there), keep, kept)
 
-        kept = keep_if(jnp.asarray(True), kept, lambda: _feature(pair, parts, size))
-        kept = keep_if(curved, kept, lambda: _point_feature(pair, parts.n))
+        kept = keep_if(jnp.asarray(True), kept, lambda: _feature(here, parts, size))
+        kept = keep_if(curved, kept, lambda: _point_feature(here, parts.n))
         for k, core in enumerate(pair.cores):
-            kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(pair, k, parts.n))
+            kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(here, k, parts.n))
         count = kept[1] + yes(curved & ~by_former)
 
-        def look(state: tuple[Array, Array, _Found]) -> tuple[Array, Array, _Found]:
-            i, records, best = state
+        def look(state: tuple[Array, Array, Array, _Found]) -> tuple[Array, Array, Array, _Found]:
+            i, _, records, best = state
             # Last the corners that lie farthest by what is found.
-            last = lambda _, records: put_item(records, i, _packed(_point_feature(pair, best.feature.n)))
+            last = lambda _, records: put_item(records, i, _packed(_point_feature(here, best.feature.n)))
             records = loop(yes(i >= kept[1]), last, records)
-            return i + 1, records, _settle(pair, _unpacked(item(records, i), whole), size, best)
+            best = _settle(here, _unpacked(item(records, i), whole), size, best)
+            return i + 1, is_nearest(best), records, best
 
-        goes_on = lambda state: (state[0] < count) & ~is_nearest(state[2])
-        best = lax.while_loop(goes_on, look, (jnp.zeros((), whole), kept[0], s.best))[2]
+        goes_on = lambda state: (state[0] < count) & ~state[1]
+        nothing = jnp.zeros((), whole), jnp.asarray(False), kept[0], s.best
+        _, known, _, best = lax.while_loop(goes_on, look, nothing)
         # What overlaps deeply is looked for anew.
         deep = (s.stage == _SHRINK) & (best.apart < -touching)
         after = jnp.where(near & (s.stage <= _EXACT), _SHRINK, jnp.where(deep, _FACES, _DONE))
         after = jnp.where(~near & (s.stage == _ROUGH), _EXACT, after)
-        known = is_nearest(best)
-        after = jnp.where(known, _DONE, jnp.where(by_former, _ROUGH, after))
-        nothing = _Found(best.feature, jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
-        best = jax.tree.map(lambda x, y: jnp.where(by_former & ~known, x, y), nothing, best)
+        after = jnp.where(known, _DONE, jnp.where(by_former, s.stage + 1, after))
+        best = best._replace(apart=jnp.where(by_former & ~known, -jnp.inf, best.apart))
         return _Search(after, parts, near, best)
 
-    best = _Found(_point_feature(pair, start), jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
-    stage = jnp.where(jnp.any(former.weights > 0), _FORMER, _ROUGH)
+    zero = jnp.zeros(3, dtype)
+    nothing = Feature(start, zero, zero, jnp.zeros((2, 3), dtype), no, jnp.zeros((), whole), no)
+    best = _Found(nothing, jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
+    stage = jnp.where(jnp.any(former.weights > 0), _SAME, _ROUGH)
     begin = _Search(stage, former, jnp.asarray(False), best)
     found = lax.while_loop(lambda s: s.stage < _DONE, search, begin)
     n = found.best.feature.n

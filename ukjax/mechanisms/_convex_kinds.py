@@ -22,7 +22,7 @@ from .._formula._contact_list import SparseRows, entry, item, loop, put, put_ite
 from .._misc._types import as_jax, module_for
 from ._contact_shapes import HalfSpace
 from ._contacts import Contact
-from ._convex import Core, Pair
+from ._convex import Core, Pair, join_cores, pick_core
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
 from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
@@ -33,11 +33,17 @@ from ._thin_bodies import bow, share_without_passing
 
 
 class _Touches(NamedTuple):
-    """What is known of all pairs at an instant: which are near, and of each its touch, if it is near, else the last one,
-    or zeros (pairs, size)."""
+    """What is known of all pairs at an instant.
+
+    - `pairs`: which are near.
+    - `records`: of each its touch, if it is near, else the last one, or zeros (pairs, size).
+    - `last`: of these normals, and the numbers of two points there (pairs, 5). To read it where a step has changed the
+      records spares a copy of them.
+    """
 
     pairs: Nearness
     records: Array
+    last: Array
 
 
 @final
@@ -45,8 +51,7 @@ class ConvexKind(eqx.Module):
     """Contacts of pairs of convex bodies, or of half-spaces and convex bodies.
 
     - `places`: where bodies are.
-    - `points`: of all shapes, one after the other (n, 3).
-    - `cores`: of all shapes, all but the points, stacked.
+    - `cores`: of all shapes, joined.
     - `directions`: of each pair that of which directions of slip are made (pairs, 3).
     - `scales`: of each pair what its slip is scaled by (pairs, tangents); None where it is not.
     - `bodies`: the names of all bodies.
@@ -58,7 +63,6 @@ class ConvexKind(eqx.Module):
     """
 
     places: DividedBodies
-    points: Array
     cores: Core
     directions: Array
     scales: Array | None
@@ -101,14 +105,9 @@ class ConvexKind(eqx.Module):
         return entry(first, i), entry(second, i)
 
     def _cores(self, i: Array, dtype: jnp.dtype) -> tuple[Core, Core]:
-        points, table = jnp.asarray(self.points).astype(dtype), jnp.asarray(np.array(self.shapes).reshape(-1))
-
-        def one(number: Array) -> Core:
-            own = jax.tree.map(lambda x: item(jnp.asarray(x), number), self.cores._replace(points=None))
-            real = lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
-            return jax.tree.map(real, own)._replace(points=points)
-
-        return one(entry(table, 2 * i)), one(entry(table, 2 * i + 1))
+        table = jnp.asarray(np.array(self.shapes).reshape(-1))
+        one = lambda place: pick_core(self.cores, entry(table, place), dtype)
+        return one(2 * i), one(2 * i + 1)
 
     def _ends(self, placements: Any, i: Array) -> tuple[Any, Any]:
         first, second = (jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(i))
@@ -155,7 +154,8 @@ class ConvexKind(eqx.Module):
 
         pairs, none = len(self.pairs), zeros(len(self.bodies))
         reach = none if self.on_plane else loop(pairs, reaches, none)
-        return _Touches(no_nearness(placements, pairs, reach), lax.stop_gradient(zeros(pairs, size)))
+        found = lax.stop_gradient((zeros(pairs, size), zeros(pairs, 5)))
+        return _Touches(no_nearness(placements, pairs, reach), *found)
 
     def unsought(self, at: Instant, before: _Touches) -> _Touches:
         placements = self.places.locate(self.bodies, at)
@@ -166,21 +166,25 @@ class ConvexKind(eqx.Module):
     def seek(self, at: Instant, unsought: _Touches) -> _Touches:
         dtype, placements = at.q.dtype, unsought.pairs.placements
 
-        def look(i: Array, records: Array) -> tuple[Array, Array, Array]:
+        def look(i: Array, touches: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array, Array]:
             pair = self._pair(placements, i, dtype)
             margin, bound = self._margin(pair), self._bound(pair)
 
-            def find(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-                former = self._read(unsought._replace(records=so_far[0]), i).parts
+            def find(_: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+                records, last, _ = so_far
+                former = self._read(unsought._replace(records=records), i).parts
                 touch = touch_of(pair, self.on_plane, former)
                 flat = [jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)]
-                return put_item(so_far[0], i, jnp.concatenate(flat)), touch.nearest
+                ends = jnp.stack([touch.parts.a[0], touch.parts.b[0]]).astype(dtype)
+                last = put_item(last, i, jnp.append(touch.feature.n, ends))
+                return put_item(records, i, jnp.concatenate(flat)), last, touch.nearest
 
-            records, apart = loop((bound < margin).astype(i.dtype), find, (records, bound))
-            return records, apart, margin
+            records, last, apart = loop((bound < margin).astype(i.dtype), find, (*touches, bound))
+            return (records, last), apart, margin
 
-        always = self.on_plane or self.margin == np.inf
-        return _Touches(*unsought.pairs.find(self._numbers, look, unsought.records, always=always))
+        always, before = self.on_plane or self.margin == np.inf, (unsought.records, unsought.last)
+        pairs, touches = unsought.pairs.find(self._numbers, look, before, always=always)
+        return _Touches(pairs, *touches)
 
     def each(self, kept: _Touches, body: Callable[[Array, Any], Any], state: Any) -> Any:
         firsts, counts = (jnp.asarray(np.array(x)) for x in (np.cumsum([0, *self.counts])[:-1], self.counts))
@@ -189,6 +193,11 @@ class ConvexKind(eqx.Module):
             return loop(entry(counts, i), lambda r, state: body(entry(firsts, i) + r, state), state)
 
         return kept.pairs.over_near(one, state)
+
+    def _last(self, kept: _Touches, i: Array) -> tuple[Array, tuple[Array, Array]]:
+        """The normal that was found last of pair i, and points there."""
+        n, ends = jnp.split(item(kept.last, i), [3])
+        return n, (ends[0].astype(i.dtype), ends[1].astype(i.dtype))
 
     def _read(self, kept: _Touches, i: Array) -> Touch:
         """What is kept of pair i."""
@@ -215,20 +224,31 @@ class ConvexKind(eqx.Module):
             def look(_: Array, share: Array) -> Array:
                 at = lambda k: self._pair(jax.tree.map(lambda x: item(x, k), placements), i, dtype)
                 pairs, (a, b) = [at(jnp.asarray(k)) for k in range(len(each))], self._cores(i, dtype)
-                known = self._read(kept, i)
-                # Of what comes near within the step, what was found last may be long ago.
-                seek = lambda _, n: touch_of(pairs[0], self.on_plane, known.parts).feature.n
-                n = loop((~near).astype(i.dtype), seek, known.feature.n)
-                of_instant = lambda k, gaps: put(gaps, k, at(k).apart(n) - a.radius - b.radius)
-                gaps = loop(len(each), of_instant, blank(len(each), dtype))
-                for k, pair in enumerate(pairs[1:], 1):
-                    ways = zip((a, b), pairs[0].places, pair.places, strict=True)
-                    bows = sum(
-                        (bow(core.size - core.radius, *way) for core, *way in ways), jnp.zeros((), dtype)
+
+                def along(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+                    """By the normal that was found last, or the one of now."""
+                    tries, n, *_ = state
+                    seek = lambda _, n: touch_of(pairs[0], self.on_plane, no_parts(dtype)).feature.n
+                    n = loop(tries, seek, n)
+                    of_instant = lambda k, gaps: put(
+                        gaps, k, at(k)._replace(near=ends).apart(n) - a.radius - b.radius
                     )
-                    shares = entry(gaps, 0), entry(gaps, k) - bows, (a.inradius, b.inradius)
-                    share = jnp.minimum(share, share_without_passing(*shares))
-                return share
+                    gaps = loop(len(each), of_instant, blank(len(each), dtype))
+                    least = share
+                    for k, pair in enumerate(pairs[1:], 1):
+                        ways = zip((a, b), pairs[0].places, pair.places, strict=True)
+                        bows = sum(
+                            (bow(core.size - core.radius, *way) for core, *way in ways), jnp.zeros((), dtype)
+                        )
+                        shares = entry(gaps, 0), entry(gaps, k) - bows, (a.inradius, b.inradius)
+                        least = jnp.minimum(least, share_without_passing(*shares))
+                    return tries + 1, n, entry(gaps, 0), least
+
+                # Of what comes near within the step, what was found last may be long ago: bodies may overlap along it.
+                says_enough = lambda s: near | ((s[2] > 0) & (s[3] >= share))
+                goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & ~says_enough(s))
+                n, ends = self._last(kept, i)
+                return lax.while_loop(goes_on, along, (jnp.zeros_like(i), n, share, share))[3]
 
             return loop(comes_near(i).astype(i.dtype), look, share)
 
@@ -306,14 +326,9 @@ def convex_kind(
     for x in each:
         numbers_of[x] = len(numbers_of)
     cores = [x.plane() if isinstance(x, HalfSpace) else x.core() for x in each.values()]
-    begin = np.cumsum([0, *(len(x.points) for x in cores)])[:-1]
     stack = lambda x: as_jax(module_for(*x).stack(x))
-    own_cores = [x._replace(points=None, first=n) for x, n in zip(cores, begin, strict=True)]  # pyright: ignore
-    stacked = jax.tree.map(lambda *x: stack(x), *own_cores)
-    all_points = [x.points for x in cores]
-    flat = as_jax(module_for(*all_points).concatenate(all_points))
     directions, form = stack([x.direction for x in items]), items[0].form
     scales = None if form.is_round else stack([x.slip_scale for x in items])
     shapes = tuple((numbers_of[id(x.shapes[0])], numbers_of[id(x.shapes[1])]) for x in items)
-    own = flat, stacked, directions, scales
+    own = join_cores(cores), directions, scales
     return ConvexKind(places, *own, names, pairs, shapes, tuple(numbers), counts, form, on_plane)

@@ -116,8 +116,8 @@ def find_simplex(pair: Pair, start: Parts, touching: Array, enough: Array) -> Si
     def nearer(s: Simplex) -> Simplex:
         v = s.v
         square, used = dot(v, v), s.weights > 0
-        length = jnp.sqrt(square)
-        new = pair.support(divide(v, length))
+        length, most = jnp.sqrt(square), jnp.argmax(s.weights)
+        new = pair._replace(near=(entry(s.a, most), entry(s.b, most))).support(divide(v, length))
         again = jnp.any(
             used
             & (s.a == new.a)
@@ -275,7 +275,8 @@ def expand(pair: Pair, size: Array, dtype: jnp.dtype) -> Polytope:
     def grow(p: Polytope) -> Polytope:
         f = p.nearest
         n = item(p.normals, f)
-        new = pair.support(-n)
+        corner = item(p.sides, f)[0]
+        new = pair._replace(near=(entry(p.a, corner), entry(p.b, corner))).support(-n)
         full = (p.corners + 1 >= CORNERS) | (p.faces + _RIM >= _SIDES)
         done = (dot(n, new.w) - entry(p.offsets, f) <= enough) | full
         whole = jnp.zeros_like(p.faces)

@@ -116,7 +116,10 @@ def _outline(pair: Pair, k: int, axes: Array, middle: Array, near: Array) -> _Ou
         d = place.back(sign * n + _TILT * (c * one + s * two))
         # A disc is curved about its rim: only where it lies flat does it reach to all sides.
         p = (
-            place.point(core.point(core.farthest(d)) + core.curved(jnp.where(level, d, place.back(sign * n))))
+            place.point(
+                core.point(core.farthest(d, pair.near[k]))
+                + core.curved(jnp.where(level, d, place.back(sign * n)))
+            )
             - middle
         )
         # Made wider by next to nothing, so that points and lines have an area too.
@@ -163,7 +166,7 @@ def _clip(first: _Outline, second: _Outline) -> tuple[Array, Array]:
 def find_touch(pair: Pair, former: Parts) -> Touch:
     """Where two bodies touch, or would: nothing of it is differentiated."""
     f, apart, parts = nearest_feature(pair, former)
-    first, second = pair.cores
+    pair, (first, second) = pair.look_near(parts), pair.cores
     dtype, size = first.size.dtype, first.size + second.size
     near = choose_by_precision(dtype, 1e-7, 1e-4) * size
     gap = apart - first.radius - second.radius
@@ -225,13 +228,13 @@ def find_plane_touch(pair: Pair, former: Parts) -> Touch:
     down = place.back(-n)
     level = core.is_level(down, _TILT)
     near = choose_by_precision(dtype, 1e-6, 1e-3) * size
-    found, points = [], []
+    found, points, number = [], [], former.b[0]
     for k in range(POINTS):
         d = down
         if k:
             c, s = find_direction(jnp.asarray(k), POINTS - 1, dtype)
             d = place.back(-n + _TILT * (c * one + s * two))
-        number = core.farthest(d)
+        number = core.farthest(d, number)
         curved = core.curved(jnp.where(level, d, down)) if k else core.curved(down)
         x = core.point(number)
         found.append(x if not k else x + curved + core.radius * down)
@@ -245,7 +248,8 @@ def find_plane_touch(pair: Pair, former: Parts) -> Touch:
     flat = jnp.asarray(np.array([True, False]))
     f = Feature(n, below[0], found[0], edges, jnp.zeros(2, bool), whole, flat)
     gap = dot(n, place.point(points[0] + core.radius * down) - ground.point(plane.origin))
-    return Touch(f, newton_matrix(pair, f), jnp.stack(below[1:]), jnp.stack(found[1:]), there, gap, former)
+    parts = former._replace(b=jnp.full_like(former.b, number))
+    return Touch(f, newton_matrix(pair, f), jnp.stack(below[1:]), jnp.stack(found[1:]), there, gap, parts)
 
 
 def touch_of(pair: Pair, on_plane: bool, former: Parts) -> Touch:

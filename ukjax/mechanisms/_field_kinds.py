@@ -18,7 +18,7 @@ from .._formula._blank import blank
 from .._formula._contact_list import SparseRows, entry, item, loop, put, put_item
 from .._misc._types import as_jax, module_for
 from ._contacts import Contact
-from ._convex import Core
+from ._convex import Core, join_cores, pick_core
 from ._height_fields import (
     PLACES,
     Field,
@@ -48,8 +48,8 @@ class FieldKind(eqx.Module):
     """Contacts of pairs of height fields and convex bodies.
 
     - `places`: where bodies are.
-    - `heights`, `points`: of all fields, and of all bodies (n, 3), one after the other.
-    - `fields`, `cores`: of each pair all but these, stacked.
+    - `heights`: of all fields, one after the other.
+    - `fields`, `cores`: of each pair all but these, stacked, and joined.
     - `directions`, `scales`, `form`: of slip, as in `ConvexKind`.
     - `bodies`: the names of all bodies.
     - `pairs`: of each pair the places of its bodies among these.
@@ -59,7 +59,6 @@ class FieldKind(eqx.Module):
 
     places: DividedBodies
     heights: Array
-    points: Array
     fields: Field
     cores: Core
     directions: Array
@@ -104,10 +103,10 @@ class FieldKind(eqx.Module):
 
     def _shapes(self, pair: Array, dtype: jnp.dtype) -> tuple[Field, Core]:
         real = lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
-        own = lambda x: jax.tree.map(lambda x: real(item(jnp.asarray(x), pair)), x)
-        field, core = own(self.fields._replace(heights=None)), own(self.cores._replace(points=None))  # pyright: ignore
-        heights, points = (jnp.asarray(x).astype(dtype) for x in (self.heights, self.points))
-        return field._replace(heights=heights), core._replace(points=points)
+        fields = self.fields._replace(heights=None)  # pyright: ignore[reportArgumentType]
+        field = jax.tree.map(lambda x: real(item(jnp.asarray(x), pair)), fields)
+        heights = jnp.asarray(self.heights).astype(dtype)
+        return field._replace(heights=heights), pick_core(self.cores, pair, dtype)
 
     def _ends(self, placements: Any, pair: Array) -> tuple[AnyPlacement, AnyPlacement]:
         first, second = (jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(pair))
@@ -235,20 +234,14 @@ def field_kind(
 ) -> FieldKind:
     """Contacts of height fields as one kind."""
     fields, cores = [x.shapes[0].field() for x in items], [x.shapes[1].core() for x in items]  # pyright: ignore
-    join = lambda arrays: as_jax(module_for(*arrays).concatenate(arrays))
     stack = lambda items: jax.tree.map(lambda *x: as_jax(module_for(*x).stack(x)), *items)
-    begin = lambda sizes: np.cumsum([0, *sizes])[:-1]
-    heights, points = [x.heights for x in fields], [x.points for x in cores]
-    own_fields = [
-        x._replace(heights=None, first=n)
-        for x, n in zip(fields, begin([x.size for x in heights]), strict=True)
-    ]
-    own_cores = [
-        x._replace(points=None, first=n) for x, n in zip(cores, begin([len(x) for x in points]), strict=True)
-    ]
+    heights = [x.heights for x in fields]
+    begin = np.cumsum([0, *(x.size for x in heights)])[:-1]
+    own_fields = [x._replace(heights=None, first=n) for x, n in zip(fields, begin, strict=True)]
     form = items[0].form
     scales = None if form.is_round else stack([x.slip_scale for x in items])
-    shapes = join(heights), join(points), stack(own_fields), stack(own_cores)
+    joined = as_jax(module_for(*heights).concatenate(heights))
+    shapes = joined, stack(own_fields), join_cores(cores)
     return FieldKind(
         places, *shapes, stack([x.direction for x in items]), scales, form, names, pairs, tuple(numbers)
     )

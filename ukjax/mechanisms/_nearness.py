@@ -21,6 +21,7 @@ class Nearness(NamedTuple):
 
     - `placements`: where bodies are.
     - `near`: 1 for pairs that are near (pairs,).
+    - `which`, `number`: their numbers, in order (pairs,), and how many they are.
     - `reach`: of each body how far its shapes are from its centre at most (bodies,).
     - `path`: how far its shapes have moved at most, since all began at zero (bodies,).
     - `until`: how far the two bodies of a pair may have moved before it can be near (pairs,).
@@ -29,6 +30,8 @@ class Nearness(NamedTuple):
 
     placements: AnyPlacement
     near: Array
+    which: Array
+    number: Array
     reach: Array
     path: Array
     until: Array
@@ -91,13 +94,14 @@ class Nearness(NamedTuple):
             return loop(looks.astype(i.dtype), seek, so_far)
 
         near, until, state = loop(self.near.size, one, (self.near, self.until, state))
-        return self._replace(near=near, until=until), state
+        is_near = lambda i: (entry(near, i) > 0).astype(i.dtype)
+        add = lambda i, so_far: (put(so_far[0], so_far[1], i), so_far[1] + is_near(i))
+        which, number = loop(near.size, add, (self.which, jnp.zeros_like(self.number)))
+        return self._replace(near=near, until=until, which=which, number=number), state
 
     def over_near(self, body: Callable[[Array, Any], Any], state: Any) -> Any:
         """The state after `body(i, state)` for each pair i that is near."""
-        is_near = lambda i: (entry(self.near, i) > 0).astype(i.dtype)
-        one = lambda i, state: loop(is_near(i), lambda _, x: body(i, x), state)
-        return loop(self.near.size, one, state)
+        return loop(self.number, lambda k, state: body(entry(self.which, k), state), state)
 
 
 def _way(x: AnyPlacement, y: AnyPlacement, reach: Array) -> Array:
@@ -109,6 +113,7 @@ def _way(x: AnyPlacement, y: AnyPlacement, reach: Array) -> Array:
 
 def no_nearness(placements: AnyPlacement, pairs: int, reach: Array) -> Nearness:
     """Before any pair was looked at."""
-    zeros = jnp.zeros(pairs, reach.dtype)
-    found = Nearness(placements, zeros, reach, jnp.zeros_like(reach), zeros, jnp.asarray(0))
+    zeros, none = jnp.zeros(pairs, reach.dtype), jnp.asarray(0)
+    which = jnp.zeros(pairs, none.dtype)
+    found = Nearness(placements, zeros, which, none, reach, jnp.zeros_like(reach), zeros, none)
     return lax.stop_gradient(found)

@@ -45,8 +45,15 @@ def _rows(tree: TreeSystem) -> Sequence[Unilateral]:
     return [x for x in unilateral_rows(tree.places) if isinstance(x, Unilateral)]
 
 
+def _which_have_gaps(tree: TreeSystem) -> np.ndarray:
+    """Of all contacts: those of dry friction have none."""
+    rows = unilateral(tree.constraints)
+    return np.concatenate([np.full(len(x.names), isinstance(x, Unilateral)) for x in rows])
+
+
 def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Array, tuple[Any, ...]]:
-    """Gaps, their slopes along velocities, and the same of what holds in both directions, with inertia."""
+    """Gaps, also of dry friction, their slopes along velocities, and the same of what holds in both directions, with
+    inertia."""
     still = jnp.zeros(len(tree.velocity_labels), q.dtype)
     at = Instant(t, q)
     motion = Motion(at, still, tree.kinematics(t, q, still), still)
@@ -67,9 +74,7 @@ def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Ar
             return J.over_columns(first, add, slopes), J
 
         slopes, J = kind.each(kept, write, (slopes, J))
-    slopes = slopes.reshape(n, still.size)
-    own = np.sort(np.concatenate([kind.contacts for kind in kinds]))  # the others are dry friction
-    return gaps[own], slopes[own], compute_position_terms(without_contacts(tree), t, q)
+    return gaps, slopes.reshape(n, still.size), compute_position_terms(without_contacts(tree), t, q)
 
 
 def with_contacts(tree: TreeSystem, contacts: tuple[AnyContact, ...]) -> TreeSystem:
@@ -116,8 +121,10 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     rcond, clear = GramSchmidt().threshold(q.dtype), choose_by_precision(q.dtype, *_CLEAR)
     start, moved, any_will_do = q, np.inf, False
     M, N, root, G, y, slopes, gap = (np.zeros((0, 0)),) * 7
+    own = _which_have_gaps(tree)
     for i in range(_TRIES):
         gap, slope, (phi, J, M, *rates) = jax.tree.map(np.asarray, at(t, q))  # pyright: ignore[reportArgumentType]
+        gap, slope = gap[own], slope[own]
         if not i:
             M = entries(M)
             least = np.finfo(M.dtype).eps * np.trace(M) * np.eye(len(M))  # of bodies without inertia
@@ -130,7 +137,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             beside = N @ (_BESIDE * np.cos(np.arange(len(M)) ** 2))
             if hidden.any():
                 q_beside = np.asarray(with_unit_quaternions(tree, q + beside), q.dtype)  # pyright: ignore
-                slope = np.where(hidden[:, None], np.asarray(at(t, q_beside)[1]), slope)  # pyright: ignore
+                slope = np.where(hidden[:, None], np.asarray(at(t, q_beside)[1])[own], slope)  # pyright: ignore
         good = gap.min() >= -clear and np.max(np.abs(phi), initial=0) <= tolerance_of(q.dtype)
         near = moved <= choose_by_precision(q.dtype, *_NEAR)
         if (any_will_do and (good or moved <= clear)) or not np.all(np.isfinite(gap)):
@@ -193,10 +200,7 @@ def resolve_start_penetration(
     t = as_jax(np.zeros((), q.dtype))
     contacts = tree.without_shapes(), known_kinds(tree, t, q, v)
     found = evaluate_at_state(gaps_and_bends, contacts, t, q, v)[0]
-    has_gap = np.concatenate(
-        [np.full(len(x.names), isinstance(x, Unilateral)) for x in unilateral(tree.constraints)]
-    )
-    deep = below(_rows(tree), found[has_gap])
+    deep = below(_rows(tree), found[_which_have_gaps(tree)])
     if not deep:
         return tree, q, v, []
     if start == "as it is":
