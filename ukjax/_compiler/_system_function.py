@@ -179,16 +179,18 @@ class AtStates:
         arrays, structure = split(parameters, None)
         leaves, of_system = lambda dtype: tuple(leaf(x, dtype) for x in arrays), OfSystem(function)
         self._function, self._parameters = function, parameters
-        self._code = functools.cache(
-            lambda *state: write_system_function(of_system, structure, leaves(state[0].dtype), state)
-        )
+
+        @functools.cache
+        def code(*state: Any) -> SystemFunction | None:
+            with contextlib.suppress(TranslationError):
+                return write_system_function(of_system, structure, leaves(state[0].dtype), state)
+
+        self._code = code
         self._numbers = functools.cache(lambda code: np.asarray(code.numbers(parameters, None)))
 
     def __call__(self, *states: Array | np.ndarray) -> Any:
         state = tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in states)
-        try:
-            code = self._code(*state)
-        except TranslationError:
+        if (code := self._code(*state)) is None:
             return jax.tree.map(np.asarray, _evaluate_as_program(self._function, self._parameters, states))
         columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
         return code.written.by_numpy(self._numbers(code)[:, None], *columns)
