@@ -90,10 +90,10 @@ def test_kernels_give_what_simulate_gives(name: str, precision: str, runs: int, 
     """Saved states, ends, steps and codes of runs; some end early, since they may take no more than some steps."""
     with jax.enable_x64(x64 := PRECISIONS[precision]):
         problem = uk.models.get(name)
-        # Steps that grow by the largest factor end at times that no state changes. Bricard's in float32 end so near 0.025
-        # of the time that rounding decides there: 5 steps by machine code and 6 by the kernel, in all 1,000 runs, with
-        # ends 4e-7 apart. From 0.018 to 0.024, and at 0.028, all are alike.
-        span = 0.023 * (problem.t1 - problem.t0)
+        # Steps that grow by the largest factor end at times that no state changes. Where a run ends near such a time,
+        # rounding decides of a step in all runs: in float32 those of an RLC network near 0.023 and of Bricard's linkage
+        # near 0.025 of the time.
+        span = 0.028 * (problem.t1 - problem.t0)
         options = {"t0": problem.t0, "t1": problem.t0 + span, "ts": 5, "max_steps": 25} | WAYS[way]
         if "dt0" in options:
             options["dt0"] *= span
@@ -205,7 +205,7 @@ def test_projections_are_kernels_and_loops_of_machine_code() -> None:
 BUDGET = {  # registers, and bytes of spills written
     ("pendulum", "float64"): (168, 0),
     ("pendulum", "float32"): (96, 0),
-    ("scara", "float32"): (255, 0),
+    ("scara", "float32"): (255, 64),
     ("four_bars", "float32"): (255, 0),
     ("parallelogram", "float32"): (255, 128),
     ("parallelogram", "float64"): (255, 3_000),
@@ -214,7 +214,6 @@ BUDGET = {  # registers, and bytes of spills written
 OVER = {
     ("pendulum", "float64"): "236 registers",
     ("pendulum", "float32"): "120 registers",
-    ("scara", "float32"): "52 bytes",
     ("four_bars", "float32"): "848 bytes",
     ("parallelogram", "float32"): "2,056 bytes",
     ("parallelogram", "float64"): "6,796 bytes",
