@@ -126,7 +126,7 @@ def test_walls_that_close_in_on_a_body_are_told():
     assert not run.ok
     np.testing.assert_allclose(run.t_end, 0.5, atol=1e-9)
     assert "may contradict each other" in run.message
-    assert "closed: left, right" in run.message
+    assert "Touches: left, right." in run.message
 
 
 @pytest.mark.slow
