@@ -403,7 +403,7 @@ _SIZES = operator.attrgetter("nq"), operator.attrgetter("nv")
 
 def _part(
     mechanism: Mechanism,
-    hangs: Order,
+    own_order: Order,
     further: tuple[AbstractConstraint, ...],
     loads: Sequence[AbstractCoordinateLoad | AbstractTreeLoad],
     armature: Array | None,
@@ -416,9 +416,9 @@ def _part(
     on_tree = tuple(TreeLoadOfPart(x.name, x, entries) for x in loads if isinstance(x, AbstractTreeLoad))
     states = [name for load in on_tree for name in load.states]
     if states:
-        hangs = order(mechanism.bodies, mechanism.joints[: len(mechanism.bodies)], states)
+        own_order = order(mechanism.bodies, mechanism.joints[: len(mechanism.bodies)], states)
     kind = _Tree if not states and len(entries.q) == len(entries.v) else _QuasiTree
-    return kind(mechanism, further, on_coordinates, on_tree, armature, hangs)
+    return kind(mechanism, further, on_coordinates, on_tree, armature, own_order)
 
 
 def _find_touched(x: Any, q: Coordinates, v: Velocities) -> Touched | None:
