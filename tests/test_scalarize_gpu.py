@@ -18,6 +18,7 @@ from kernels import as_with_gpu, kernels_on_host, registers_of, run_threads
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ukjax as uk
+from ukjax._compiler._structured import _kernel
 from ukjax._compiler._structured._program import program_of
 
 MEMBERS = 11
@@ -167,6 +168,19 @@ def test_derivatives_are_those_of_machine_code(name: str, way: str) -> None:
         f, h = jax.jit(jax.vmap(_total(SMOOTH[name]))), 1e-6
         slope = (f(_batch() + h * d[None]) - f(_batch() - h * d[None])) / (2 * h)
         assert_allclose(found @ d, slope, rtol=1e-4, atol=1e-6 * float(jnp.abs(slope).max()))
+
+
+@pytest.mark.parametrize("name", ["calls", "nested"])
+def test_what_is_too_large_for_the_stack_of_a_thread_is_in_the_memory_of_all(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_kernel, "_MOST_STACK", 0)
+    f, gradient = SMOOTH[name], jax.vmap(jax.grad(_total(uk.scalarize(SMOOTH[name]))))
+    wanted = jax.jit(jax.vmap(f))(_batch()), gradient(_batch())
+    with kernels_on_host(words=1_000_000) as kernels:
+        found = jax.jit(jax.vmap(uk.scalarize(f)))(_batch()), gradient(_batch())
+    assert not any(re.search(r"%room = alloca \[[1-9]", x.host_text) for x in kernels)
+    _assert_close(found, wanted, 1e-11)
 
 
 def _long(x: Any) -> Any:

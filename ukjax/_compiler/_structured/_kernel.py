@@ -235,6 +235,9 @@ _GROWING_BYTES = (
     1 << 32
 )  # for what grows, of all threads; a card on which float64 is worth while has several times that
 _MOST_WORDS = 1 << 23  # of it for one thread
+# Bytes of a thread's stack. A card keeps it for all threads that it can hold, an H100 some 9 GB; what is larger is in XLA's
+# memory, for the threads that there are.
+_MOST_STACK = 1 << 15
 
 
 @final
@@ -249,9 +252,12 @@ class Kernel:
         results: Sequence[ArrayOperand],
         params: Sequence[Node],
     ):
-        self._thread = GpuThread()
         self._operands, self._results = operands, results
-        self._compute, self._called = write_function(outputs, operands, results, params, self._thread)
+        for apart in (1, WARP):
+            self._thread = GpuThread(apart)
+            self._compute, self._called = write_function(outputs, operands, results, params, self._thread)
+            if self._thread.stack <= _MOST_STACK:
+                break
 
     @functools.cached_property
     def exists(self) -> bool:

@@ -17,7 +17,7 @@ from ._llvm import ArrayOperand, Function, Place
 class Lanes:
     """A `Machine`, of so many members side by side."""
 
-    contracts, library, returns, first = False, True, "i1", "0"
+    contracts, library, returns, first, apart = False, True, "i1", "0", 1
     parameters = "ptr %watch, "
     passed: tuple[str, ...] = ("ptr %room", "ptr %watch")
     # LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it

@@ -212,6 +212,7 @@ class Machine(Protocol):
     - `parameters`: of `compute`, before the number of members.
     - `passed`: parameters of other functions, and what they are given for them.
     - `straight`: operations of straight code of which there is one function, in float64 and in float32; more are divided.
+    - `apart`: how far it is in memory from one byte that functions leave for each other to the next.
     - `first`, `step`: the member that a call begins with, and how far it is to the next.
     - `returns`: the type of what `compute` returns.
     """
@@ -223,6 +224,7 @@ class Machine(Protocol):
     parameters: str
     passed: tuple[str, ...]
     straight: dict[str, int]
+    apart: int
     first: str
     step: str
     returns: str
@@ -725,9 +727,11 @@ class Function:
         else:
             if source not in self._pointers:
                 self._pointers[source], place = self.new("from"), self.new("slot")
-                self.entry.append(f"  {place} = getelementptr i8, ptr %room, i64 {source.slot}")
+                offset = source.slot * self.machine.apart
+                self.entry.append(f"  {place} = getelementptr i8, ptr %room, i64 {offset}")
                 self.entry.append(f"  {self._pointers[source]} = load ptr, ptr {place}")
             pointer = self._pointers[source]
+            behind *= self.machine.apart
             pointer = self(f"getelementptr i8, ptr {pointer}, i64 {behind}") if behind else pointer
         return Place(pointer, str(self.width), 1, own=False)
 
@@ -780,7 +784,7 @@ class Function:
 
     def at(self, offset: int) -> str:
         """A place in memory."""
-        return self(f"getelementptr i8, ptr %room, i64 {offset}")
+        return self(f"getelementptr i8, ptr %room, i64 {offset * self.machine.apart}")
 
     # --- memory
 

@@ -31,7 +31,7 @@ another order, have places of their own."""
 _LARGER = """
 define internal i1 {name}(i64 %index, ptr %header, ptr %tops, i64 %words, ptr %heap, i64 %threads) noinline {{
 entry:
-  %sizes = getelementptr i64, ptr %header, i64 1
+  %sizes = getelementptr i64, ptr %header, i64 {apart}
   %start = load i64, ptr %header
   %size = load i64, ptr %sizes
   %top = load i64, ptr %tops
@@ -78,11 +78,12 @@ done:
 
 @final
 class GpuThread:
-    """A `Machine`. Once a function is written, `bytes` is the memory of a thread without what grows, and `grows` whether
-    there is such.
+    """A `Machine`. Once a function is written, `bytes` is the memory of a thread without what grows, `grows` whether
+    there is such, and `stack` what is on its stack.
 
     `compute` takes the number of the thread, how many there are, how many words each has for growing arrays, and the
-    memory of all. What functions leave for each other, headers too, is in the thread's own.
+    memory of all. What functions leave for each other, headers too, is on the thread's stack, or where it is `apart` by
+    a warp, in XLA's memory.
     """
 
     width, contracts, library, returns = 1, True, False, "void"
@@ -94,8 +95,8 @@ class GpuThread:
     straight: dict[str, int] = {"float64": 700, "float32": 6000}  # noqa: RUF012 - of more, NVIDIA's assembler spills most
     first, step = "%thread", "%threads"
 
-    def __init__(self) -> None:
-        self.bytes, self.grows = 0, False
+    def __init__(self, apart: int = 1) -> None:
+        self.bytes, self.grows, self.apart, self.stack = 0, False, apart, 0
         self._larger = set[str]()  # functions that are there
 
     def allocate(self, f: Function, t: str, size: int) -> Place:
@@ -118,12 +119,16 @@ class GpuThread:
         self.bytes += -(-bytes // WORD) * WORD
         return Place(place, str(WARP), 1, own=True)
 
+    def _size(self, f: Function, place: Place) -> str:
+        """How many entries a growing array has room for."""
+        return f(f"load i64, ptr {f(f'getelementptr i64, ptr {place.header}, i64 {self.apart}')}")
+
     def find(self, f: Function, place: Place) -> str:
         start = f(f"load i64, ptr {place.header}")
         return f(f"getelementptr i64, ptr %heap, i64 {f(f'mul i64 {start}, %threads')}")
 
     def grow(self, f: Function, place: Place, index: str, t: str) -> None:
-        size = f(f"load i64, ptr {f(f'getelementptr i64, ptr {place.header}, i64 1')}")
+        size = self._size(f, place)
         full = f(f"icmp sge i64 {index}, {size}")
         more, after = f.labels("more", "after")
         f.do(f"br i1 {full}, label %{more}, label %{after}")
@@ -132,7 +137,9 @@ class GpuThread:
         name = f"@larger{item}"
         if name not in self._larger:
             self._larger.add(name)
-            f.module.globals.append(_LARGER.format(name=name, bits=8 * item, per_word=WORD // item))
+            f.module.globals.append(
+                _LARGER.format(name=name, bits=8 * item, per_word=WORD // item, apart=self.apart)
+            )
         enough = f(
             f"call i1 {name}(i64 {index}, ptr {place.header}, ptr %top, i64 %words, ptr %heap, i64 %threads)"
         )
@@ -141,13 +148,20 @@ class GpuThread:
         f.begin(after)
 
     def clear(self, f: Function, place: Place, like: Place, t: str) -> None:
-        size = f(f"load i64, ptr {f(f'getelementptr i64, ptr {like.header}, i64 1')}")
+        size = self._size(f, like)
         self.grow(f, place, f(f"sub i64 {size}, 1"), t)
         _fill(f, place, size, 0.0 if is_float(t) else 0, t)
 
     def enter(self, f: Function) -> list[str]:
+        if self.apart > 1:
+            room = [
+                f"  %room.first = getelementptr i8, ptr %own, i64 {WARP * self.bytes}",
+                f"  %room = getelementptr i{8 * WORD}, ptr %room.first, i64 %lane",
+            ]
+            self.bytes += f.module.room
+        else:
+            room, self.stack = [f"  %room = alloca [{f.module.room} x i8], align {WORD}"], f.module.room
         lines = [
-            f"  %room = alloca [{f.module.room} x i8], align {WORD}",
             "  %top = alloca i64",
             "  store i64 0, ptr %top",
             f"  %warp = udiv i64 %thread, {WARP}",
@@ -159,11 +173,12 @@ class GpuThread:
             f"  %heap.first = mul i64 %warps, {WARP * self.bytes}",
             "  %heap.all = getelementptr i8, ptr %memory, i64 %heap.first",
             "  %heap = getelementptr i64, ptr %heap.all, i64 %thread",
+            *room,
         ]
-        for offset in f.module.tapes:
+        for word in (word for tape in f.module.tapes for word in (tape, tape + WORD)):
             lines += [
-                f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
-                f"  store [2 x i64] zeroinitializer, ptr %tape{offset}",
+                f"  %tape{word} = getelementptr i8, ptr %room, i64 {self.apart * word}",
+                f"  store i64 0, ptr %tape{word}",
             ]
         return lines
 
