@@ -6,10 +6,11 @@ Nothing here runs on a GPU. `ptxas` and `nvdisasm` must be there: pip install nv
 Steps are those of Tsit5: fixed ones under Baumgarte stabilization, and adaptive ones that are projected. Those of a step
 are the instructions of the loop of the machine code with all that it calls, loops within it passed once each.
 
-The estimate is the least of four bounds for a card with all its threads at work: one instruction a cycle and scheduler;
-the arithmetic units; level-1 caches, which a step's local memory (spilled registers, stages) passes through at 128 bytes
-a cycle; and the level-2 cache, for the part of that which the level-1 cache has no room for. Latencies, divergence and
-clocks under load are left out, so that it is an upper bound; "limit" is that of the arithmetic units alone.
+The estimate is the least of five bounds for a card with all its threads at work: one instruction a cycle and scheduler;
+the arithmetic units; level-1 caches, which a step's local and global memory (spilled registers, stages, what functions
+leave for each other) passes through at 128 bytes a cycle; the level-2 cache, for the part of that which the level-1 cache
+has no room for; and the card's memory, for what the level-2 cache has none for. Latencies, divergence and clocks under load
+are left out, so that it is an upper bound; "limit" is that of the arithmetic units alone.
 """
 
 import argparse
@@ -42,13 +43,14 @@ WAYS: dict[str, dict[str, Any]] = {
     "adaptive": {},
 }
 COLUMNS = [
-    "LLVM [s]", "registers", "stack [B]", "spills [B]", "instructions", "arithmetic", "local [B]", "estimate [steps/s]",
+    "LLVM [s]", "registers", "stack [B]", "spills [B]", "instructions", "arithmetic", "memory [B]", "estimate [steps/s]",
     "limit [steps/s]", "ptxas [s]",
 ]  # fmt: skip
 
 
 class Card(NamedTuple):
-    """What a card has: multiprocessors, their clock [1/s], units of a type in each, and caches [B, B/cycle and each]."""
+    """What a card has: multiprocessors, their clock [1/s], and of each the units of a type, the level-1 cache [B], its part
+    of the level-2 cache [B, B/cycle], and of the memory [B/cycle]."""
 
     name: str
     processors: int
@@ -56,12 +58,32 @@ class Card(NamedTuple):
     units: dict[str, int]
     level1: int
     level2: float
+    level2_rate: float
+    memory_rate: float
 
 
-# NVIDIA's white papers on the A100 (2020) and H100 (2022); level 2 gives 5,120 bytes a cycle to all.
+# NVIDIA's white papers on the A100 (2020, 40 GB) and H100 (2022, SXM); level 2 gives 5,120 bytes a cycle to all.
 CARDS = {
-    "sm_80": Card("A100", 108, 1.41e9, {"fp64": 32, "fp32": 64}, 192 * 1024, 5120 / 108),
-    "sm_90": Card("H100", 132, 1.755e9, {"fp64": 64, "fp32": 128}, 256 * 1024, 5120 / 132),
+    "sm_80": Card(
+        "A100",
+        108,
+        1.41e9,
+        {"fp64": 32, "fp32": 64},
+        192 * 1024,
+        40e6 / 108,
+        5120 / 108,
+        1.555e12 / 1.41e9 / 108,
+    ),
+    "sm_90": Card(
+        "H100",
+        132,
+        1.755e9,
+        {"fp64": 64, "fp32": 128},
+        256 * 1024,
+        50e6 / 132,
+        5120 / 132,
+        3.35e12 / 1.755e9 / 132,
+    ),
     "sm_100": None,  # of which too little is published
 }
 REGISTERS, SCHEDULERS, WARP, MOST_WARPS = 65_536, 4, 32, 32
@@ -117,11 +139,13 @@ def of_a_step(kernel: Machine) -> collections.Counter:
 def bounds(kernel: Machine, step: collections.Counter, card: Card, number: int) -> tuple[float, float]:
     """Steps a second: by all of it, and by arithmetic alone."""
     warps = min(MOST_WARPS, REGISTERS // (WARP * -(-kernel.registers // 8) * 8))
-    local = step["local"] * number * WARP * SCHEDULERS  # bytes, while each scheduler makes a step of a warp
-    in_use = warps * WARP * kernel.stack
-    missed = max(0.0, 1 - card.level1 / in_use) if in_use else 0.0
+    # In bytes, while each scheduler makes a step of a warp.
+    moved = (step["local"] + step["global"]) * number * WARP * SCHEDULERS
+    in_use = warps * WARP * (kernel.stack + step["global"] * number)
+    missed = lambda size: max(0.0, 1 - size / in_use) if in_use else 0.0
     arithmetic = max(step[x] * WARP * SCHEDULERS / card.units[x] for x in ("fp64", "fp32"))
-    cycles = max(step["all"], arithmetic, local / 128, local * missed / card.level2)
+    cached = moved / 128, moved * missed(card.level1) / card.level2_rate
+    cycles = max(step["all"], arithmetic, *cached, moved * missed(card.level2) / card.memory_rate)
     rate = card.processors * SCHEDULERS * WARP * card.clock
     return rate / cycles, rate / arithmetic
 
@@ -140,7 +164,10 @@ def row(ptx: str, card: str, number: int) -> list[str]:
     kernel = assembled(ptx, card)
     took, step, known = time.perf_counter() - start, of_a_step(kernel), CARDS[card]
     rates = [f"{x:.1e}" for x in bounds(kernel, step, known, number)] if known else ["", ""]
-    counts = [f"{x:,}" for x in (step["all"], step["fp64"] + step["fp32"], step["local"] * number)]
+    counts = [
+        f"{x:,}"
+        for x in (step["all"], step["fp64"] + step["fp32"], (step["local"] + step["global"]) * number)
+    ]
     spills = "/".join(map(str, kernel.spills))
     return [str(kernel.registers), str(kernel.stack), spills, *counts, *rates, f"{took:.1f}"]
 
