@@ -9,7 +9,7 @@ are the instructions of the loop of the machine code with all that it calls, loo
 The estimate is the least of five bounds for a card with all its threads at work: one instruction a cycle and scheduler;
 the arithmetic units; level-1 caches, which a step's local and global memory (spilled registers, stages, what functions
 leave for each other) passes through at 128 bytes a cycle; the level-2 cache, for the part of that which the level-1 cache
-has no room for; and the card's memory, for what the level-2 cache has none for. Latencies, divergence and clocks under load
+has no room for; and the memory of the card, for what that has none for. Latencies, divergence and clocks under load
 are left out, so that it is an upper bound; "limit" is that of the arithmetic units alone.
 """
 
@@ -49,8 +49,8 @@ COLUMNS = [
 
 
 class Card(NamedTuple):
-    """What a card has: multiprocessors, their clock [1/s], and of each the units of a type, the level-1 cache [B], its part
-    of the level-2 cache [B, B/cycle], and of the memory [B/cycle]."""
+    """What a card has: multiprocessors, their clock [1/s], and of each its units of a type, level-1 cache [B], and share
+    of the level-2 cache [B, B/cycle] and of the memory [B/cycle]."""
 
     name: str
     processors: int

@@ -12,7 +12,7 @@ from jax import lax
 from numpy.testing import assert_allclose
 
 import ukjax as uk
-from ukjax._compiler._structured import _llvm, _program
+from ukjax._compiler._structured import _llvm, _llvm_function, _program
 from ukjax._compiler._structured._lanes import Lanes
 
 X = jnp.array([0.5, 1.5, 2.5])
@@ -254,7 +254,8 @@ def test_however_functions_are_given_their_numbers(
     """Code that is long, or called by several programs, is functions that leave each other numbers in memory."""
     wanted = jax.jit(CALLS[name])(X), jax.grad(_total(uk.scalarize(CALLS[name])))(X)
     for limit, value in limits.items():
-        monkeypatch.setattr(Lanes if limit == "straight" else _llvm, limit, value)
+        owner = next(x for x in (Lanes, _llvm, _llvm_function) if hasattr(x, limit))
+        monkeypatch.setattr(owner, limit, value)
     monkeypatch.setattr(_program, "identity", lambda *_: None)  # or machine code kept would be taken
     scalar = uk.scalarize(CALLS[name])
     _assert_same(scalar(X), wanted[0])

@@ -14,8 +14,9 @@ from jaxtyping import Array
 from ..._misc._garbage import undisturbed
 from .._gpu._call import call_kernel, ptx, writes_ptx
 from .._gpu._primitive_functions import ENTRY, OPERANDS, arithmetic, primitive
+from ._instructions import ArrayOperand
 from ._ir import Builder, Node
-from ._llvm import ArrayOperand, write_function, write_scalar_function
+from ._llvm import write_function, write_scalar_function
 from ._moves import fill_array
 from ._thread import WARP, WORD, GpuThread
 from ._trace import Interpreter
@@ -235,8 +236,8 @@ _GROWING_BYTES = (
     1 << 32
 )  # for what grows, of all threads; a card on which float64 is worth while has several times that
 _MOST_WORDS = 1 << 23  # of it for one thread
-# Bytes of a thread's stack. A card keeps it for all threads that it can hold, an H100 some 9 GB; what is larger is in XLA's
-# memory, for the threads that there are.
+# Bytes of a thread's stack. A card keeps it for all threads that it can hold, an H100 some 9 GB; what is larger is in
+# XLA's memory, for the threads that there are.
 _MOST_STACK = 1 << 15
 
 

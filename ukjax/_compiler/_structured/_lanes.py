@@ -9,8 +9,9 @@ from typing import final
 
 import numpy as np
 
+from ._instructions import ArrayOperand, Place
 from ._ir import GROWING
-from ._llvm import ArrayOperand, Function, Place
+from ._llvm_function import Function
 
 
 @final
@@ -34,45 +35,45 @@ class Lanes:
         return Place(f.at(offset), str(self.width), 1, own=True)
 
     def find(self, f: Function, place: Place) -> str:
-        return f(f"load ptr, ptr {place.header}")
+        return f.emit(f"load ptr, ptr {place.header}")
 
     def grow(self, f: Function, place: Place, index: str, t: str) -> None:
-        sizes = f(f"getelementptr i8, ptr {place.header}, i64 8")
-        size = f(f"load i64, ptr {sizes}")
-        full, more, after = f(f"icmp sge i64 {index}, {size}"), *f.labels("more", "after")
-        f.do(f"br i1 {full}, label %{more}, label %{after}")
-        f.begin(more)
-        twice, needed = f(f"mul i64 {size}, 2"), f(f"add i64 {index}, 64")
-        bigger = f(f"icmp sgt i64 {twice}, {needed}")
-        new = f(f"select i1 {bigger}, i64 {twice}, i64 {needed}")
-        f.do(f"store i64 {new}, ptr {sizes}")
+        sizes = f.emit(f"getelementptr i8, ptr {place.header}, i64 8")
+        size = f.emit(f"load i64, ptr {sizes}")
+        full, more, after = f.emit(f"icmp sge i64 {index}, {size}"), *f.emit.labels("more", "after")
+        f.emit.do(f"br i1 {full}, label %{more}, label %{after}")
+        f.emit.begin(more)
+        twice, needed = f.emit(f"mul i64 {size}, 2"), f.emit(f"add i64 {index}, 64")
+        bigger = f.emit(f"icmp sgt i64 {twice}, {needed}")
+        new = f.emit(f"select i1 {bigger}, i64 {twice}, i64 {needed}")
+        f.emit.do(f"store i64 {new}, ptr {sizes}")
         bytes = self.width * np.dtype(t).itemsize
-        old, room = f(f"load ptr, ptr {place.header}"), f(f"mul i64 {new}, {bytes}")
-        f.declared["realloc"] = "ptr @realloc(ptr, i64)"
-        moved = f(f"call ptr @realloc(ptr {old}, i64 {room})")
-        f.do(f"store ptr {moved}, ptr {place.header}")
-        begin, length = f(f"mul i64 {size}, {bytes}"), f(f"sub i64 {new}, {size}")
-        rest = f(f"getelementptr i8, ptr {moved}, i64 {begin}")
-        f.declared["llvm.memset.p0.i64"] = "void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-        length = f(f"mul i64 {length}, {bytes}")
-        f.do(f"call void @llvm.memset.p0.i64(ptr {rest}, i8 0, i64 {length}, i1 0)")
-        f.do(f"br label %{after}")
-        f.begin(after)
+        old, room = f.emit(f"load ptr, ptr {place.header}"), f.emit(f"mul i64 {new}, {bytes}")
+        f.emit.declared["realloc"] = "ptr @realloc(ptr, i64)"
+        moved = f.emit(f"call ptr @realloc(ptr {old}, i64 {room})")
+        f.emit.do(f"store ptr {moved}, ptr {place.header}")
+        begin, length = f.emit(f"mul i64 {size}, {bytes}"), f.emit(f"sub i64 {new}, {size}")
+        rest = f.emit(f"getelementptr i8, ptr {moved}, i64 {begin}")
+        f.emit.declared["llvm.memset.p0.i64"] = "void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        length = f.emit(f"mul i64 {length}, {bytes}")
+        f.emit.do(f"call void @llvm.memset.p0.i64(ptr {rest}, i8 0, i64 {length}, i1 0)")
+        f.emit.do(f"br label %{after}")
+        f.emit.begin(after)
 
     def clear(self, f: Function, place: Place, like: Place, t: str) -> None:
-        sizes = f(f"getelementptr i8, ptr {like.header}, i64 8")
-        last = f(f"sub i64 {f(f'load i64, ptr {sizes}')}, 1")
+        sizes = f.emit(f"getelementptr i8, ptr {like.header}, i64 8")
+        last = f.emit(f"sub i64 {f.emit(f'load i64, ptr {sizes}')}, 1")
         self.grow(f, place, last, t)
-        size = f(f"load i64, ptr {f(f'getelementptr i8, ptr {place.header}, i64 8')}")
-        bytes = f(f"mul i64 {size}, {self.width * np.dtype(t).itemsize}")
-        pointer = f(f"load ptr, ptr {place.header}")
-        f.do(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {bytes}, i1 0)")
+        size = f.emit(f"load i64, ptr {f.emit(f'getelementptr i8, ptr {place.header}, i64 8')}")
+        bytes = f.emit(f"mul i64 {size}, {self.width * np.dtype(t).itemsize}")
+        pointer = f.emit(f"load ptr, ptr {place.header}")
+        f.emit.do(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {bytes}, i1 0)")
 
     def enter(self, f: Function) -> list[str]:
         if not f.module.room:
             return []
         lines = [f"  %room = call ptr @malloc(i64 {f.module.room})"]
-        f.declared["malloc"], f.declared["free"] = "ptr @malloc(i64)", "void @free(ptr)"
+        f.emit.declared["malloc"], f.emit.declared["free"] = "ptr @malloc(i64)", "void @free(ptr)"
         for offset in f.module.tapes:
             lines += [
                 f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
@@ -83,33 +84,33 @@ class Lanes:
         return lines
 
     def begin_pass(self, f: Function) -> Callable[[int], None]:
-        left = f("load i64, ptr %watch")
-        place = len(f.lines)
-        rest = f(f"sub i64 {left}, 0")
-        f.do(f"store i64 {rest}, ptr %watch")
-        used, (ask, go) = f(f"icmp slt i64 {rest}, 0"), f.labels("ask", "go")
-        f.do(f"br i1 {used}, label %{ask}, label %{go}")
-        f.begin(ask)
-        whom = f(f"load ptr, ptr {f('getelementptr i64, ptr %watch, i64 1')}")
-        ends = f(f"call i1 {whom}(ptr %watch)")
-        f.do(f"br i1 {ends}, label %exhausted, label %{go}")
-        f.begin(go)
+        left = f.emit("load i64, ptr %watch")
+        place = len(f.emit.lines)
+        rest = f.emit(f"sub i64 {left}, 0")
+        f.emit.do(f"store i64 {rest}, ptr %watch")
+        used, (ask, go) = f.emit(f"icmp slt i64 {rest}, 0"), f.emit.labels("ask", "go")
+        f.emit.do(f"br i1 {used}, label %{ask}, label %{go}")
+        f.emit.begin(ask)
+        whom = f.emit(f"load ptr, ptr {f.emit('getelementptr i64, ptr %watch, i64 1')}")
+        ends = f.emit(f"call i1 {whom}(ptr %watch)")
+        f.emit.do(f"br i1 {ends}, label %exhausted, label %{go}")
+        f.emit.begin(go)
         f.stops = True
 
         def tell(instructions: int) -> None:
-            f.lines[place] = f"  {rest} = sub i64 {left}, {instructions}"
+            f.emit.lines[place] = f"  {rest} = sub i64 {left}, {instructions}"
 
         return tell
 
     def leave(self, f: Function, results: Sequence[ArrayOperand]) -> None:
-        f.begin("exhausted")
-        f.do("br label %done")
+        f.emit.begin("exhausted")
+        f.emit.do("br label %done")
 
     def exit(self, f: Function) -> None:
-        f.do("%early = phi i1 [false, %members], [true, %exhausted]")
+        f.emit.do("%early = phi i1 [false, %members], [true, %exhausted]")
         for offset in f.module.tapes:
-            p = f(f"load ptr, ptr %tape{offset}")
-            f.do(f"call void @free(ptr {p})")
+            p = f.emit(f"load ptr, ptr %tape{offset}")
+            f.emit.do(f"call void @free(ptr {p})")
         if f.module.room:
-            f.do("call void @free(ptr %room)")
-        f.do("ret i1 %early")
+            f.emit.do("call void @free(ptr %room)")
+        f.emit.do("ret i1 %early")

@@ -20,11 +20,12 @@ from ._arrays import LONG, Stored, Value, is_known, to_memory, to_scalars
 from ._differentiate import Rebuilder, pull_back, push_forward
 from ._identity import Given, derive_identity, identity
 from ._inner_loops import split_inner_loops
+from ._instructions import ArrayOperand
 from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float, is_number
 from ._jaxprs import type_of
 from ._kernel import Kernel
 from ._lanes import Lanes
-from ._llvm import ArrayOperand, write_function
+from ._llvm import write_function
 from ._moves import fill_array
 from ._trace import Interpreter
 

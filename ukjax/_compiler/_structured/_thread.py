@@ -14,8 +14,9 @@ from typing import final
 
 import numpy as np
 
+from ._instructions import ArrayOperand, Place, stored_type
 from ._ir import GROWING, is_float
-from ._llvm import ArrayOperand, Function, Place, stored_type
+from ._llvm_function import Function
 
 _LOCAL = 1024
 """Bytes of an array that a thread has for itself: registers, or memory that a GPU has for each thread that it can hold at
@@ -104,35 +105,35 @@ class GpuThread:
         if size == GROWING:
             self.grows = True
             stride = f"  %stride{item} = mul i64 %threads, {WORD // item}"
-            if stride not in f.entry:
-                f.entry.append(stride)
+            if stride not in f.emit.entry:
+                f.emit.entry.append(stride)
             return Place("", f"%stride{item}", 1, own=True, header=f.at(f.module.reserve_tape()))
         bytes = max(size, 1) * item
         if bytes <= _LOCAL:
-            pointer = f.new("array")
-            f.entry.append(f"  {pointer} = alloca [{max(size, 1)} x {stored_type(t)}]")
+            pointer = f.emit.new("array")
+            f.emit.entry.append(f"  {pointer} = alloca [{max(size, 1)} x {stored_type(t)}]")
             return Place(pointer, "1", 1, own=True)
         own = f"  %own{item} = getelementptr {stored_type(t)}, ptr %own, i64 %lane"
-        if own not in f.entry:
-            f.entry.append(own)
-        place = f(f"getelementptr i8, ptr %own{item}, i64 {WARP * self.bytes}")
+        if own not in f.emit.entry:
+            f.emit.entry.append(own)
+        place = f.emit(f"getelementptr i8, ptr %own{item}, i64 {WARP * self.bytes}")
         self.bytes += -(-bytes // WORD) * WORD
         return Place(place, str(WARP), 1, own=True)
 
     def _size(self, f: Function, place: Place) -> str:
         """How many entries a growing array has room for."""
-        return f(f"load i64, ptr {f(f'getelementptr i64, ptr {place.header}, i64 {self.apart}')}")
+        return f.emit(f"load i64, ptr {f.emit(f'getelementptr i64, ptr {place.header}, i64 {self.apart}')}")
 
     def find(self, f: Function, place: Place) -> str:
-        start = f(f"load i64, ptr {place.header}")
-        return f(f"getelementptr i64, ptr %heap, i64 {f(f'mul i64 {start}, %threads')}")
+        start = f.emit(f"load i64, ptr {place.header}")
+        return f.emit(f"getelementptr i64, ptr %heap, i64 {f.emit(f'mul i64 {start}, %threads')}")
 
     def grow(self, f: Function, place: Place, index: str, t: str) -> None:
         size = self._size(f, place)
-        full = f(f"icmp sge i64 {index}, {size}")
-        more, after = f.labels("more", "after")
-        f.do(f"br i1 {full}, label %{more}, label %{after}")
-        f.begin(more)
+        full = f.emit(f"icmp sge i64 {index}, {size}")
+        more, after = f.emit.labels("more", "after")
+        f.emit.do(f"br i1 {full}, label %{more}, label %{after}")
+        f.emit.begin(more)
         item = np.dtype(t).itemsize
         name = f"@larger{item}"
         if name not in self._larger:
@@ -140,16 +141,16 @@ class GpuThread:
             f.module.globals.append(
                 _LARGER.format(name=name, bits=8 * item, per_word=WORD // item, apart=self.apart)
             )
-        enough = f(
+        enough = f.emit(
             f"call i1 {name}(i64 {index}, ptr {place.header}, ptr %top, i64 %words, ptr %heap, i64 %threads)"
         )
-        f.do(f"br i1 {enough}, label %{after}, label %exhausted")
+        f.emit.do(f"br i1 {enough}, label %{after}, label %exhausted")
         f.stops = True
-        f.begin(after)
+        f.emit.begin(after)
 
     def clear(self, f: Function, place: Place, like: Place, t: str) -> None:
         size = self._size(f, like)
-        self.grow(f, place, f(f"sub i64 {size}, 1"), t)
+        self.grow(f, place, f.emit(f"sub i64 {size}, 1"), t)
         _fill(f, place, size, 0.0 if is_float(t) else 0, t)
 
     def enter(self, f: Function) -> list[str]:
@@ -185,20 +186,20 @@ class GpuThread:
     def leave(self, f: Function, results: Sequence[ArrayOperand]) -> None:
         if not f.stops:
             return
-        f.begin("exhausted")
+        f.emit.begin("exhausted")
         for i, result in enumerate(results):
             t = result.type
-            pointer = f(f"getelementptr {stored_type(t)}, ptr %out{i}, i64 %first")
+            pointer = f.emit(f"getelementptr {stored_type(t)}, ptr %out{i}, i64 %first")
             place = Place(pointer, "%count", 1, own=True)
             _fill(f, place, str(result.size), float("nan") if is_float(t) else 0, t)
-        f.do("br label %last")
+        f.emit.do("br label %last")
 
     def exit(self, f: Function) -> None:
-        f.do("ret void")
+        f.emit.do("ret void")
 
     def begin_pass(self, f: Function) -> Callable[[int], None]:
         return lambda instructions: None
 
 
 def _fill(f: Function, place: Place, size: str, value: float, t: str) -> None:
-    f.count_up(size, lambda k: f.write(place, k, f.constant(value, t), t))
+    f.emit.count_up(size, lambda k: f.write(place, k, f.emit.constant(value, t), t))

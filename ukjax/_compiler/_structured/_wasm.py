@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from ..._misc._errors import Untranslatable
 from .._machine_code import llvm
+from ._instructions import ArrayOperand
 from ._lanes import Lanes
-from ._llvm import ArrayOperand, write_function
+from ._llvm import write_function
 from ._program import Program
 
 _IMPORTS, _EXPORTS = 2, 7  # sections of a module
