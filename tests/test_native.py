@@ -15,7 +15,7 @@ import ukjax as uk
 from ukjax._compiler._code import compile_acceleration
 from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
-from ukjax._compiler._structured._ir import OPERATIONS, fold
+from ukjax._compiler._structured._table import OPERATIONS, fold
 
 pytest.importorskip("llvmlite")
 

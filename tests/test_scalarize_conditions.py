@@ -11,7 +11,7 @@ from jax import lax
 from numpy.testing import assert_allclose
 
 import ukjax as uk
-from ukjax._compiler._structured._ir import Needed
+from ukjax._compiler._structured._needed import Needed
 
 
 def _if(there: Any, body: Callable[[Any], Any], x: Any) -> Any:

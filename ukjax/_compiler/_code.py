@@ -33,9 +33,10 @@ from ._expressions import ExpressionPytree, Program, run
 from ._foreign import machine_code_runs
 from ._scalars import Builder, Expression, TranslationError, is_truth, plus
 from ._solve import How, Solution, StepRelativeRank, least_of, solution_by
-from ._structured._differentiate import Rebuilder
-from ._structured._ir import Needed, Node, is_number
+from ._structured._needed import Needed
+from ._structured._nodes import Node, is_number
 from ._structured._operations import LargeProductError
+from ._structured._rebuild import Rebuilder
 from ._structured._trace import Interpreter
 from ._traced_system import (
     InputMaker,

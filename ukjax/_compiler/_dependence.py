@@ -8,7 +8,8 @@ import jax.numpy as jnp
 
 from .._misc._errors import Untranslatable
 from .._misc._types import is_traced
-from ._structured._ir import Needed, is_number
+from ._structured._needed import Needed
+from ._structured._nodes import is_number
 from ._structured._program import program_of
 
 

@@ -17,12 +17,15 @@ from jaxtyping import Array
 from ._scalars import Builder, Expression
 from ._structured import _program
 from ._structured._arrays import Value, to_scalars
-from ._structured._differentiate import Rebuilder
+from ._structured._builder import Builder as NodeBuilder
 from ._structured._identity import identity_of_nodes
-from ._structured._ir import OPERATIONS, Needed, Node, Operand, Region, Subprogram, is_number
-from ._structured._ir import Builder as NodeBuilder
 from ._structured._moves import fill_array
+from ._structured._needed import Needed
+from ._structured._nodes import Node, Operand, Region, is_number
 from ._structured._primitive import scalars_p
+from ._structured._rebuild import Rebuilder
+from ._structured._subprogram import Subprogram
+from ._structured._table import OPERATIONS
 from ._structured._trace import Interpreter
 from ._trigonometry import cosine, sine
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._system._system import TreeInertia
 from ._scalars import Builder, Entries, Expression, Vector, dot, entries, is_zero, plus, scale_vector, times
-from ._structured._ir import is_number
+from ._structured._nodes import is_number
 
 Taken = dict[int, tuple[Expression, Expression]]
 

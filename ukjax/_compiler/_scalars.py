@@ -13,8 +13,8 @@ import numpy as np
 
 from .._misc._errors import Untranslatable
 from .._misc._tolerances import ROW_NOISE
-from ._structured._ir import Builder as NodeBuilder
-from ._structured._ir import Node, Operand, Region, is_number
+from ._structured._builder import Builder as NodeBuilder
+from ._structured._nodes import Node, Operand, Region, is_number
 
 TranslationError = Untranslatable  # its former name
 Expression = Operand

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._compiler._structured._c import TYPES, Argument, FunctionText, Module, Source
-from .._compiler._structured._ir import Needed
+from .._compiler._structured._needed import Needed
 from .._compiler._structured._program import Program, program_of
 from .._misc._arguments import flag, require_instance, require_solver
 from .._misc._errors import InputError, format_value

@@ -23,7 +23,8 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler._structured._c import literal
-from .._compiler._structured._ir import Needed, Node, is_number
+from .._compiler._structured._needed import Needed
+from .._compiler._structured._nodes import Node, is_number
 from .._compiler._structured._program import Program
 from .._misc._arguments import positive_time, require_instance
 from .._misc._errors import InputError, format_value

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._misc._errors import Untranslatable
-from ._ir import Builder, Node, Operand, is_number, zero
+from ._builder import Builder
 from ._jaxprs import type_of
 from ._moves import MOVES, Scalars, fill_array
+from ._nodes import Node, Operand, is_number, zero
 
 LONG = 64
 """Entries of an array in memory above which an operation on it is a loop."""

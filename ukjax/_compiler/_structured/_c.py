@@ -15,19 +15,10 @@ import numpy as np
 
 from ..._misc._errors import Untranslatable
 from ._inline import inline
-from ._ir import (
-    GROWING,
-    OPERATIONS,
-    Needed,
-    Node,
-    Operand,
-    Region,
-    Subprogram,
-    is_float,
-    is_integer,
-    is_number,
-    zero,
-)
+from ._needed import Needed
+from ._nodes import GROWING, Node, Operand, Region, is_float, is_integer, is_number, zero
+from ._subprogram import Subprogram
+from ._table import OPERATIONS
 from ._uses import Uses, bound_passes, depth_first, find_in_place, is_plain
 
 TYPES = {

@@ -20,8 +20,9 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core
 
-from ._ir import DerivativeRule, Needed, Node, Operand
 from ._jaxprs import loops, reverse_only
+from ._needed import Needed
+from ._nodes import DerivativeRule, Node, Operand
 
 Given = jax.ShapeDtypeStruct
 """An array that a program closes over and is given as an operand: only its shape and type are part of the program."""

@@ -9,9 +9,10 @@ from jax import lax
 
 from ..._misc._errors import InputError
 from ._arrays import LONG, Stored, Value, is_known, tabulate, to_memory, to_scalars
-from ._ir import Builder, Operand, is_float, is_integer, is_number
+from ._builder import Builder
 from ._jaxprs import type_of
 from ._moves import Scalars, fill_array, gather_entries, read_window
+from ._nodes import Operand, is_float, is_integer, is_number
 
 SELECTED = 8
 """Entries up to which a place that is not known is found by comparing, not in memory."""

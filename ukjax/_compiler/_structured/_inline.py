@@ -4,8 +4,11 @@ import collections
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ._differentiate import Rebuilder
-from ._ir import Builder, Needed, Node, Subprogram
+from ._builder import Builder
+from ._needed import Needed
+from ._nodes import Node
+from ._rebuild import Rebuilder
+from ._subprogram import Subprogram
 
 _MARKS = ("rule", "refuse", "stop_gradient", "attached")  # of derivatives
 

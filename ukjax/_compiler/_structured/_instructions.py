@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 import numpy as np
 
 from .._trigonometry import COEFFICIENTS
-from ._ir import OPERATIONS, Node, is_float, is_integer
+from ._nodes import Node, is_float, is_integer
+from ._table import OPERATIONS
 
 if TYPE_CHECKING:
     from ._llvm_function import Function

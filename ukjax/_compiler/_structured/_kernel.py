@@ -14,10 +14,11 @@ from jaxtyping import Array
 from ..._misc._garbage import undisturbed
 from .._gpu._call import call_kernel, ptx, writes_ptx
 from .._gpu._primitive_functions import ENTRY, OPERANDS, arithmetic, primitive
+from ._builder import Builder
 from ._instructions import ArrayOperand
-from ._ir import Builder, Node
 from ._llvm import write_function, write_scalar_function
 from ._moves import fill_array
+from ._nodes import Node
 from ._thread import WARP, WORD, GpuThread
 from ._trace import Interpreter
 

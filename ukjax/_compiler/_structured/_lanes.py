@@ -10,8 +10,8 @@ from typing import final
 import numpy as np
 
 from ._instructions import ArrayOperand, Place
-from ._ir import GROWING
 from ._llvm_function import Function
+from ._nodes import GROWING
 
 
 @final

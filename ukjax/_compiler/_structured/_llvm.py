@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 from ._instructions import ArrayOperand, Machine, Place, scalar_type
-from ._ir import Needed, Node, Operand, Subprogram
 from ._llvm_function import Callee, Function, Group, Home, Source, left_in_memory
+from ._needed import Needed
+from ._nodes import Node, Operand
+from ._subprogram import Subprogram
 
 _SHARED = 2000  # operations of a sub-program without loops, from which on programs share its machine code
 _AS_LONG = 1.15  # all its results are computed where that takes up to so many times as many operations

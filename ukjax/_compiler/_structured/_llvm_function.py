@@ -23,7 +23,10 @@ from ._instructions import (
     stored_type,
     write_operation,
 )
-from ._ir import GROWING, TRUTHS, Needed, Node, Operand, Subprogram, is_float, is_number
+from ._needed import Needed
+from ._nodes import GROWING, Node, Operand, is_float, is_number
+from ._subprogram import Subprogram
+from ._table import TRUTHS
 from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_plain
 
 if TYPE_CHECKING:

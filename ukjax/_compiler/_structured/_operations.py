@@ -25,9 +25,11 @@ from ._arrays import (
     to_memory,
     to_scalars,
 )
-from ._ir import OPERATIONS, Builder, Node, Operand, convert_number, is_float, is_integer, is_number, zero
+from ._builder import Builder
 from ._jaxprs import type_of
 from ._moves import Scalars, fill_array, pad_entries
+from ._nodes import Node, Operand, is_float, is_integer, is_number, zero
+from ._table import OPERATIONS, convert_number
 
 # --- Sums and other reductions along axes, and products of matrices, which are sums
 

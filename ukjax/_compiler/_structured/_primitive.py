@@ -25,8 +25,10 @@ from jaxtyping import Array
 
 from .._foreign import compiler_is_here, looks_for_nans
 from .._gpu._call import kernels_run
-from ._ir import GROWING, OPERATIONS, TRUTHS, Needed, Node, Operand, is_float
+from ._needed import Needed
+from ._nodes import GROWING, Node, Operand, is_float
 from ._program import Program
+from ._table import OPERATIONS, TRUTHS
 from ._trace import CONTROL
 
 # --- Programs of scalars as operations of JAX: where no machine code of our own runs, as on another device or when

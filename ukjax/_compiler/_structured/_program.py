@@ -17,16 +17,20 @@ from ..._misc._progress import COMPILING, say
 from .._foreign import address_of, compiled, register_foreign_function
 from .._machine_code import WATCH, Code, vector_bytes, width_for
 from ._arrays import LONG, Stored, Value, is_known, to_memory, to_scalars
-from ._differentiate import Rebuilder, pull_back, push_forward
+from ._builder import Builder
+from ._forward_mode import push_forward
 from ._identity import Given, derive_identity, identity
 from ._inner_loops import split_inner_loops
 from ._instructions import ArrayOperand
-from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float, is_number
 from ._jaxprs import type_of
 from ._kernel import Kernel
 from ._lanes import Lanes
 from ._llvm import write_function
 from ._moves import fill_array
+from ._needed import Needed, as_text
+from ._nodes import Node, Operand, Region, is_float, is_number
+from ._rebuild import Rebuilder
+from ._reverse_mode import pull_back
 from ._trace import Interpreter
 
 MOST = 200_000

@@ -15,8 +15,8 @@ from typing import final
 import numpy as np
 
 from ._instructions import ArrayOperand, Place, stored_type
-from ._ir import GROWING, is_float
 from ._llvm_function import Function
+from ._nodes import GROWING, is_float
 
 _LOCAL = 1024
 """Bytes of an array that a thread has for itself: registers, or memory that a GPU has for each thread that it can hold at

@@ -39,9 +39,9 @@ from ._arrays import (
     to_scalars,
     unflatten,
 )
+from ._builder import Builder
 from ._dense import DIFFERENTIATED_BY_JAX, REPLACED
 from ._indexing import READS, SELECTED, WRITES, require_within
-from ._ir import Builder, DerivativeRule, Node, Operand, Subprogram, is_float, is_number, zero
 from ._jaxprs import (
     SHORT,
     calls_back,
@@ -56,6 +56,7 @@ from ._jaxprs import (
     weight,
 )
 from ._moves import MOVES, Scalars, fill_array
+from ._nodes import DerivativeRule, Node, Operand, is_float, is_number, zero
 from ._operations import (
     REDUCTIONS,
     apply_operation,
@@ -65,6 +66,7 @@ from ._operations import (
     multiply_in_memory,
     reduce_in_memory,
 )
+from ._subprogram import Subprogram
 
 _WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes is found as it is traced
 _MOST_PASSES = 64  # of a loop that is written out

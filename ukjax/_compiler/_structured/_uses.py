@@ -7,7 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from ._ir import GROWING, Needed, Node, Operand, Region, base_of, is_number
+from ._needed import Needed
+from ._nodes import GROWING, Node, Operand, Region, base_of, is_number
 
 
 @final

@@ -1,466 +1,31 @@
-"""Derivatives of programs: programs again, so that they can be differentiated again.
+"""Reverse mode: programs of cotangents, which can be differentiated again.
 
-Forward mode carries tangents beside values. Reverse mode runs the program with a tape of what each loop carries, and then
-back: a pass of a loop is computed again from the tape, and the cotangents of its results are pulled back through it. A
-branch is computed again from what it was given. So no value of a pass is kept but what the loop carries.
+A program runs with a tape of what each loop carries, and then back: a pass of a loop is computed again from the tape, and
+the cotangents of its results are pulled back through it. A branch is computed again from what it was given. So nothing of
+a pass is kept but what the loop carries.
 """
 
 import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
-import jax
-
-from ..._misc._errors import Untranslatable
+from ._activity import LINEAR, find_active, find_varied_parameters, is_left_out
 from ._arrays import LONG, to_scalars
-from ._ir import (
-    GROWING,
-    OPERATIONS,
-    Builder,
-    DerivativeRule,
-    Needed,
-    Node,
-    Operand,
-    Region,
-    Subprogram,
-    convert_number,
-    is_float,
-    is_number,
-    zero,
-)
-from ._jaxprs import reverse_only
+from ._builder import Builder
+from ._derivative_rules import pull_back_by_rule, refusal
 from ._moves import fill_array
+from ._needed import Needed
+from ._nodes import GROWING, Node, Operand, Region, is_number, zero
+from ._rebuild import Extra, Rebuilder
+from ._subprogram import Subprogram
+from ._table import OPERATIONS
 from ._trace import Interpreter
 
-_WITHOUT = frozenset(
-    ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like", "absent", "blank")
-)  # no derivative
-_LINEAR = frozenset(("add", "sub", "neg", "convert", "pack", "fill"))  # whose derivatives need no values
 _WORTH_KEEPING = 10  # operations a number that a function gives takes, above which a tape has it
 _SNAPSHOT_BY_LOOP = 64  # entries of an array above which a loop copies them to a tape and back
-
-
-def find_varied(needed: Needed, seeds: set[Node]) -> set[Node]:
-    """The real nodes that depend on some, by more than steps."""
-    varied = set(seeds)
-
-    def visit(nodes: Sequence[Node]) -> None:
-        for node in nodes:
-            if node.op == "loop":
-                body, live = node.data, needed.carried(node)
-                params = [(k, body.region.params[k]) for k in live if is_float(body.region.params[k].type)]
-                varied.update(p for k, p in params if node.args[k] in varied)
-                more = True
-                while more:
-                    visit(needed.of(body.region))
-                    found = {p for k, p in params if body.results[k] in varied} - varied
-                    varied.update(found)
-                    more = bool(found)
-                outs = needed.outputs.get(node, ())
-                varied.update(x for x in outs if body.region.params[x.data] in varied)
-            elif node.op == "branch":
-                for region_, results in zip(node.data.regions, node.data.results, strict=True):
-                    given = needed.given(node)
-                    varied.update(region_.params[i] for i in given if node.args[1 + i] in varied)
-                    visit(needed.of(region_))
-                    varied.update(x for x in needed.outputs.get(node, ()) if results[x.data] in varied)
-            elif node.op == "call":
-                moving = _find_varied_results(node.data, find_varied_parameters(node, varied))
-                varied.update(x for x in needed.outputs.get(node, ()) if x.data in moving)
-            elif any(x in varied for x in _find_differentiable_operands(node)):
-                varied.add(node)
-
-    visit(needed.outermost)
-    return varied
-
-
-def _find_differentiable_operands(node: Node) -> Sequence[Any]:
-    """The operands that a node which does not control may have a derivative by."""
-    if not is_float(node.type) or node.op in _WITHOUT:
-        return ()
-    return node.args[1:] if node.op in ("attached", "rule") else node.args
-
-
-def find_active(needed: Needed, seeds: set[Node], results: Iterable[Any]) -> set[Node]:
-    """The nodes that depend on some and that results have a derivative by: what a way back is of."""
-    varied, reached, stack = find_varied(needed, seeds), set[Node](), list(results)
-    while stack:
-        x = stack.pop()
-        if x not in varied or x in reached:
-            continue
-        reached.add(x)
-        if x.op == "parameter":
-            owner = needed.owner.get(x.region)
-            if owner is not None and owner.op == "loop":
-                stack += [owner.args[x.data], owner.data.results[x.data]]
-            elif owner is not None:
-                stack.append(owner.args[1 + x.data])
-            continue
-        if x.op != "output":
-            stack += _find_differentiable_operands(x)
-            continue
-        (control,) = x.args
-        if control.op == "loop":
-            stack += [control.args[x.data], control.data.results[x.data], control.data.region.params[x.data]]
-        elif control.op == "branch":
-            stack += [results[x.data] for results in control.data.results]
-        else:
-            stack += control.args
-    return reached
-
-
-def find_varied_parameters(call: Node, varied: set[Node]) -> tuple[int, ...]:
-    """Which parameters of a sub-program vary where it is called."""
-    return tuple(i for i, x in enumerate(call.args) if x in varied)
-
-
-def _find_varied_results(callee: Subprogram, parameters: tuple[int, ...]) -> list[int]:
-    """Which results of a sub-program vary with some parameters, in order."""
-    key = "varied", parameters
-    if key not in callee.derivatives:
-        seeds = {callee.region.params[i] for i in parameters}
-        varied = find_varied(callee.needed(), seeds)
-        callee.derivatives[key] = [k for k, x in enumerate(callee.results) if x in varied]
-    return callee.derivatives[key]
-
-
-Extra = tuple[Operand, tuple[str, int | None]]  # a first value and its type
-Within = Callable[[Sequence[Operand]], Callable[[], Sequence[Operand]]]
-
-
-class Rebuilder:
-    """Makes the nodes of a program again with another builder.
-
-    - `values`: of each node, what it became.
-    """
-
-    def __init__(self, builder: Builder, needed: Needed, values: dict[Any, Any]):
-        self.b, self.needed, self.values = builder, needed, values
-
-    def get(self, x: Any) -> Any:
-        return self.values.get(x, x) if x.__class__ is Node else x
-
-    def nodes(self, nodes: Sequence[Node]) -> None:
-        for node in nodes:
-            if node.op == "loop":
-                self.loop(node)
-            elif node.op == "branch":
-                self.branch(node)
-            elif node.op == "call":
-                self.call(node)
-            else:
-                self.values[node] = self.scalar(node)
-
-    def call(self, node: Node) -> None:
-        results = self.b.results(node.data, [self.get(x) for x in node.args])
-        self.values.update((out, results[out.data]) for out in self.needed.outputs.get(node, ()))
-
-    def scalar(self, node: Node) -> Any:
-        """A node that does not control, of what its operands became."""
-        b, op, t, args = self.b, node.op, node.type, [self.get(x) for x in node.args]
-        if op == "load":
-            return b.load(args[0], args[1])
-        if op == "store":
-            return b.store(args[0], args[1], args[2])
-        if op == "pack":
-            return b.pack(args, t)
-        if op == "fill":
-            return b.fill(args[0], node.size, t)  # pyright: ignore[reportArgumentType]
-        if op == "table":
-            return b.node("table", t, data=node.data, size=node.size)
-        if op == "stop_gradient" and node.size is not None:
-            return b.node(op, t, args[0], size=node.size)
-        if op == "tape":
-            return b.tape(t)
-        if op == "absent":
-            return b.absent(t, node.size)  # pyright: ignore[reportArgumentType]
-        if op == "blank":
-            return b.blank(node.size, t)  # pyright: ignore[reportArgumentType]
-        if op == "zeros_like":
-            return b.zeros_like(args[0])
-        if op == "rule":
-            return b.rule(args[0], *node.data, inputs=args[1:])
-        if op == "refuse":
-            return b.refuse(args[0], *node.data)
-        if op == "attached":
-            return b.node(op, t, *args, data=node.data)
-        if op in ("convert", "bitcast"):
-            if op == "convert" and is_number(args[0]):
-                return convert_number(args[0], t)
-            return b.node(op, t, *args, data=node.data)
-        return b.apply(op, node.data if t == "bool" and node.data else t, *args)
-
-    def _loop(self, node: Node, extra: Sequence[Extra], within: Within) -> list[Node]:
-        """A loop that carries what it did, and more.
-
-        **Returns:** what it carries besides, at the end.
-        """
-        body, live = node.data, self.needed.carried(node)
-        params, mine = [body.region.params[k] for k in live], self.needed.of(body.region)
-        asked = self.needed.asked(node)
-        first = [self.get(node.args[k]) for k in live]
-        types = [(p.type, p.size) for p in params]
-
-        def step(carried: Sequence[Operand]) -> Any:
-            self.values.update(zip(params, carried, strict=False))
-            finish = within(carried[len(params) :])
-            self.nodes([x for x in mine if x in asked])
-
-            def advance() -> list[Operand]:
-                self.nodes([x for x in mine if x not in asked])
-                return [*(self.get(body.results[k]) for k in live), *finish()]
-
-            return self.get(body.condition), advance
-
-        first, types = [*first, *(x for x, _ in extra)], [*types, *(t for _, t in extra)]
-        outputs = self.b.loop(first, types, step, body.at)
-        place = {k: i for i, k in enumerate(live)}
-        for out in self.needed.outputs.get(node, ()):
-            self.values[out] = outputs[place[out.data]]
-        return outputs[len(live) :]
-
-    def loop(self, node: Node) -> None:
-        self._loop(node, [], lambda more: list)
-
-    def branch(self, node: Node) -> None:
-        self._branch(node, [], [], lambda side, more: list)
-
-    def _branch(
-        self,
-        node: Node,
-        extra: Sequence[Extra],
-        gives: Sequence[tuple[str, int | None]],
-        within: Callable[[int, Sequence[Operand]], Callable[[], Sequence[Operand]]],
-        values: bool = True,
-    ) -> list[Node]:
-        """A branch that is given more, and gives what it did, if `values`, and more, of the types `gives`."""
-        body, given = node.data, self.needed.given(node)
-        outs = self.needed.outputs.get(node, []) if values else []
-        types = [(body.regions[0].params[i].type, body.regions[0].params[i].size) for i in given]
-
-        def side(k: int) -> Callable[..., Any]:
-            def run(carried: Sequence[Operand]) -> list[Operand]:
-                self.values.update(zip([body.regions[k].params[i] for i in given], carried, strict=False))
-                finish = within(k, carried[len(given) :])
-                self.nodes(self.needed.of(body.regions[k]))
-                return [*(self.get(body.results[k][x.data]) for x in outs), *finish()]
-
-            return run
-
-        first = [*(self.get(node.args[1 + i]) for i in given), *(x for x, _ in extra)]
-        out_types = [*((x.type, x.size) for x in outs), *gives]
-        in_types = [*types, *(t for _, t in extra)]
-        made = self.b.branch(self.get(node.args[0]), first, (side(0), side(1)), out_types, in_types)
-        self.values.update(zip(outs, made, strict=False))
-        return made[len(outs) :]
-
-
-def _changes_of(
-    rule: DerivativeRule, varied: tuple[int, ...], inputs: Sequence[Any], moved: Sequence[Any]
-) -> list[Any]:
-    """The changes of a function with a rule of its own, along changes of some inputs; of whole numbers none."""
-
-    def some(*values: Any) -> Any:
-        return rule.function(*[values[varied.index(i)] if i in varied else x for i, x in enumerate(inputs)])
-
-    found = jax.jvp(some, tuple(inputs[i] for i in varied), tuple(moved))[1]
-    return [None if x.dtype == jax.dtypes.float0 else x for x in found]
-
-
-def _shapes(avals: Sequence[Any]) -> list[Any]:
-    return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
-
-
-@functools.lru_cache(maxsize=256)
-def _rule_changes(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, list[int]]:
-    """A jaxpr of the changes of real outputs, from all inputs and the changes of some, and which outputs are real."""
-    shapes, real = _shapes(rule.inputs), list[int]()
-
-    def changes(inputs: Sequence[Any], moved: Sequence[Any]) -> Any:
-        found = _changes_of(rule, varied, inputs, moved)
-        real[:] = [k for k, x in enumerate(found) if x is not None]
-        return [x for x in found if x is not None]
-
-    return jax.make_jaxpr(changes)(shapes, [shapes[i] for i in varied]), real
-
-
-@functools.lru_cache(maxsize=256)
-def _rule_pullback(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, list[tuple[int, Any]]]:
-    """A jaxpr of the cotangents of some inputs, from inputs and those of real outputs, and which and what these are."""
-    shapes = _shapes(rule.inputs)
-    closed, real = _rule_changes(rule, varied)
-
-    def pulled(inputs: Sequence[Any], cotangents: Sequence[Any]) -> Any:
-        along = lambda *moved: [x for x in _changes_of(rule, varied, inputs, moved) if x is not None]
-        return jax.linear_transpose(along, *[shapes[i] for i in varied])(list(cotangents))
-
-    outs = _shapes(closed.out_avals)
-    return jax.make_jaxpr(pulled)(shapes, outs), list(zip(real, closed.out_avals, strict=True))
-
-
-def _changes_by_rule(
-    b: Builder, rule: DerivativeRule, inputs: Sequence[Operand], moved: Sequence[Operand | None]
-) -> dict[int, Any]:
-    """The changes of each output of a function, whose inputs are given entry by entry; no change is None."""
-    arrays, tangents, varied, start = [], [], [], 0
-    for i, aval in enumerate(rule.inputs):
-        end = start + aval.size
-        arrays.append(fill_array(aval.shape, list(inputs[start:end])))
-        changes = moved[start:end]
-        if is_float(str(aval.dtype)) and any(x is not None for x in changes):
-            varied.append(i)
-            tangents.append(fill_array(aval.shape, [0.0 if x is None else x for x in changes]))
-        start = end
-    interpreter = Interpreter(b)
-    closed, real = _rule_changes(rule, tuple(varied))
-    if reverse_only(closed):
-        raise _refusal("a rule by jax.custom_vjp is for reverse mode only")
-    outputs = interpreter.closed(closed, [*arrays, *tangents])
-    return {k: to_scalars(b, x).reshape(-1) for k, x in zip(real, outputs, strict=True)}
-
-
-# --- forward mode -----------------------------------------------------------------------------------------------------
-
-
-@final
-class _Forward(Rebuilder):
-    """Makes values and tangents; what has none is not in `tangents`."""
-
-    def __init__(self, builder: Builder, needed: Needed, values: dict, varied: set[Node]):
-        super().__init__(builder, needed, values)
-        self.varied, self.tangents = varied, dict[Node, Any]()
-        self._by_rule: dict[Any, Any] = {}
-
-    def tangent(self, x: Any) -> Any:
-        """The tangent of an operand; zero where it has none."""
-        if x.__class__ is Node and x in self.tangents:
-            return self.tangents[x]
-        if x.__class__ is Node and x.size is not None:
-            return self.b.tape(x.type) if x.size == GROWING else self.b.fill(0.0, x.size, x.type)
-        return 0.0
-
-    def scalar(self, node: Node) -> Any:
-        value = self.get(node.args[0]) if _is_left_out(node) else super().scalar(node)
-        if node in self.varied:
-            self.tangents[node] = self._change(node, value)
-        return value
-
-    def _change(self, node: Node, value: Any) -> Any:
-        b, op, t = self.b, node.op, node.type
-        args = [self.get(x) for x in node.args]
-        if op == "load":
-            return b.load(self.tangent(node.args[0]), args[1])
-        if op == "store":
-            return b.store(self.tangent(node.args[0]), args[1], self.tangent(node.args[2]))
-        if op == "pack":
-            return b.pack([self.tangent(x) for x in node.args], t)
-        if op == "fill":
-            return b.fill(self.tangent(node.args[0]), node.size, t)  # pyright: ignore[reportArgumentType]
-        if op == "refuse":
-            message, backward = node.data
-            if not backward:
-                raise _refusal(message)
-            return b.refuse(self.tangent(node.args[0]), message, backward)
-        if op == "rule":
-            rule, k, i = node.data
-            key = (rule, node.args[1:])
-            if key not in self._by_rule:
-                moved = [self.tangents.get(x) if x.__class__ is Node else None for x in node.args[1:]]
-                self._by_rule[key] = _changes_by_rule(b, rule, args[1:], moved)
-            return self._by_rule[key][k][i]
-        if op == "convert":
-            return b.convert(self.tangent(node.args[0]), node.data, t)
-        if op == "select":
-            return b.select(args[0], self.tangent(node.args[1]), self.tangent(node.args[2]), t)
-        partials = OPERATIONS[op].partials
-        assert partials is not None, op
-        terms = []
-        for x, slope in zip(node.args, partials(b, t, *args, value), strict=True):
-            if x in self.varied and slope is not None:
-                terms.append(b.mul(slope, self.tangent(x), t))
-        return b.total(terms, t)
-
-    def loop(self, node: Node) -> None:
-        body = node.data
-        moving = [k for k in self.needed.carried(node) if body.region.params[k] in self.varied]
-        params = [body.region.params[k] for k in moving]
-
-        def within(more: Sequence[Operand]) -> Any:
-            self.tangents.update(zip(params, more, strict=True))
-            return lambda: [self.tangent(body.results[k]) for k in moving]
-
-        extra = [(self.tangent(node.args[k]), (p.type, p.size)) for k, p in zip(moving, params, strict=True)]
-        outputs = dict(zip(moving, self._loop(node, extra, within), strict=True))
-        for out in self.needed.outputs.get(node, ()):
-            if out.data in outputs:
-                self.tangents[out] = outputs[out.data]
-
-    def call(self, node: Node) -> None:
-        varied = find_varied_parameters(node, self.varied)
-        moving = _find_varied_results(node.data, varied)
-        if not moving:
-            return super().call(node)
-        callee = _push_callee_forward(node.data, varied)
-        changes = [self.tangent(node.args[i]) for i in varied]
-        outputs = self.b.call(callee, [*map(self.get, node.args), *changes])
-        count = len(node.data.results)
-        for out in self.needed.outputs.get(node, ()):
-            self.values[out] = outputs[out.data]
-            if out in self.varied:
-                self.tangents[out] = outputs[count + moving.index(out.data)]
-        return None
-
-    def branch(self, node: Node) -> None:
-        body = node.data
-        moving = [i for i in self.needed.given(node) if node.args[1 + i] in self.varied]
-        outs = [x for x in self.needed.outputs.get(node, ()) if x in self.varied]
-
-        def within(side: int, more: Sequence[Operand]) -> Any:
-            self.tangents.update(zip([body.regions[side].params[i] for i in moving], more, strict=True))
-            return lambda: [self.tangent(body.results[side][x.data]) for x in outs]
-
-        params = [body.regions[0].params[i] for i in moving]
-        extra = [
-            (self.tangent(node.args[1 + i]), (p.type, p.size)) for i, p in zip(moving, params, strict=True)
-        ]
-        found = self._branch(node, extra, [(x.type, x.size) for x in outs], within)
-        self.tangents.update(zip(outs, found, strict=True))
-
-
-def _push_callee_forward(callee: Subprogram, varied: tuple[int, ...]) -> Subprogram:
-    """A sub-program of results and of the changes of those that vary, from parameters and the changes of those varied."""
-    key = "forward", varied
-    if key not in callee.derivatives:
-        build, needed, params = Builder(), callee.needed(), callee.region.params
-        values = {p: build.parameter(build.top, p.type, p.size) for p in params}
-        seeds = [params[i] for i in varied]
-        maker = _Forward(build, needed, values, find_varied(needed, set(seeds)))
-        maker.tangents.update({p: build.parameter(build.top, p.type, p.size) for p in seeds})
-        maker.nodes(needed.outermost)
-        changes = [maker.tangent(callee.results[k]) for k in _find_varied_results(callee, varied)]
-        callee.derivatives[key] = Subprogram(build.top, [*map(maker.get, callee.results), *changes])
-    return callee.derivatives[key]
-
-
-def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], list[tuple[str, int]]]:
-    """What a program of the changes of real results consists of: it takes all operands, and changes of those varied."""
-    build, needed = Builder(), Needed(program.flat)
-    values = {p: build.parameter(build.top, p.type, p.size) for p in program.params}
-    seeds = [program.params[i] for i in varied]
-    maker = _Forward(build, needed, values, find_active(needed, set(seeds), program.flat))
-    maker.tangents.update({p: build.parameter(build.top, p.type, p.size) for p in seeds})
-    maker.nodes(needed.outermost)
-    outputs = [
-        maker.tangent(out) if isinstance(out, Node) else tuple(maker.tangent(x) for x in out)
-        for out in (program.outputs[k] for k in program.real_results)
-    ]
-    return build.top, outputs, [program.results[k] for k in program.real_results]
-
-
-# --- reverse mode -----------------------------------------------------------------------------------------------------
 
 
 @final
@@ -507,7 +72,7 @@ class _Reverse(Rebuilder):
         self._is_worth_keeping = functools.cache(self._find_worth_keeping)
 
     def scalar(self, node: Node) -> Any:
-        return self.get(node.args[0]) if _is_left_out(node) else super().scalar(node)
+        return self.get(node.args[0]) if is_left_out(node) else super().scalar(node)
 
     # --- with tapes
 
@@ -624,7 +189,7 @@ class _Reverse(Rebuilder):
             elif node.op == "mul":
                 one, other = node.args
                 stack += [x for x, factor in ((one, other), (other, one)) if factor in self.varied]
-            elif node.op not in _LINEAR:
+            elif node.op not in LINEAR:
                 stack += node.args
         while stack:
             x = stack.pop()
@@ -734,7 +299,7 @@ class _Reverse(Rebuilder):
         """The sum of two arrays."""
         b, size, t = self.b, x.size, x.type
         if size == GROWING:
-            raise _refusal("a tape of a loop is used in two ways")
+            raise refusal("a tape of a loop is used in two ways")
         if v.op == "fill" and v.args[0] == 0:
             return u
         if u.op == "fill" and u.args[0] == 0:
@@ -788,7 +353,7 @@ class _Reverse(Rebuilder):
             self.give(node.args[1], b.select(args[0], change, 0.0, t))
             self.give(node.args[2], b.select(args[0], 0.0, change, t))
         elif op == "refuse":
-            raise _refusal(node.data[0])
+            raise refusal(node.data[0])
         else:
             partials = OPERATIONS[op].partials
             assert partials is not None, op
@@ -813,7 +378,7 @@ class _Reverse(Rebuilder):
             if any(x.__class__ is Node and x in self.varied for x in entries):
                 varied.append(i)
             start += aval.size
-        closed, real = _rule_pullback(rule, tuple(varied))
+        closed, real = pull_back_by_rule(rule, tuple(varied))
         given = [fill_array(v.shape, [changes.get((k, i), 0.0) for i in range(v.size)]) for k, v in real]
         interpreter = Interpreter(self.b)
         found = iter(interpreter.closed(closed, [*arrays, *given]))
@@ -956,11 +521,6 @@ class _Reverse(Rebuilder):
             self.give(node.args[1 + i], change)
 
 
-def _is_left_out(node: Node) -> bool:
-    """Whether what is attached to a value is so for one differentiation alone."""
-    return node.op == "attached" and not node.data
-
-
 def _entries_of(b: Builder, array: Node) -> Any:
     """The entries of an array, whose memory then vanishes; a long one as it is."""
     large = (array.size or 0) > LONG
@@ -976,10 +536,6 @@ def _all_of(condition: Any) -> list[Any]:
 
 def _entries(p: Node) -> int:
     return 1 if p.size is None else p.size
-
-
-def _refusal(message: str) -> Exception:
-    return Untranslatable(f"no derivative: {message}")
 
 
 def _pull_callee_back(callee: Subprogram, varied: tuple[int, ...], results: tuple[int, ...]) -> Subprogram:

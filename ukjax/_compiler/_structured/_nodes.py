@@ -1,0 +1,133 @@
+"""The representation of a program over scalars: nodes and regions.
+
+A node is one operation on operands; an operand is a node or a Python number, whose type the node gives.
+
+Control flow is structured. A `loop` carries values round a region while a condition holds there; a `branch` runs one of
+two regions. A node belongs to the deepest region among its operands', so what does not change in a loop stands before it;
+what only a loop of one pass or none uses, a condition in other words, is computed there (`_needed`).
+Nodes are numbered as they are made, and run in that order: an operand always comes before its use.
+
+A `call` runs a sub-program, which is compiled once however often it is called. It is a program by itself: its nodes stand
+in a region of its own, and it uses nothing but what it is given. Where a loop calls it, what does not change in the loop
+is a sub-program of its own, called before (`Subprogram.divide`).
+
+Arrays that are indexed at run time are values too: `load` reads an entry, `store` gives the array with an entry replaced.
+Who writes machine code may do that in place, where the former array is not read any more.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
+
+Number = float | int | bool
+
+
+@final
+class Region:
+    """Where nodes run: the whole program, the body of a loop, or one side of a branch.
+
+    - `depth`: how many regions are around it.
+    - `params`: the nodes that stand for what it is given.
+    - `loops`: whether it is the body of a loop.
+    """
+
+    __slots__ = ("depth", "loops", "params")
+
+    def __init__(self, depth: int, *, loops: bool = False):
+        self.depth, self.params, self.loops = depth, list[Node](), loops
+
+
+@final
+class Node:
+    """One operation.
+
+    - `op`: a key of `OPERATIONS`, or one of those that `Builder` makes by name.
+    - `args`: its operands.
+    - `type`: a NumPy name of a type, of the value or of an array's entries.
+    - `data`: what else determines it.
+    - `region`: where it runs.
+    - `number`: when it was made.
+    - `size`: of an array, how many entries; `GROWING` where that is not known; None of a scalar.
+    """
+
+    __slots__ = ("args", "data", "number", "op", "region", "size", "type")
+
+    def __init__(self, op: str, args: tuple, type: str, data: Any, region: Region, number: int, size: Any):
+        self.op, self.args, self.type, self.data = op, args, type, data
+        self.region, self.number, self.size = region, number, size
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+GROWING = -1
+"""The size of an array that grows as it is stored to: the tape of a loop."""
+
+
+Operand = Any
+"""A node or a number. Type checkers cannot follow which, as it is told by class, for speed."""
+
+
+class LoopBody(NamedTuple):
+    """What a loop does: `args` of its node are the first values of what it carries.
+
+    - `region`: its parameters are the values carried.
+    - `condition`: it goes on while this holds.
+    - `results`: the next values.
+    - `at`: the user's line that has it, where that is known.
+    """
+
+    region: Region
+    condition: Operand
+    results: tuple[Operand, ...]
+    at: str = ""
+
+
+class BranchBody(NamedTuple):
+    """What a branch does: `args` of its node are the condition, and what both sides are given.
+
+    - `regions`: the side where the condition holds, and the other.
+    - `results`: of each.
+    - `types`: of results, with sizes.
+    """
+
+    regions: tuple[Region, Region]
+    results: tuple[tuple[Operand, ...], tuple[Operand, ...]]
+    types: tuple[tuple[str, int | None], ...]
+
+
+class DerivativeRule(NamedTuple):
+    """A function of arrays whose derivative JAX is to give, as its author wrote it.
+
+    - `function`: takes and returns lists of arrays.
+    - `inputs`: their shapes and types.
+    """
+
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...]
+
+
+def is_number(x: Operand) -> bool:
+    """Whether an operand is known."""
+    return type(x) is not Node
+
+
+def is_float(type: str) -> bool:
+    """Whether a type is that of real numbers."""
+    return type[0] == "f"
+
+
+def is_integer(type: str) -> bool:
+    """Whether a type is that of whole numbers."""
+    return type[0] in "iu"
+
+
+def base_of(array: Node) -> Node:
+    """The array in whose memory one is that has no derivative."""
+    while array.op == "stop_gradient":
+        array = array.args[0]
+    return array
+
+
+def zero(t: str) -> Number:
+    """Zero of a type."""
+    return 0.0 if is_float(t) else False if t == "bool" else 0

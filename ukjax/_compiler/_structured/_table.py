@@ -1,0 +1,236 @@
+"""The one table of operations on scalars: how NumPy and LLVM compute each, and its derivatives."""
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ._nodes import Number, Operand, is_float, is_number
+
+if TYPE_CHECKING:
+    from ._builder import Builder
+
+
+class Operation(NamedTuple):
+    """One row of the table.
+
+    - `numpy`: computes it, also for constants.
+    - `partials`: its derivatives by each operand, from builder, type, operands and value; None where there is none.
+    - `llvm`: how LLVM has it: an instruction for real numbers and one for whole ones, an intrinsic `@name`, a function of
+      the C library `name()`; an empty text where `_llvm` writes it out.
+    - `jax`: its name in `jax.lax`, if another.
+    - `cost`: in additions.
+    """
+
+    numpy: Callable[..., Any]
+    partials: Callable[..., tuple] | None = None
+    llvm: str = ""
+    jax: str = ""
+    cost: int = 1
+
+
+def _erf_slope(b: "Builder", t: str, x: Operand, sign: float) -> Operand:
+    return b.mul(b.apply("exp", t, b.neg(b.mul(x, x, t), t)), sign * 2.0 / math.sqrt(math.pi), t)
+
+
+def _tie(b: "Builder", t: str, less: Operand, equal: Operand) -> Operand:
+    """The derivative of a maximum: half of each where both are equal, as JAX has it."""
+    return b.select(less, 1.0, b.select(equal, 0.5, 0.0, t), t)
+
+
+def _power(b: "Builder", t: str, x: Operand, y: Operand, z: Operand) -> tuple:
+    by_x = b.mul(y, b.apply("pow", t, x, b.sub(y, 1.0, t)), t)
+    known = is_number(y)
+    by_y = None if known else b.mul(z, b.apply("log", t, b.select(b.compare("eq", x, 0.0, t), 1.0, x, t)), t)
+    return by_x if known else b.select(b.compare("eq", y, 0.0, t), 0.0, by_x, t), by_y
+
+
+def _vectorize(function: Callable[..., float]) -> Callable[..., Any]:
+    return np.vectorize(function, otypes=[float])
+
+
+def _unary(slope: Callable[["Builder", str, Any, Any], Operand]) -> Callable[..., tuple]:
+    return lambda b, t, x, y: (slope(b, t, x, y),)
+
+
+def _no_slope(b: "Builder", t: str, *args: Operand) -> tuple:
+    return (None,) * (len(args) - 1)
+
+
+_one_less = lambda b, t, y: b.sub(1.0, b.mul(y, y, t), t)
+
+
+_root = lambda b, t, x: b.apply("sqrt", t, x)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "add": Operation(np.add, lambda b, t, x, y, z: (1.0, 1.0), "fadd add"),
+    "sub": Operation(np.subtract, lambda b, t, x, y, z: (1.0, -1.0), "fsub sub"),
+    "mul": Operation(np.multiply, lambda b, t, x, y, z: (y, x), "fmul mul"),
+    "div": Operation(
+        np.divide,
+        lambda b, t, x, y, z: (
+            b.div(1.0, y, t),
+            None if is_number(y) else b.neg(b.div(z, y, t), t),
+        ),
+        "fdiv",
+        cost=4,
+    ),
+    "neg": Operation(np.negative, _unary(lambda b, t, x, y: -1.0)),
+    "max": Operation(
+        np.maximum,
+        lambda b, t, x, y, z: (
+            _tie(b, t, b.compare("gt", x, y, t), b.compare("eq", x, y, t)),
+            _tie(b, t, b.compare("lt", x, y, t), b.compare("eq", x, y, t)),
+        ),
+        "@maximum",
+    ),
+    "min": Operation(
+        np.minimum,
+        lambda b, t, x, y, z: (
+            _tie(b, t, b.compare("lt", x, y, t), b.compare("eq", x, y, t)),
+            _tie(b, t, b.compare("gt", x, y, t), b.compare("eq", x, y, t)),
+        ),
+        "@minimum",
+    ),
+    "rem": Operation(
+        np.fmod,
+        lambda b, t, x, y, z: (1.0, b.neg(b.truncate(b.div(x, y, t), t), t)),
+        "fmod()",
+        cost=20,
+    ),
+    "pow": Operation(np.power, _power, "pow()", cost=40),
+    "atan2": Operation(
+        np.arctan2,
+        lambda b, t, x, y, z: (
+            b.div(y, b.add(b.mul(x, x, t), b.mul(y, y, t), t), t),
+            b.neg(b.div(x, b.add(b.mul(x, x, t), b.mul(y, y, t), t), t), t),
+        ),
+        "atan2()",
+        cost=40,
+    ),
+    "abs": Operation(np.abs, _unary(lambda b, t, x, y: b.apply("sign", t, x)), "@fabs"),
+    "sign": Operation(np.sign, _no_slope),
+    "floor": Operation(np.floor, _no_slope, "@floor"),
+    "ceil": Operation(np.ceil, _no_slope, "@ceil"),
+    "round": Operation(np.round, _no_slope, "@roundeven"),
+    "sqrt": Operation(np.sqrt, _unary(lambda b, t, x, y: b.div(0.5, y, t)), "@sqrt", cost=6),
+    "cbrt": Operation(np.cbrt, _unary(lambda b, t, x, y: b.div(1 / 3, b.mul(y, y, t), t)), "cbrt()", cost=30),
+    "exp": Operation(np.exp, _unary(lambda b, t, x, y: y), "exp()", cost=20),
+    "exp2": Operation(np.exp2, _unary(lambda b, t, x, y: b.mul(y, math.log(2), t)), "exp2()", cost=20),
+    "expm1": Operation(np.expm1, _unary(lambda b, t, x, y: b.add(y, 1.0, t)), "expm1()", cost=20),
+    "log": Operation(np.log, _unary(lambda b, t, x, y: b.div(1.0, x, t)), "log()", cost=20),
+    "log1p": Operation(
+        np.log1p, _unary(lambda b, t, x, y: b.div(1.0, b.add(x, 1.0, t), t)), "log1p()", cost=20
+    ),
+    "sin": Operation(np.sin, _unary(lambda b, t, x, y: b.apply("cos", t, x)), cost=20),
+    "cos": Operation(np.cos, _unary(lambda b, t, x, y: b.neg(b.apply("sin", t, x), t)), cost=20),
+    "tan": Operation(np.tan, _unary(lambda b, t, x, y: b.add(b.mul(y, y, t), 1.0, t)), "tan()", cost=30),
+    "asin": Operation(
+        np.arcsin,
+        _unary(lambda b, t, x, y: b.div(1.0, _root(b, t, _one_less(b, t, x)), t)),
+        "asin()",
+        cost=30,
+    ),
+    "acos": Operation(
+        np.arccos,
+        _unary(lambda b, t, x, y: b.div(-1.0, _root(b, t, _one_less(b, t, x)), t)),
+        "acos()",
+        cost=30,
+    ),
+    "atan": Operation(
+        np.arctan, _unary(lambda b, t, x, y: b.div(1.0, b.add(b.mul(x, x, t), 1.0, t), t)), "atan()", cost=30
+    ),
+    "sinh": Operation(np.sinh, _unary(lambda b, t, x, y: b.apply("cosh", t, x)), "sinh()", cost=30),
+    "cosh": Operation(np.cosh, _unary(lambda b, t, x, y: b.apply("sinh", t, x)), "cosh()", cost=30),
+    "tanh": Operation(np.tanh, _unary(lambda b, t, x, y: _one_less(b, t, y)), "tanh()", cost=30),
+    "asinh": Operation(
+        np.arcsinh,
+        _unary(lambda b, t, x, y: b.div(1.0, _root(b, t, b.add(b.mul(x, x, t), 1.0, t)), t)),
+        "asinh()",
+        cost=30,
+    ),
+    "acosh": Operation(
+        np.arccosh,
+        _unary(lambda b, t, x, y: b.div(1.0, _root(b, t, b.sub(b.mul(x, x, t), 1.0, t)), t)),
+        "acosh()",
+        cost=30,
+    ),
+    "atanh": Operation(
+        np.arctanh, _unary(lambda b, t, x, y: b.div(1.0, _one_less(b, t, x), t)), "atanh()", cost=30
+    ),
+    "erf": Operation(
+        _vectorize(math.erf), _unary(lambda b, t, x, y: _erf_slope(b, t, x, 1.0)), "erf()", cost=40
+    ),
+    "erfc": Operation(
+        _vectorize(math.erfc), _unary(lambda b, t, x, y: _erf_slope(b, t, x, -1.0)), "erfc()", cost=40
+    ),
+    "lt": Operation(np.less, llvm="olt slt ult"),
+    "le": Operation(np.less_equal, llvm="ole sle ule"),
+    "gt": Operation(np.greater, llvm="ogt sgt ugt"),
+    "ge": Operation(np.greater_equal, llvm="oge sge uge"),
+    "eq": Operation(np.equal, llvm="oeq eq eq"),
+    "ne": Operation(np.not_equal, llvm="une ne ne"),
+    "and": Operation(np.bitwise_and, llvm="and and", jax="bitwise_and"),
+    "or": Operation(np.bitwise_or, llvm="or or", jax="bitwise_or"),
+    "xor": Operation(np.bitwise_xor, llvm="xor xor", jax="bitwise_xor"),
+    "not": Operation(np.invert, jax="bitwise_not"),
+    "shift_left": Operation(np.left_shift, llvm="shl shl"),
+    "shift_right_logical": Operation(
+        lambda x, y: np.right_shift(x.view(f"u{x.dtype.itemsize}"), y.view(f"u{x.dtype.itemsize}")).view(
+            x.dtype
+        ),
+        llvm="lshr lshr",
+    ),
+    "shift_right_arithmetic": Operation(np.right_shift, llvm="ashr ashr"),
+    "quotient": Operation(lambda x, y: np.trunc(x / y).astype(x.dtype), llvm="sdiv udiv", jax="div", cost=20),
+    "remainder": Operation(np.fmod, llvm="srem urem", jax="rem", cost=20),
+    "select": Operation(
+        np.where, lambda b, t, p, x, y, z: (None, b.select(p, 1.0, 0.0, t), b.select(p, 0.0, 1.0, t))
+    ),
+    "is_finite": Operation(np.isfinite),
+    "convert": Operation(lambda x: x, _unary(lambda b, t, x, y: 1.0), jax="convert_element_type"),
+    "bitcast": Operation(lambda x: x, jax="bitcast_convert_type"),
+    "stop_gradient": Operation(lambda x: x, _no_slope),
+    # A value with the derivative of another, to the first differentiation: derivatives have the value alone.
+    "attached": Operation(lambda x, carrier: x, lambda b, t, x, carrier, y: (None, 1.0)),
+}
+"""What a program can do with scalars; what is not here, nor written in terms of it by `_trace`, cannot be translated."""
+
+
+TRUTHS = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "is_finite"))
+"""Operations whose operands have another type than their value, which is true or false."""
+
+
+def convert_number(x: Any, t: str) -> Number:
+    """A number as one of a type."""
+    if t == "bool":
+        return bool(x)
+    if is_float(t):
+        return float(np.dtype(t).type(x))
+    info = np.iinfo(t)
+    if isinstance(x, float):
+        x = 0 if math.isnan(x) else min(max(x, info.min), info.max)
+    x, span = int(x), 1 << info.bits
+    return (x - int(info.min)) % span + int(info.min)
+
+
+# What places in arrays are computed by, tens of thousands of times for a robot: NumPy takes ten times as long.
+_OF_PLACES = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "eq": operator.eq, "ne": operator.ne,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}  # fmt: skip
+
+
+def fold(op: str, t: str, args: Sequence[Any]) -> Number:
+    """An operation on numbers that are known."""
+    if t == "int64" and op in _OF_PLACES and all(x.__class__ is int for x in args):
+        found = _OF_PLACES[op](*args)
+        if -(1 << 63) <= found < 1 << 63:
+            return found
+    dtype = np.dtype(t)
+    with np.errstate(all="ignore"):
+        given = [x if op == "select" and i == 0 else dtype.type(x) for i, x in enumerate(args)]
+        return np.asarray(OPERATIONS[op].numpy(*given)).item()
