@@ -241,8 +241,8 @@ def warn_of_contacts(trajectory: Trajectory) -> None:
         )
     if passing := int(trajectory.stats.get("num_passing_steps", 0)):
         said.append(
-            f"in {passing} steps bodies moved so far that they may have passed through each other; take a smaller dt0, "
-            "or contact='steps', which splits such steps unless they have derivatives"
+            f"in {passing} steps bodies moved so far that they may have passed through each other; take a smaller dt0 "
+            "(contact='steps' takes such steps in parts, as far as that helps; steps with derivatives stay whole)"
         )
     if said:
         warnings.warn(f"contacts: {'; '.join(said)}.", ContactWarning, stacklevel=4)
