@@ -72,9 +72,10 @@ class Subprogram:
         nodes, params = self.needed().nodes, self.region.params
         if any(x.op in ("loop", "branch") for x in nodes):
             return None
+        # What is attached has a derivative that is only right together with those of others.
         late = {params[i] for i in varied}
         for x in nodes:
-            if not late.isdisjoint(x.args):
+            if x.op == "attached" or not late.isdisjoint(x.args):
                 late.add(x)
         if any(x.size is not None for x in nodes):
             for x in reversed(nodes):  # arrays that are made are not passed on
