@@ -1,6 +1,6 @@
 """What acts in one direction only between bodies: limits and dry friction of joints, and contacts of shapes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, final
 
 import equinox as eqx
@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError, unknown_name
+from .._misc._modules import replace_unchecked
 from .._misc._types import as_jax, is_traced, module_for
 from .._system._constraint import ImpactLaw, impact_law, require_soft
 from ._abstract_joint import AbstractJoint, normalize_axis
@@ -223,7 +224,9 @@ class Contact(eqx.Module):
         self.torsion = check_nonnegative(f"the torsion {of}", torsion)
         self.rolling = check_nonnegative(f"the rolling friction {of}", rolling)
         turned = None if along is None else int(self.shapes[0] is not first)
-        self.form = SlipForm(self.dimension, there(friction), there(torsion), there(rolling), turned)
+        self.form = SlipForm(
+            self.shapes[1].dimension, there(friction), there(torsion), there(rolling), turned
+        )
         if self.form.twists and self.dimension == 2:
             raise InputError(
                 f"contact '{self.name}' is in the plane, where nothing turns about a normal: give rolling."
@@ -251,7 +254,7 @@ class Contact(eqx.Module):
     @property
     def dimension(self) -> int:
         """2 in the plane, 3 in space."""
-        return self.shapes[1].dimension  # pyright: ignore[reportReturnType]
+        return self.form.dimension
 
     @property
     def bodies(self) -> tuple[str, str]:
@@ -290,6 +293,17 @@ class Contact(eqx.Module):
         """
         return meet(*self.shapes, first, second)
 
+    def between(self, first: AbstractShape, second: AbstractShape, name: str) -> "Contact":
+        """The same contact of other shapes, where no direction of friction is given.
+
+        **Arguments:**
+
+        - `first`, `second`: the shapes.
+        - `name`: what it is called.
+        """
+        other = replace_unchecked(self, shapes=_order_shapes(name, first, second), name=name)
+        return replace_unchecked(other, direction=other._reference_normal())
+
     def with_friction(self, friction: Any) -> "Contact":
         """The same contact with another friction; of two the first, and the second in proportion.
 
@@ -323,12 +337,12 @@ class Contact(eqx.Module):
         sliding = [self.friction, self.second_friction][: self.dimension - 1]
         rolling = [self.rolling] * (self.dimension - 1) * self.form.rolls
         parts = [*sliding, *[self.torsion] * self.form.twists, *rolling]
-        return as_jax(module_for(*parts).stack(parts))
+        return as_jax(module_for(*parts).stack(parts, axis=-1))
 
     @property
     def slip_scale(self) -> Float[Array, " tangents"] | None:
         """These beside the first one; None where all are alike."""
-        first = self.friction
+        first = self.friction[..., None]
         return None if self.form.is_round else self.frictions / jnp.where(first > 0, first, 1)
 
     def slip_axes(self, ends: Sequence[AnyPlacement], normal: Array) -> SlipAxes:
@@ -366,7 +380,7 @@ def _order_shapes(
     return a, b
 
 
-def require_fits(contact: Contact, dimension: int, bodies: list[str]) -> None:
+def require_fits(contact: Contact, dimension: int, bodies: Collection[str]) -> None:
     """Raises `InputError` for a contact that does not fit into a mechanism."""
     if contact.dimension != dimension:
         words = {2: "in the plane", 3: "in space"}

@@ -19,9 +19,8 @@ from jaxtyping import Array
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._blank import blank
 from .._formula._contact_list import SparseRows, entry, item, loop, put, put_item
-from .._misc._types import as_jax, module_for
 from ._contact_shapes import HalfSpace
-from ._contacts import Contact
+from ._contact_table import PairsOfShapes
 from ._convex import Core, Pair, join_cores, pick_core
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
@@ -312,23 +311,13 @@ class ConvexKind(eqx.Module):
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
 
 
-def convex_kind(
-    places: DividedBodies,
-    items: Sequence[Contact],
-    names: tuple[str, ...],
-    pairs: tuple[tuple[int, int], ...],
-    numbers: Sequence[int],
-) -> ConvexKind:
+def convex_kind(places: DividedBodies, of: PairsOfShapes) -> ConvexKind:
     """Contacts of convex bodies as one kind."""
-    on_plane, counts = isinstance(items[0].shapes[0], HalfSpace), tuple(x.count for x in items)
-    numbers_of = dict[int, int]()
-    each = {id(x): x for item in items for x in item.shapes}
-    for x in each:
-        numbers_of[x] = len(numbers_of)
-    cores = [x.plane() if isinstance(x, HalfSpace) else x.core() for x in each.values()]
-    stack = lambda x: as_jax(module_for(*x).stack(x))
-    directions, form = stack([x.direction for x in items]), items[0].form
-    scales = None if form.is_round else stack([x.slip_scale for x in items])
-    shapes = tuple((numbers_of[id(x.shapes[0])], numbers_of[id(x.shapes[1])]) for x in items)
-    own = join_cores(cores), directions, scales
-    return ConvexKind(places, *own, names, pairs, shapes, tuple(numbers), counts, form, on_plane)
+    number = {k: i for i, k in enumerate(dict.fromkeys(k for pair in of.pairs for k in pair))}
+    used = [of.shapes[k] for k in number]
+    cores = join_cores([x.plane() if isinstance(x, HalfSpace) else x.core() for x in used])
+    shapes = tuple((number[a], number[b]) for a, b in of.pairs)
+    on_plane, contact = isinstance(used[0], HalfSpace), of.contact
+    own = cores, contact.direction, contact.slip_scale
+    firsts, counts = tuple(of.numbers.tolist()), tuple(of.counts.tolist())
+    return ConvexKind(places, *own, of.names, of.bodies, shapes, firsts, counts, contact.form, on_plane)

@@ -187,7 +187,8 @@ def is_offered(first: AbstractShape | None, second: AbstractShape | None) -> boo
 
 def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The contacts of geoms, with a ground that stands still and with each other."""
-    names, found, rows, asked = geom_names(at), list[Contact](), list[Row](), set[frozenset[str]]()
+    names, found, rows, asked = geom_names(at), dict[str, Contact](), list[Row](), set[frozenset[str]]()
+    alike: dict[Any, Contact] = {}  # to make a contact takes longer than to copy one
     geoms: dict[str, tuple[int, int]] = {}
     shape = functools.cache(lambda geom: shape_of(at, geom))
     for touch in touching(at):
@@ -208,7 +209,7 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         if not is_offered(first, second):
             rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
             continue
-        if any(x.name == name for x in found):
+        if name in found:
             rows.append(("contact listed again", name, "ignored", "rigid bodies touch once"))
             continue
         called = (names[i], bodies[0]), (names[j], bodies[1])
@@ -221,11 +222,18 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         assert second is not None
         frictions = _frictions(touch, mu, first, second)
         ends = (second, first) if "along" in frictions else (first, second)
-        found.append(Contact(*ends, restitution=e, name=name, **frictions))
-        geoms |= dict.fromkeys(found[-1].row_names, (i, j) if found[-1].shapes[0] is first else (j, i))
+        key = None if "along" in frictions else (e, *frictions.items())
+        if key and key in alike:
+            contact = alike[key].between(*ends, name)
+        else:
+            contact = Contact(*ends, restitution=e, name=name, **frictions)
+        found[name] = alike[key] = contact
+        geoms |= dict.fromkeys(contact.row_names, (i, j) if contact.shapes[0] is first else (j, i))
         rows += [("contact", name, "used", rigid_words("rigid", e)), *_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
-    return FeatureParts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)), geoms=geoms)
+    return FeatureParts(
+        contacts=tuple(found.values()), features=(*features(rows), *_exclusions(at)), geoms=geoms
+    )
 
 
 def _frictions(touch: Touch, mu: float | None, first: AbstractShape, second: AbstractShape) -> dict[str, Any]:
