@@ -124,7 +124,6 @@ class ShapeKind(eqx.Module):
 
     def share_without_passing(self, instants: Sequence[Instant], kept: Nearness) -> Array:
         each, dtype = [self.places.locate(self.bodies, at) for at in instants], instants[0].q.dtype
-        comes_near = kept.comes_near(each, self._numbers)
 
         def one(i: Array, share: Array) -> Array:
             contact = self._contact(i, dtype)
@@ -144,8 +143,7 @@ class ShapeKind(eqx.Module):
                 share = jnp.minimum(share, share_without_passing(apart(start), apart(ends) - bows, inradii))
             return share
 
-        look = lambda i, share: loop(comes_near(i).astype(i.dtype), lambda _, x: one(i, x), share)
-        return loop(len(self.contacts), look, jnp.ones((), dtype))
+        return kept.over_coming(each, self._numbers, one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: Nearness | None, so_far: Array) -> Array:
         places = self.places.locate(self.bodies, at)

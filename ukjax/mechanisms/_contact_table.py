@@ -61,13 +61,12 @@ class ContactTable(eqx.Module):
 
     def counts(self, shapes: Sequence[AbstractShape]) -> np.ndarray:
         """How many places each contact has, of shapes by number."""
-        known = dict[Any, int]()
-
-        def count(a: AbstractShape, b: AbstractShape) -> int:
-            key = type(a), type(b), b.dimension
-            return known[key] if key in known else known.setdefault(key, count_contacts(a, b))
-
-        return np.array([count(shapes[a], shapes[b]) for a, b in self.pairs], int)
+        kinds = {(type(x), x.dimension): x for x in shapes}
+        number = {kind: i for i, kind in enumerate(kinds)}
+        which = np.array([number[type(x), x.dimension] for x in shapes])[np.array(self.pairs)]
+        several, each = np.unique(which @ [len(kinds), 1], return_inverse=True)
+        of, count = list(kinds.values()), len(kinds)
+        return np.array([count_contacts(of[k // count], of[k % count]) for k in several])[each]
 
     def contacts(self, shapes: Sequence[AbstractShape]) -> list[Contact]:
         """Each by itself, of shapes by number."""

@@ -235,7 +235,7 @@ class Contact(eqx.Module):
             raise InputError(
                 f"contact '{self.name}' needs friction > 0 along with torsion or rolling, and the first of two positive."
             )
-        self.direction = self._reference_normal()
+        self.direction = as_jax(_reference_normal(*self.shapes))
         if two or along is not None:
             self.direction = self._align(along, two)
 
@@ -261,19 +261,6 @@ class Contact(eqx.Module):
         """The bodies that meet, the first one first."""
         return (self.shapes[0].body, self.shapes[1].body)
 
-    def _reference_normal(self) -> Array:
-        """The normal in the reference posture; of convex bodies about, along the line between their middles."""
-        first, second = self.shapes
-        if isinstance(first, Surface):
-            still = ground_placement(self.dimension, self.restitution.dtype)
-            return self.meeting(still, still).normal[0]
-        if isinstance(first, HalfSpace | HeightField):
-            return first.normal
-        xp = module_for(first.middle, second.middle)
-        off = xp.asarray(second.middle) - xp.asarray(first.middle)
-        off = xp.where(xp.any(off != 0), off, 1)
-        return as_jax(off / xp.sqrt(xp.dot(off, off)))
-
     @property
     def count(self) -> int:
         """How many contacts there are."""
@@ -292,17 +279,6 @@ class Contact(eqx.Module):
         - `first`, `second`: placements of `bodies`.
         """
         return meet(*self.shapes, first, second)
-
-    def between(self, first: AbstractShape, second: AbstractShape, name: str) -> "Contact":
-        """The same contact of other shapes, where no direction of friction is given.
-
-        **Arguments:**
-
-        - `first`, `second`: the shapes.
-        - `name`: what it is called.
-        """
-        other = replace_unchecked(self, shapes=_order_shapes(name, first, second), name=name)
-        return replace_unchecked(other, direction=other._reference_normal())
 
     def with_friction(self, friction: Any) -> "Contact":
         """The same contact with another friction; of two the first, and the second in proportion.
@@ -357,6 +333,25 @@ class Contact(eqx.Module):
 
 
 AnyContact = Limit | JointFriction | Contact
+
+
+def copy_contact(like: Contact, first: AbstractShape, second: AbstractShape, name: str) -> Contact:
+    """The same contact of other shapes, where no direction of friction is given."""
+    shapes = _order_shapes(name, first, second)
+    return replace_unchecked(like, shapes=shapes, name=name, direction=_reference_normal(*shapes))
+
+
+def _reference_normal(first: AbstractShape, second: AbstractShape) -> Any:
+    """The normal in the reference posture; of convex bodies about, along the line between their middles."""
+    if isinstance(first, Surface):
+        still = ground_placement(2 if second.dimension == 2 else 3, second.centre.dtype)  # pyright: ignore
+        return meet(first, second, still, still).normal[0]
+    if isinstance(first, HalfSpace | HeightField):
+        return first.normal
+    xp = module_for(first.middle, second.middle)
+    off = xp.asarray(second.middle) - xp.asarray(first.middle)
+    off = xp.where(xp.any(off != 0), off, 1)
+    return off / xp.sqrt(xp.dot(off, off))
 
 
 def _order_shapes(

@@ -214,44 +214,39 @@ class ConvexKind(eqx.Module):
     def share_without_passing(self, instants: Sequence[Instant], kept: _Touches) -> Array:
         dtype = instants[0].q.dtype
         each = kept.pairs.placements, *(self.places.locate(self.bodies, at) for at in instants[1:])
-        comes_near = kept.pairs.comes_near(each, self._numbers)
         placements = jax.tree.map(lambda *x: jnp.stack(x), *each)
 
         def one(i: Array, share: Array) -> Array:
             near = entry(kept.pairs.near, i) > 0
+            at = lambda k: self._pair(jax.tree.map(lambda x: item(x, k), placements), i, dtype)
+            pairs, (a, b) = [at(jnp.asarray(k)) for k in range(len(each))], self._cores(i, dtype)
 
-            def look(_: Array, share: Array) -> Array:
-                at = lambda k: self._pair(jax.tree.map(lambda x: item(x, k), placements), i, dtype)
-                pairs, (a, b) = [at(jnp.asarray(k)) for k in range(len(each))], self._cores(i, dtype)
-
-                def along(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-                    """By the normal that was found last, or the one of now."""
-                    tries, n, *_ = state
-                    seek = lambda _, n: touch_of(pairs[0], self.on_plane, no_parts(dtype)).feature.n
-                    n = loop(tries, seek, n)
-                    of_instant = lambda k, gaps: put(
-                        gaps, k, at(k)._replace(near=ends).apart(n) - a.radius - b.radius
+            def along(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+                """By the normal that was found last, or the one of now."""
+                tries, n, *_ = state
+                seek = lambda _, n: touch_of(pairs[0], self.on_plane, no_parts(dtype)).feature.n
+                n = loop(tries, seek, n)
+                of_instant = lambda k, gaps: put(
+                    gaps, k, at(k)._replace(near=ends).apart(n) - a.radius - b.radius
+                )
+                gaps = loop(len(each), of_instant, blank(len(each), dtype))
+                least = share
+                for k, pair in enumerate(pairs[1:], 1):
+                    ways = zip((a, b), pairs[0].places, pair.places, strict=True)
+                    bows = sum(
+                        (bow(core.size - core.radius, *way) for core, *way in ways), jnp.zeros((), dtype)
                     )
-                    gaps = loop(len(each), of_instant, blank(len(each), dtype))
-                    least = share
-                    for k, pair in enumerate(pairs[1:], 1):
-                        ways = zip((a, b), pairs[0].places, pair.places, strict=True)
-                        bows = sum(
-                            (bow(core.size - core.radius, *way) for core, *way in ways), jnp.zeros((), dtype)
-                        )
-                        shares = entry(gaps, 0), entry(gaps, k) - bows, (a.inradius, b.inradius)
-                        least = jnp.minimum(least, share_without_passing(*shares))
-                    return tries + 1, n, entry(gaps, 0), least
+                    shares = entry(gaps, 0), entry(gaps, k) - bows, (a.inradius, b.inradius)
+                    least = jnp.minimum(least, share_without_passing(*shares))
+                return tries + 1, n, entry(gaps, 0), least
 
-                # Of what comes near within the step, what was found last may be long ago: bodies may overlap along it.
-                says_enough = lambda s: near | ((s[2] > 0) & (s[3] >= share))
-                goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & ~says_enough(s))
-                n, ends = self._last(kept, i)
-                return lax.while_loop(goes_on, along, (jnp.zeros_like(i), n, share, share))[3]
+            # Of what comes near within the step, what was found last may be long ago: bodies may overlap along it.
+            says_enough = lambda s: near | ((s[2] > 0) & (s[3] >= share))
+            goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & ~says_enough(s))
+            n, ends = self._last(kept, i)
+            return lax.while_loop(goes_on, along, (jnp.zeros_like(i), n, share, share))[3]
 
-            return loop(comes_near(i).astype(i.dtype), look, share)
-
-        return loop(len(self.pairs), one, jnp.ones((), dtype))
+        return kept.pairs.over_coming(each, self._numbers, one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: _Touches, so_far: Array) -> Array:
         firsts, counts = (jnp.asarray(np.array(x)) for x in (self.firsts, self.counts))

@@ -22,6 +22,7 @@ from ..mechanisms import (
     Sphere,
     _contact_pairs,
 )
+from ..mechanisms._contacts import copy_contact
 from ._coefficients import is_usual, restitution_of
 from ._contact_selection import ContactSelection
 from ._mujoco import mujoco
@@ -224,7 +225,7 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         ends = (second, first) if "along" in frictions else (first, second)
         key = None if "along" in frictions else (e, *frictions.items())
         if key and key in alike:
-            contact = alike[key].between(*ends, name)
+            contact = copy_contact(alike[key], *ends, name)
         else:
             contact = Contact(*ends, restitution=e, name=name, **frictions)
         found[name] = alike[key] = contact
