@@ -412,13 +412,15 @@ class ContactStep:
         q, v, dtype = last.q, last.v, last.q.dtype
         free = self.free(t, q, v, h)
         n = len(self.layout.contacts)
-        none, push = jnp.zeros(n, dtype), jnp.zeros(self.rows + 1, dtype)
-        state = last._replace(p=push, closed=none, sliding=none, struck=none, hit=jnp.asarray(False), kept=[])
+        closed, sliding, struck = (jnp.zeros(n, dtype) for _ in range(3))
+        p, push, pushed = (jnp.zeros(self.rows + 1, dtype) for _ in range(3))
+        modes = {"closed": closed, "sliding": sliding, "struck": struck, "hit": jnp.asarray(False)}
+        state = last._replace(p=p, **modes, kept=[])
         where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
         yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
         start = _Problems(
-            *(state, where, last.kept, yes, none, none, none, none, jnp.zeros((), dtype)),
-            *(push, no, no, v, number, yes, push, last.kept, last.kept),
+            *(state, where, last.kept, yes, *(blank(n, dtype) for _ in range(4)), jnp.zeros((), dtype)),
+            *(push, no, no, v, number, yes, pushed, last.kept, last.kept),
         )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:

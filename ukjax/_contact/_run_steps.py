@@ -98,7 +98,7 @@ class _Attempt(NamedTuple):
     rejected: Array
     passes: Array
     after: StepState
-    record: StepRecord
+    record: StepRecord | None
 
 
 def run_steps(
@@ -158,7 +158,8 @@ def run_steps(
             looks = c.looks | (ends & ~shorter)
             return _Attempt(shorter | ends, part, looks, rejected, passes, after, record)
 
-        begun = _Attempt(going, 1 - done, ~yes, none, ~yes, last, step.step.no_record(last))
+        record = None if step.held is None else step.step.no_record(last)
+        begun = _Attempt(going, 1 - done, ~yes, none, ~yes, last, record)
         tried = lax.while_loop(lambda c: c.again, attempt, begun)
         after, part = tried.after, tried.part
         impulses = after.p

@@ -76,10 +76,10 @@ class SmoothStep(NamedTuple):
 
     def solve(
         self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
-    ) -> tuple[StepState, StepRecord]:
-        """What a step leaves, without derivatives, as `ContactStep` gives it."""
+    ) -> tuple[StepState, StepRecord | None]:
+        """What a step leaves, without derivatives, as `ContactStep` gives it; with a record if it is to have some."""
         if self.held is None:
-            return self.step(t, h, last, coefficients, looks)
+            return self.step(t, h, last, coefficients, looks)[0], None
         t, h, q, v, coefficients = lax.stop_gradient((t, h, last.q, last.v, coefficients))
         return self.held(t, h, last._replace(q=q, v=v), coefficients, looks)
 
@@ -95,10 +95,10 @@ class SmoothStep(NamedTuple):
         last: StepState,
         coefficients: Coefficients,
         after: StepState,
-        record: StepRecord,
+        record: StepRecord | None,
     ) -> StepState:
         """What a step leaves, with derivatives."""
-        if self.held is None:
+        if record is None:
             return after
         told = self.step, (t, h), last, coefficients
         # Impulses and displacements stand in the first derivative. For the second one they have derivatives themselves.

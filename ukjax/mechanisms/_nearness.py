@@ -130,12 +130,13 @@ class Nearness(NamedTuple):
             looks = jnp.asarray(True) if always else path >= entry(until, i)
             near, until, state = loop(looks.astype(i.dtype), seek, (near, until, state))
             is_near = entry(near, i) > 0
-            which, number = put(which, number, i), number + is_near
+            one_more = is_near.astype(whole)
+            which, number = put(which, number, i), number + one_more
             # Both bodies of a pair together move by no more than twice the longest way.
             left = 0.5 * _SURE * (entry(until, i) - path)
             of_pair = jnp.where(is_near, jnp.inf, self.farthest + left)
             due = put(due, block, jnp.minimum(entry(due, block), of_pair))
-            return near, until, state, which, number, due, put(held, block, entry(held, block) + is_near)
+            return near, until, state, which, number, due, put(held, block, entry(held, block) + one_more)
 
         def begin(block: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
             due, held = so_far
