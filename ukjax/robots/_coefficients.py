@@ -21,6 +21,8 @@ class Coefficients(NamedTuple):
 
     def of(self, *names: tuple[str, ...]) -> float | None:
         """That of one thing or of two, each by its names: of the pair, else the larger of the two's, else of all."""
+        if not self.by_name:
+            return self.every
         if len(names) == 2:
             pairs = [
                 self.by_name[key]

@@ -69,7 +69,7 @@ def _together(at: Reference, i: int, j: int) -> bool:
     first, second = (int(model.body_weldid[model.geom_bodyid[x]]) for x in (i, j))
     if first == second or (model.body_dofnum[first] == 0 and model.body_dofnum[second] == 0):
         return True
-    if at.disabled("FILTERPARENT") or 0 in (first, second):
+    if 0 in (first, second) or at.disabled("FILTERPARENT"):
         return False
     above = [int(model.body_weldid[model.body_parentid[x]]) for x in (first, second)]
     return first == above[1] or second == above[0]
@@ -191,13 +191,13 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     names, found, rows, asked = geom_names(at), dict[str, Contact](), list[Row](), set[frozenset[str]]()
     alike: dict[Any, Contact] = {}  # to make a contact takes longer than to copy one
     geoms: dict[str, tuple[int, int]] = {}
-    shape = functools.cache(lambda geom: shape_of(at, geom))
+    shape, kind = (functools.cache(functools.partial(f, at)) for f in (shape_of, kind_of_geom))
     for touch in touching(at):
         i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
         bodies = [at.names.bodies[at.model.geom_bodyid[x]] for x in (i, j)]
         name, kinds = (
             f"{names[i]}-{names[j]}",
-            " and ".join(sorted((kind_of_geom(at, i), kind_of_geom(at, j)))),
+            " and ".join(sorted((kind(i), kind(j)))),
         )
         word = "ground" if at.carriers[at.model.geom_bodyid[j]] == GROUND else "self"
         own = chosen.matching((names[i], bodies[0]), (names[j], bodies[1]))
