@@ -417,9 +417,9 @@ class ContactStep:
         modes = {"closed": closed, "sliding": sliding, "struck": struck, "hit": jnp.asarray(False)}
         state = last._replace(p=p, **modes, kept=[])
         where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
-        yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
+        yes, number, new = jnp.asarray(True), jnp.where(looks, -1, 0), lambda: blank(n, dtype)
         start = _Problems(
-            *(state, where, last.kept, yes, *(blank(n, dtype) for _ in range(4)), jnp.zeros((), dtype)),
+            *(state, where, last.kept, yes, new(), new(), new(), new(), jnp.zeros((), dtype)),
             *(push, no, no, v, number, yes, pushed, last.kept, last.kept),
         )
 

@@ -161,7 +161,7 @@ class ContactGaps(eqx.Module):
         """The contacts whose places are now one corner of a shape, now another."""
         own = self.places.mechanism.contacts_by_form[self.form]
         shapes = self.places.mechanism.shapes
-        of = lambda x: zip(x.names, x.counts(shapes), x.pairs, strict=True)
+        of = lambda x: list(zip(x.names, x.counts(shapes), x.pairs, strict=True))
         closed = lambda a, b: is_closed_form(shapes[a], shapes[b])
         return [name for name, count, pair in own.each(of) if count > 1 and not closed(*pair)]
 

@@ -191,7 +191,10 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     names, found, rows, asked = geom_names(at), dict[str, Contact](), list[Row](), set[frozenset[str]]()
     alike: dict[Any, Contact] = {}  # to make a contact takes longer than to copy one
     geoms: dict[str, tuple[int, int]] = {}
-    shape, kind = (functools.cache(functools.partial(f, at)) for f in (shape_of, kind_of_geom))
+    shape, kind = (
+        functools.cache(lambda geom: shape_of(at, geom)),
+        functools.cache(lambda geom: kind_of_geom(at, geom)),
+    )
     for touch in touching(at):
         i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
         bodies = [at.names.bodies[at.model.geom_bodyid[x]] for x in (i, j)]
