@@ -207,7 +207,13 @@ def ambiguous(of: ListedImpulses) -> Array:
 # A contact bounces if it closes faster than so many times the change of speed that forces make within a step: not once,
 # as other contacts of a body add to it. A rod held at one end falls at the other 1.5 times as fast as freely.
 SLOW = 3.0
+_USUAL_ROOM = 256  # of contacts at once, and two for each velocity: boxes in a pile have one or two for each
 FARTHEST = 100.0  # that a coordinate is pushed, beside how far the worst gap was off [m/m], [rad/m]
+
+
+def contacts_at_once(layout: ContactLayout, velocities: int) -> int:
+    """For how many contacts at once there is room. Where more touch a run ends, or is made anew with more room."""
+    return min(len(layout.contacts), layout.room or _USUAL_ROOM + 2 * velocities)
 
 
 class FreeStep(NamedTuple):
@@ -235,7 +241,8 @@ class StepState(NamedTuple):
     - `closed`, `sliding`, `struck`: 1 for contacts that are closed, slide, and closed fast (n,).
     - `hit`: whether any did.
     - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
-    - `residual`, `solver_steps`: of the problem of velocities.
+    - `residual`, `solver_steps`: of the problem of velocities; an infinite residual if more contacts touch at once than
+      there is room for.
     - `off`: whether no state near by obeys the bilateral rows.
     - `kept`: of each kind where contacts are, as far as that is sought.
     """
@@ -339,12 +346,14 @@ class ContactStep:
         self.seeks = any(kind.seeks for kind in kinds)
         self.passes = any(kind.is_thin for kind in kinds)
         self.free, self.arrive, self.kinematics = free, arrive, kinematics
-        rows = sum(int(normal) + tangents for normal, tangents in layout.contacts)
-        most = max((tangents for _, tangents in layout.contacts), default=0)
         columns = max((kind.width for kind in kinds), default=0)
-        self.room = Room(len(layout.contacts), rows, most, velocities, columns)
         sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
-        self.starts = np.cumsum([0, *sizes])[:-1]
+        self.starts, self.rows = np.cumsum([0, *sizes])[:-1], sum(sizes)
+        at_once = contacts_at_once(layout, velocities)
+        self.may_be_full = at_once < len(sizes)
+        rows = sum(sorted(sizes)[len(sizes) - at_once :])
+        most = max((tangents for _, tangents in layout.contacts), default=0)
+        self.room = Room(at_once, rows, most, velocities, columns)
 
     def _gaps(self, kinds: Sequence[ContactKind], at: Instant, kept: Sequence[Any], gaps: Array) -> Array:
         """Gaps (n,) with those of contacts that are not far apart, and have one."""
@@ -370,7 +379,7 @@ class ContactStep:
         at = Instant(t, q)
         zero = jnp.zeros((), q.dtype)
         of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
-        p = jnp.zeros(self.room.stride, q.dtype)
+        p = jnp.zeros(self.rows + 1, q.dtype)
         return StepState(
             *(q, v, p, of_contacts, of_contacts, of_contacts, no := jnp.asarray(False), jnp.zeros_like(v)),
             *(of_contacts, zero, zero, no),
@@ -403,20 +412,22 @@ class ContactStep:
         q, v, dtype = last.q, last.v, last.q.dtype
         free = self.free(t, q, v, h)
         n = len(self.layout.contacts)
-        none, push = jnp.zeros(n, dtype), jnp.zeros(self.room.stride, dtype)
-        state = last._replace(p=push, closed=none, sliding=none, struck=none, hit=jnp.asarray(False), kept=[])
+        closed, sliding, struck = (jnp.zeros(n, dtype) for _ in range(3))
+        p, push, pushed = (jnp.zeros(self.rows + 1, dtype) for _ in range(3))
+        modes = {"closed": closed, "sliding": sliding, "struck": struck, "hit": jnp.asarray(False)}
+        state = last._replace(p=p, **modes, kept=[])
         where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
-        yes, number = jnp.asarray(True), jnp.where(looks, -1, 0)
+        yes, number, new = jnp.asarray(True), jnp.where(looks, -1, 0), lambda: blank(n, dtype)
         start = _Problems(
-            *(state, where, last.kept, yes, none, none, none, none, jnp.zeros((), dtype)),
-            *(push, no, no, v, number, yes, push, last.kept, last.kept),
+            *(state, where, last.kept, yes, new(), new(), new(), new(), jnp.zeros((), dtype)),
+            *(push, no, no, v, number, yes, pushed, last.kept, last.kept),
         )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
             before = v, free.end, last.p
-            listed, contacts, struck = self._listed(moving, before, h, coefficients, x, first, looked)
+            listed, contacts, struck, full = self._listed(moving, before, h, coefficients, x, first, looked)
             of = self.soften(delassus(listed, self.room, free.inertia), listed, coefficients, h)
             # Slips of joints that stand still are rounding, of the velocities of all.
             rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
@@ -439,7 +450,7 @@ class ContactStep:
                 v=v_end,
                 push=told[0],
                 ambiguous=told[1],
-                residual=jnp.where(first, found.residual, state.residual),
+                residual=jnp.where(full, jnp.inf, jnp.where(first, found.residual, state.residual)),
                 solver_steps=jnp.where(first, found.steps, state.solver_steps),
                 off=off,
             )
@@ -479,7 +490,7 @@ class ContactStep:
             )
             # Once what was sought before bodies were pushed has them apart, it is sought anew.
             again = ~(start | first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
-            pushed = add_scaled(x.pushed, 0, again.astype(dtype), x.push, 0, self.room.stride)
+            pushed = add_scaled(x.pushed, 0, again.astype(dtype), x.push, 0, self.rows + 1)
             push = loop(whole(again), lambda _, push: self._without_push(push, kept), x.push)
             x = x._replace(
                 takes_part=takes_part,
@@ -536,9 +547,10 @@ class ContactStep:
         x: _Problems,
         first: Array,
         looked: Array,
-    ) -> tuple[ContactList, ContactList, Array]:
-        """The contacts of a problem and behind them, if it is looked at, others that touch; the list of the first; and 1
-        for those of the list that are struck fast; by velocities before and without impulses, and impulses before."""
+    ) -> tuple[ContactList, ContactList, Array, Array]:
+        """The contacts of a problem and behind them, if it is looked at, others that touch; the list of the first; 1 for
+        those of the list that are struck fast; and whether there were more than there is room for; by velocities before
+        and without impulses, and impulses before."""
         v_before, v_free, p_before = before
         dtype = x.gaps.dtype
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
@@ -614,28 +626,30 @@ class ContactStep:
 
                 def add(_: Array, so_far: tuple) -> tuple:
                     contacts, fast = row(kind, of, own, i, k, so_far[0])
-                    return contacts, put(so_far[1], so_far[0].number, fast)
+                    return contacts, put(so_far[1], so_far[0].number, fast), so_far[2]
 
-                return loop((entry(x.takes_part, k) == part).astype(i.dtype), add, so_far)
+                wanted = entry(x.takes_part, k) == part
+                if not self.may_be_full:
+                    return loop(wanted.astype(i.dtype), add, so_far)
+                fits = so_far[0].number < self.room.contacts
+                so_far = loop((wanted & fits).astype(i.dtype), add, so_far)
+                return *so_far[:2], so_far[2] | (wanted & ~fits)
 
             return kind.each(own, look, listed)
 
         def of_part(number: Array, so_far: tuple) -> tuple:
-            listed, part = so_far[:2], 1 + number
+            listed, part = so_far[:3], 1 + number
             for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
                 listed = of_kind(kind, of, own, part.astype(dtype), listed)
             sizes = listed[0].number, listed[0].rows
             return *listed, *(
-                jnp.where(number == 0, new, old) for new, old in zip(sizes, so_far[2:], strict=True)
+                jnp.where(number == 0, new, old) for new, old in zip(sizes, so_far[3:], strict=True)
             )
 
         none = jnp.asarray(0)
-        listed, struck, number, rows = loop(
-            1 + looked,
-            of_part,
-            (empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype), none, none),
-        )
-        return listed, listed._replace(number=number, rows=rows), struck
+        empty = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype), jnp.asarray(False)
+        listed, struck, full, number, rows = loop(1 + looked, of_part, (*empty, none, none))
+        return listed, listed._replace(number=number, rows=rows), struck, full
 
     def soften(
         self, of: DelassusRows, contacts: ContactList, coefficients: Coefficients, h: Array
@@ -720,9 +734,7 @@ class ContactStep:
 
         none = jnp.zeros(count, dtype), copy_entries(blank(stride, dtype), contacts.u, m)
         push, u = contacts.over_rows(row, none)
-        flags = ambiguous(
-            ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows)
-        )
+        flags = ambiguous(ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.rows))
         place = lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k))
         return push, loop(contacts.number, place, jnp.zeros(n, dtype))
 

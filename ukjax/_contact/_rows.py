@@ -81,6 +81,7 @@ class ContactLayout(NamedTuple):
     - `poisson`: of each, whether its restitution is of impulses; none for no such contact.
     - `turning`: of each, how many of its last tangential rows are of angular velocities; none for no such contact.
     - `soft`: of each, whether it is a spring and damper; none for no such contact.
+    - `room`: for how many at once time stepping has room; 0 for as many as are usual.
     """
 
     names: tuple[str, ...]
@@ -89,6 +90,7 @@ class ContactLayout(NamedTuple):
     poisson: tuple[bool, ...] = ()
     turning: tuple[int, ...] = ()
     soft: tuple[bool, ...] = ()
+    room: int = 0
 
     @property
     def normals(self) -> np.ndarray:

@@ -48,6 +48,7 @@ class StepsRun(NamedTuple):
     - `steps`, `rejected`: how many it took, parts of steps included, and how many were taken again as they were too long.
     - `passed`: how many steps were too long, and were not taken again.
     - `until`: the time that it reached.
+    - `full`: whether it ended where more contacts touch at once than there is room for.
     """
 
     saved: Saved
@@ -62,6 +63,7 @@ class StepsRun(NamedTuple):
     rejected: Array
     passed: Array
     until: Array
+    full: Array
 
 
 def _write(x: Array, row: Array, values: Array, count: int, times: Array) -> Array:
@@ -96,7 +98,7 @@ class _Attempt(NamedTuple):
     rejected: Array
     passes: Array
     after: StepState
-    record: StepRecord
+    record: StepRecord | None
 
 
 def run_steps(
@@ -113,7 +115,7 @@ def run_steps(
 ) -> StepsRun:
     """A run. A step in which thin bodies would pass through each other is split into parts, if it `splits` steps."""
     (q, v), (t0, h, steps), dtype = y0, grid, y0[0].dtype
-    n, m, k = len(step.step.layout.contacts), step.step.room.rows, ts.size
+    n, m, k = len(step.step.layout.contacts), step.step.rows, ts.size
     new = lambda *sizes: [blank(rows * max(count, 1), dtype) for rows, count in sizes]
     saved = Saved(*new((k, q.size), (k, v.size), (k, v.size), (k, n), (k, m), (k, n), (k, n), (k, n)))
     times, *others = new((most, 1), (most, m), (most, n), (most, n), (most, 1))
@@ -121,7 +123,7 @@ def run_steps(
     contact_of = np.repeat(np.arange(n), [int(normal) + d for normal, d in step.step.layout.contacts])
     zero, none = jnp.zeros((), dtype), jnp.asarray(0)
     yes = jnp.asarray(True)
-    counts = none, none, yes, ~yes, none, none, none, t0
+    counts = none, none, yes, ~yes, none, none, none, t0, ~yes
     begun = step.before(t0, q, v)
     if step.step.passes:
         at = Instant(*lax.stop_gradient((t0, q)))
@@ -156,7 +158,8 @@ def run_steps(
             looks = c.looks | (ends & ~shorter)
             return _Attempt(shorter | ends, part, looks, rejected, passes, after, record)
 
-        begun = _Attempt(going, 1 - done, ~yes, none, ~yes, last, step.step.no_record(last))
+        record = None if step.held is None else step.step.no_record(last)
+        begun = _Attempt(going, 1 - done, ~yes, none, ~yes, last, record)
         tried = lax.while_loop(lambda c: c.again, attempt, begun)
         after, part = tried.after, tried.part
         impulses = after.p
@@ -164,6 +167,7 @@ def run_steps(
         upto = done + part
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
         finite &= jnp.isfinite(after.residual)
+        full = run.full | (run.finite & (after.residual == jnp.inf))
         kept = loop((~finite).astype(i.dtype), lambda _, x: last._replace(kept=[]), after._replace(kept=[]))
         impacts, going = run.impacts, (going & finite).astype(i.dtype)
         told = (kept.hit & (run.num_impacts < most)).astype(i.dtype) * going
@@ -189,6 +193,7 @@ def run_steps(
             rejected=run.rejected + tried.rejected,
             passed=run.passed + going * tried.passes.astype(i.dtype),
             until=jnp.where(going > 0, t0 + h * (i.astype(dtype) + upto), run.until),
+            full=full,
         )
 
         def save(c: tuple[Array, Saved, list[Any]]) -> tuple[Array, Saved, list[Any]]:

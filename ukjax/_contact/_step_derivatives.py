@@ -76,10 +76,10 @@ class SmoothStep(NamedTuple):
 
     def solve(
         self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
-    ) -> tuple[StepState, StepRecord]:
-        """What a step leaves, without derivatives, as `ContactStep` gives it."""
+    ) -> tuple[StepState, StepRecord | None]:
+        """What a step leaves, without derivatives, as `ContactStep` gives it; with a record if it is to have some."""
         if self.held is None:
-            return self.step(t, h, last, coefficients, looks)
+            return self.step(t, h, last, coefficients, looks)[0], None
         t, h, q, v, coefficients = lax.stop_gradient((t, h, last.q, last.v, coefficients))
         return self.held(t, h, last._replace(q=q, v=v), coefficients, looks)
 
@@ -95,10 +95,10 @@ class SmoothStep(NamedTuple):
         last: StepState,
         coefficients: Coefficients,
         after: StepState,
-        record: StepRecord,
+        record: StepRecord | None,
     ) -> StepState:
         """What a step leaves, with derivatives."""
-        if self.held is None:
+        if record is None:
             return after
         told = self.step, (t, h), last, coefficients
         # Impulses and displacements stand in the first derivative. For the second one they have derivatives themselves.
@@ -119,7 +119,8 @@ def _differentiate(
     """What a step from time t of length h leaves, as `after` and `record` that have no derivatives, with derivatives."""
     (t, h), (q, v), room, dtype = span, (last.q, last.v), step.room, last.q.dtype
     free = step.free(t, q, v, h)
-    no_impulses = fill_entries(blank(room.stride, dtype), 0, 0, room.stride)
+    none_of = lambda rows: fill_entries(blank(rows, dtype), 0, 0, rows)
+    no_impulses = none_of(room.stride)
 
     def write(closed: _Closed, at: Instant, kept: Sequence[Any], *, gaps: bool) -> tuple[ContactList, _Rows]:
         kept = [kind.unsought(at, x) for kind, x in zip(step.kinds, kept, strict=True)]
@@ -148,7 +149,7 @@ def _differentiate(
     u = loop(contacts.number, add_laws, u)
     p = linearize_solution(contacts, room, of, u)(contacts.p, u)
     v_end = _add_response(free.end + change, contacts, of, contacts.p, p)
-    push, impulses = _sum_rows(contacts, room, p) / h, _place(step, contacts, p, no_impulses)
+    push, impulses = _sum_rows(contacts, room, p) / h, _place(step, contacts, p, none_of(step.rows + 1))
 
     # Positions, by those that were pushed
     d, pi = record.d, record.push
@@ -216,7 +217,9 @@ def _list_closed(step: ContactStep, takes_part: Array, p: Array, laws: tuple[Arr
                 )
                 return contacts, put(own, at, i)
 
-            return loop((entry(takes_part, k) > 0).astype(i.dtype), add, so_far)
+            # A run has ended where they do not fit.
+            fits = so_far[0].number < step.room.contacts
+            return loop(((entry(takes_part, k) > 0) & fits).astype(i.dtype), add, so_far)
 
         return loop(len(kind.contacts), look, so_far)
 

@@ -70,6 +70,7 @@ class TimeSteppingRun(NamedTuple):
     - `impacts`: how many steps had impacts.
     - `unsolved`: in how many steps the residual stayed large; there impulses do not obey the laws.
     - `diverged`: whether a state was not finite; the run stays at the last one that was.
+    - `full`: whether more contacts touched at once than there is room for; likewise.
     - `steps`, `rejected`, `passed`: how many were taken, parts of steps included, were taken again in parts, and were so
       long that bodies may have passed through each other.
     - `left`: why they are left to XLA, if they are.
@@ -86,6 +87,7 @@ class TimeSteppingRun(NamedTuple):
     impacts: Int[Array, ""]
     unsolved: Int[Array, ""]
     diverged: Bool[Array, ""]
+    full: Bool[Array, ""]
     steps: Int[Array, ""]
     rejected: Int[Array, ""]
     passed: Int[Array, ""]
@@ -278,7 +280,7 @@ def _assemble_run(
     q, v, push = (rows(x, y.size) for x, y in ((saved.q, y0[0]), (saved.v, y0[1]), (saved.push, y0[1])))
     counts = found.solver_steps, found.num_impacts, found.unsolved, found.steps, found.rejected, found.passed
     solver_steps, count, unsolved, steps, rejected, passed = (x.astype(jnp.int32) for x in counts)
-    ended = ~found.finite, steps, rejected, passed
+    ended = ~found.finite & ~found.full, found.full, steps, rejected, passed
     return TimeSteppingRun(
         ts, t_end, q, v, push, history, found.residual, solver_steps, count, unsolved, *ended
     )

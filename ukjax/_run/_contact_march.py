@@ -1,5 +1,6 @@
 """A run of a system with unilateral constraints by equal time steps."""
 
+import dataclasses
 from typing import Any, final
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from jaxtyping import Array
 from .._compiler._structured._scalarize import scalarize
 from .._contact._contact_dynamics import ContactDynamics
 from .._contact._history import AT_TIMES
+from .._contact._moreau import contacts_at_once
 from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import TimeSteppingRun, run_time_stepping, steps_within
 from .._misc._arguments import require_instance, require_solver, whole_number
@@ -82,9 +84,11 @@ class StepsPlan:
         else:
             q, v = self._prepared.begun(asked)
             room, ends = 2 ** (steps - 1).bit_length(), pad_times(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
-            observed, columns, found, counts, begun = _march_and_observe(
-                run, (t0, t1), q, v, as_jax(np.asarray(steps)), room, ends, not self._differentiated
-            )
+            given = (t0, t1), q, v, as_jax(np.asarray(steps)), room, ends, not self._differentiated
+            observed, columns, found, counts, begun = _march_and_observe(run, *given)
+            while found.full:
+                run = self._with_more_room(v.size)
+                observed, columns, found, counts, begun = _march_and_observe(run, *given)
             places = find_reached(columns["t"], count)
             observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
             columns = jax.tree.map(lambda x: np.asarray(x)[places], columns)
@@ -98,14 +102,25 @@ class StepsPlan:
         told |= {"result": _result_of(found), "judged": self._judged}
         return trajectory_of(asked.start, observed, columns, count, **told)
 
+    def _with_more_room(self, velocities: int) -> ContactRun:
+        """The run with twice the room for contacts."""
+        touching = self._prepared.run.touching
+        room = 2 * contacts_at_once(touching.layout, velocities)
+        touching = dataclasses.replace(touching, layout=touching.layout._replace(room=room))
+        self._prepared.run = self._prepared.run._replace(touching=touching)
+        return self._prepared.run
+
 
 def _result_of(found: TimeSteppingRun) -> Any:
     """How a run ended."""
     if is_traced(found.t_end, found.diverged):
         broken = RESULTS.where(found.t_end < jnp.inf, RESULTS.constraints_broken, result_of(np.int32(0)))
-        return RESULTS.where(found.diverged, RESULTS.diverged, broken)
+        full = RESULTS.where(found.full, RESULTS.too_many_contacts, broken)
+        return RESULTS.where(found.diverged, RESULTS.diverged, full)
     if found.diverged:
         return RESULTS.diverged
+    if found.full:
+        return RESULTS.too_many_contacts
     return RESULTS.constraints_broken if float(found.t_end) < np.inf else RESULTS.successful
 
 

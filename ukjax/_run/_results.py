@@ -41,6 +41,10 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     masses_too_far_apart = (
         "Masses are too far apart for the formula: what it says of light bodies is rounding of heavy ones."
     )
+    too_many_contacts = (
+        "More contacts touch at once than there is room for. Outside of jit, vmap and grad a run is made anew with more "
+        "room by itself."
+    )
 
 
 def result_of(number: Any) -> RESULTS:

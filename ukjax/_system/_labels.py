@@ -20,13 +20,13 @@ def make_indexed_names(symbol: str, count: int) -> tuple[str, ...]:
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:
     """Names with a number behind those that were there before."""
-    found: list[str] = []
+    found = dict[str, None]()
     for name in names:
         again = 2
         unique = name
         while unique in found:
             unique, again = f"{name} {again}", again + 1
-        found.append(unique)
+        found[unique] = None
     return tuple(found)
 
 

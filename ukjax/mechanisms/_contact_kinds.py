@@ -4,6 +4,7 @@ Of the two bodies of a pair placements and twists are looked up in arrays in mem
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -15,8 +16,10 @@ from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._contact_list import SparseRows, entry, item, loop, put
+from .._misc._modules import replace_unchecked
 from ._contact_pairs import is_closed_form
 from ._contact_shapes import Capsule, Cuboid, HalfSpace, HeightField, Sphere, Surface
+from ._contact_table import PairsOfShapes, TabulatedContacts, stack_alike, take_rows
 from ._contacts import Contact
 from ._convex_kinds import ConvexKind, convex_kind
 from ._field_kinds import FieldKind, field_kind
@@ -24,7 +27,7 @@ from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, t
 from ._nearness import Nearness, no_nearness
 from ._placement import norm, rate_of
 from ._thin_bodies import bow, share_without_passing
-from ._vmap_by_structure import form_of, stack_trees
+from ._vmap_by_structure import form_of
 
 
 @final
@@ -121,7 +124,6 @@ class ShapeKind(eqx.Module):
 
     def share_without_passing(self, instants: Sequence[Instant], kept: Nearness) -> Array:
         each, dtype = [self.places.locate(self.bodies, at) for at in instants], instants[0].q.dtype
-        comes_near = kept.comes_near(each, self._numbers)
 
         def one(i: Array, share: Array) -> Array:
             contact = self._contact(i, dtype)
@@ -141,8 +143,7 @@ class ShapeKind(eqx.Module):
                 share = jnp.minimum(share, share_without_passing(apart(start), apart(ends) - bows, inradii))
             return share
 
-        look = lambda i, share: loop(comes_near(i).astype(i.dtype), lambda _, x: one(i, x), share)
-        return loop(len(self.contacts), look, jnp.ones((), dtype))
+        return kept.over_coming(each, self._numbers, one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: Nearness | None, so_far: Array) -> Array:
         places = self.places.locate(self.bodies, at)
@@ -190,49 +191,51 @@ class ShapeKind(eqx.Module):
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
 
 
-def _single(contact: Contact) -> list[Contact]:
-    """A contact of several places as contacts of one: of the ends of a capsule, or the corners of a box, with a plane."""
-    first, second = contact.shapes
-    if contact.count == 1:
-        return [contact]
-    assert isinstance(first, HalfSpace)
-    if isinstance(second, Capsule):
-        balls = [Sphere(second.body, x, second.radius) for x in (second.start, second.end)]
-    else:
-        assert isinstance(second, Cuboid)
-        corners = second.corners()
-        balls = [Sphere(second.body, corners[i]) for i in range(contact.count)]
-    return [eqx.tree_at(lambda c: c.shapes, contact, (first, ball)) for ball in balls]
+def _balls_of(shape: Any) -> list[Sphere]:
+    """What of a shape touches a plane: a ball itself, the ends of a capsule, or the corners of a box."""
+    if isinstance(shape, Capsule):
+        return [Sphere(shape.body, x, shape.radius) for x in (shape.start, shape.end)]
+    return [Sphere(shape.body, x) for x in shape.corners()] if isinstance(shape, Cuboid) else [shape]
 
 
 def kinds_of_shapes(
-    places: DividedBodies, contacts: Sequence[Contact], first: int, names: tuple[str, ...]
+    places: DividedBodies, contacts: TabulatedContacts, first: int, names: tuple[str, ...]
 ) -> list[ShapeKind | ConvexKind | FieldKind]:
     """Contacts by kinds: those of closed forms by their forms, those of convex bodies together."""
-    number = {name: i for i, name in enumerate(names)}
-    bodies = lambda x: (number[x.bodies[0]], number[x.bodies[1]])
-    groups: dict[Any, list[tuple[Contact, int]]] = {}
-    for contact in contacts:
-        if is_closed_form(*contact.shapes):
-            singles = _single(contact)
-            for i, x in enumerate(singles):
-                groups.setdefault(form_of(x), []).append((x, first + i))
-        else:
-            key = convex_kind, isinstance(contact.shapes[0], HalfSpace), contact.form
-            if isinstance(contact.shapes[0], HeightField):
-                key = field_kind, contact.form
-            groups.setdefault(key, []).append((contact, first))
-        first += contact.count
-    kinds = []
-    for key, own in groups.items():
-        items, numbers = zip(*own, strict=True)
-        pairs = tuple(map(bodies, items))
-        make = _shape_kind if is_closed_form(*items[0].shapes) else key[0]
-        kinds.append(make(places, items, names, pairs, numbers))
+    number, shapes, kinds = {name: i for i, name in enumerate(names)}, contacts.shapes, list[Any]()
+    forms, balls = [form_of(x) for x in shapes], functools.cache(lambda b: _balls_of(shapes[b]))
+    for table, firsts in zip(contacts.tables, contacts.firsts(), strict=True):
+        groups: dict[Any, list[int]] = {}
+        for i, (a, b) in enumerate(table.pairs):
+            if is_closed_form(shapes[a], shapes[b]):
+                key = (
+                    _shape_kind,
+                    forms[a],
+                    form_of(balls(b)[0]) if isinstance(shapes[a], HalfSpace) else forms[b],
+                )
+            else:
+                is_field, on_plane = (isinstance(shapes[a], x) for x in (HeightField, HalfSpace))
+                key = field_kind if is_field else convex_kind, on_plane
+            groups.setdefault(key, []).append(i)
+        counts = table.counts(shapes)
+        for (make, *_), own in groups.items():
+            pairs = [table.pairs[i] for i in own]
+            bodies = tuple((number[shapes[a].body], number[shapes[b].body]) for a, b in pairs)
+            rows, numbers = take_rows(table.stacked, np.array(own)), first + firsts[own]
+            group = PairsOfShapes(rows, shapes, pairs, names, bodies, numbers, counts[own])
+            kinds.append(make(places, group))
     return kinds
 
 
-def _shape_kind(
-    places: DividedBodies, items: Sequence[Contact], names: tuple[str, ...], pairs: Any, numbers: Any
-) -> ShapeKind:
-    return ShapeKind(places, stack_trees(items), names, pairs, numbers)
+def _shape_kind(places: DividedBodies, of: PairsOfShapes) -> ShapeKind:
+    firsts, seconds = zip(*((of.shapes[a], of.shapes[b]) for a, b in of.pairs), strict=True)
+    each = np.arange(len(firsts))
+    if isinstance(firsts[0], HalfSpace):  # each place is a contact of its own, of a ball
+        balls = {id(x): _balls_of(x) for x in seconds}
+        seconds, each = [ball for x in seconds for ball in balls[id(x)]], np.repeat(each, of.counts)
+    contact = replace_unchecked(
+        take_rows(of.contact, each), shapes=(take_rows(stack_alike(firsts), each), stack_alike(seconds))
+    )
+    bodies, first = tuple(of.bodies[i] for i in each), np.cumsum([0, *of.counts])[:-1]
+    numbers = of.numbers[each] + np.arange(each.size) - first[each]
+    return ShapeKind(places, contact, of.names, bodies, tuple(numbers.tolist()))

@@ -16,6 +16,7 @@ from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._contact_kinds import ShapeKind, kinds_of_shapes
 from ._contact_pairs import Meeting, is_closed_form, meet_each
+from ._contact_table import RowForm
 from ._contacts import Contact, JointFriction, Limit
 from ._convex_kinds import ConvexKind
 from ._field_kinds import FieldKind
@@ -115,7 +116,7 @@ class LimitGaps(eqx.Module):
     places: AbstractBodyKinematics
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
-        limits = [x for x in self.places.described(q.dtype).contacts if isinstance(x, Limit)]
+        limits = [x for x in self.places.described(q.dtype).of_joints if isinstance(x, Limit)]
         positions = _measure_joints(self.places, limits, q, None)
         return jnp.concatenate([x.gaps(at) for x, at in zip(limits, positions, strict=True)])
 
@@ -128,26 +129,15 @@ class FrictionRates(eqx.Module):
     is_linear: ClassVar[bool] = True  # in the velocities
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
-        frictions = [x for x in self.places.described(q.dtype).contacts if isinstance(x, JointFriction)]
+        frictions = [x for x in self.places.described(q.dtype).of_joints if isinstance(x, JointFriction)]
         return jnp.stack(_measure_joints(self.places, frictions, q, v))
 
 
-class Form(NamedTuple):
-    """How many tangential rows a contact has, how many of these of turning, and whether it has stiffness."""
-
-    tangents: int
-    turning: int
-    soft: bool
-
-
-def _contacts(mechanism: Mechanism, form: Form | None = None) -> list[Contact]:
+def _contacts(mechanism: Mechanism, form: RowForm | None = None) -> list[Contact]:
     """The contacts of shapes by their form; or those of one form."""
-    own = [x for x in mechanism.contacts if isinstance(x, Contact) and form in (None, _form_of(x))]
-    return sorted(own, key=_form_of)
-
-
-def _form_of(contact: Contact) -> Form:
-    return Form(contact.form.tangents, contact.form.turning, contact.stiffness is not None)
+    by_form = mechanism.contacts_by_form
+    forms = by_form if form is None else [form]
+    return [x for own in forms for x in by_form[own].each(lambda table: table.contacts(mechanism.shapes))]
 
 
 def _bodies(contacts: Sequence[Contact]) -> list[str]:
@@ -159,7 +149,7 @@ class ContactGaps(eqx.Module):
     """The gaps of the contacts of one form."""
 
     places: AbstractBodyKinematics
-    form: Form = eqx.field(static=True)
+    form: RowForm = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
         contacts = _contacts(self.places.described(q.dtype), self.form)
@@ -169,14 +159,20 @@ class ContactGaps(eqx.Module):
     @property
     def changing(self) -> list[str]:
         """The contacts whose places are now one corner of a shape, now another."""
-        own = _contacts(self.places.mechanism, self.form)
-        return [x.name for x in own if x.count > 1 and not is_closed_form(*x.shapes)]
+        own = self.places.mechanism.contacts_by_form[self.form]
+        shapes = self.places.mechanism.shapes
+        of = lambda x: list(zip(x.names, x.counts(shapes), x.pairs, strict=True))
+        closed = lambda a, b: is_closed_form(shapes[a], shapes[b])
+        return [name for name, count, pair in own.each(of) if count > 1 and not closed(*pair)]
 
     def kinds(self, first: int) -> list[ShapeKind | ConvexKind | FieldKind]:
         """The contacts by kinds, for steps over a list of them."""
-        mechanism = self.places.mechanism
-        names = tuple(_bodies(_contacts(mechanism)))
-        return kinds_of_shapes(self.places.divide(), _contacts(mechanism, self.form), first, names)
+        by_form, shapes = self.places.mechanism.contacts_by_form, self.places.mechanism.shapes
+        pairs = [pair for x in by_form.values() for pair in x.each(lambda table: table.pairs)]
+        names = tuple(
+            dict.fromkeys(shapes[i].body for i in dict.fromkeys(itertools.chain.from_iterable(pairs)))
+        )
+        return kinds_of_shapes(self.places.divide(), by_form[self.form], first, names)
 
 
 def _meetings(contacts: Sequence[Contact], placed: Placements) -> list[Meeting]:
@@ -196,7 +192,7 @@ class ContactSlips(eqx.Module):
     """The slips of the contacts of one form."""
 
     places: AbstractBodyKinematics
-    form: Form = eqx.field(static=True)
+    form: RowForm = eqx.field(static=True)
     is_linear: ClassVar[bool] = True  # in the velocities
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "k d"]:
@@ -272,7 +268,7 @@ def require_positions(places: AbstractBodyKinematics) -> None:
     """Raises `InputError` for a limit or friction of what has no position of its own."""
     has = (AbstractAxisJoint, Spherical)
     known = [joint.name for joint in places.mechanism.joints if isinstance(joint, has)]
-    of_joints = (x for x in places.mechanism.contacts if not isinstance(x, Contact) and x.length is None)
+    of_joints = (x for x in places.mechanism.of_joints if x.length is None)
     for x in of_joints:
         if x.joint not in known and places.coordinate(x.joint) is None:
             raise unknown_name(f"joint with a position, of '{x.name}':", x.joint, [*known, *places.labels])
@@ -280,7 +276,7 @@ def require_positions(places: AbstractBodyKinematics) -> None:
 
 def require_no_contacts(mechanism: Mechanism) -> None:
     """Raises `InputError` for reactions that contacts of shapes would add to: in a tree nothing tells these forces."""
-    if found := [x.name for x in mechanism.contacts if isinstance(x, Contact)]:
+    if found := [name for x in mechanism.tables for name in x.names]:
         raise InputError(
             f"reactions of a tree with contacts ({', '.join(found[:3])}) are not offered: use `assemble`."
         )
@@ -298,35 +294,37 @@ def _turns(places: AbstractBodyKinematics, limit: Limit) -> bool:
 
 def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
     """The unilateral constraints of a mechanism: limits, contacts with and without friction, and dry friction."""
-    contacts, found = places.mechanism.contacts, list[AbstractUnilateral]()
+    contacts, found = places.mechanism.of_joints, list[AbstractUnilateral]()
     limits = [x for x in contacts if isinstance(x, Limit)]
     if limits:
         angle = [_turns(places, x) for x in limits for _ in x.row_names]
-        found.append(Unilateral(LimitGaps(places), name="limits", angle=angle, **_impacts(limits)))
-    for form, items in itertools.groupby(_contacts(places.mechanism), _form_of):
-        own, (tangents, turning, soft) = list(items), form
+        told = {
+            "restitution": _repeat_by_rows(limits, "restitution"),
+            "impact": [x.impact for x in limits for _ in x.row_names],
+            "names": _names(limits),
+        }
+        found.append(Unilateral(LimitGaps(places), name="limits", angle=angle, **told))
+    for form, own in places.mechanism.contacts_by_form.items():
+        tangents, turning, soft = form
         rubs: dict[str, Any] = {}
         if tangents:
-            which = "friction" if all(x.form.is_round for x in own) else "frictions"
-            rubs = {"friction": _repeat_by_rows(own, which), "slip": ContactSlips(places, form)}
+            which = "friction" if all(x.stacked.form.is_round for x in own.tables) else "frictions"
+            rubs = {"friction": own.column(which), "slip": ContactSlips(places, form)}
         word = f"contacts with {tangents} rows" if turning else "contacts" if tangents else "smooth contacts"
         word = f"soft {word}" if soft else word
-        springs: dict[str, Any] = {
-            what: _repeat_by_rows(own, what) for what in ("stiffness", "damping") if soft
-        }
-        of = ContactGaps(places, form)
-        found.append(Unilateral(of, name=word, turning=turning, **_impacts(own), **rubs, **springs))
+        springs: dict[str, Any] = {what: own.column(what) for what in ("stiffness", "damping") if soft}
+        laws = own.each(lambda table: [table.stacked.impact] * len(table.places))
+        impact = [x for x, count in zip(laws, own.counts(), strict=True) for _ in range(count)]
+        names, restitution = own.row_names(), own.column("restitution")
+        told: dict[str, Any] = {"restitution": restitution, "impact": impact, "names": names}
+        found.append(
+            Unilateral(ContactGaps(places, form), name=word, turning=turning, **told, **rubs, **springs)
+        )
     frictions = [x for x in contacts if isinstance(x, JointFriction)]
     if frictions:
         most, names = _repeat_by_rows(frictions, "limit"), _names(frictions)
         found.append(DryFriction(FrictionRates(places), most, name="joint friction", names=names))
     return tuple(found)
-
-
-def _impacts(items: Sequence[Any]) -> dict[str, Any]:
-    """Names and laws of impact of each contact or stop."""
-    laws = [x.impact for x in items for _ in x.row_names]
-    return {"restitution": _repeat_by_rows(items, "restitution"), "impact": laws, "names": _names(items)}
 
 
 def _names(items: Sequence[Any]) -> tuple[str, ...]:

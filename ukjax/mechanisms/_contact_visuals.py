@@ -15,7 +15,6 @@ from ._contact_shapes import (
     HeightField,
     Sphere,
 )
-from ._contacts import Contact
 from ._mechanism import Mechanism
 from ._visual import Visual, facing, lift_to_space
 
@@ -25,9 +24,8 @@ _MOST_PLACES = 64  # of a height field, along each side
 
 def contact_shapes(mechanism: Mechanism) -> list[AbstractShape]:
     """Each shape of the contacts once."""
-    shapes = (shape for x in mechanism.contacts if isinstance(x, Contact) for shape in x.shapes)
     key = lambda x: (type(x), x.body, *(np.asarray(number).tobytes() for number in jax.tree.leaves(x)))
-    return list({key(x): x for x in shapes}.values())
+    return list({key(x): x for x in mechanism.shapes}.values())
 
 
 def draw_contact_shapes(mechanism: Mechanism, width: float, depths: dict[str, float]) -> list[Visual]:

@@ -1,6 +1,6 @@
 """What acts in one direction only between bodies: limits and dry friction of joints, and contacts of shapes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, final
 
 import equinox as eqx
@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError, unknown_name
+from .._misc._modules import replace_unchecked
 from .._misc._types import as_jax, is_traced, module_for
 from .._system._constraint import ImpactLaw, impact_law, require_soft
 from ._abstract_joint import AbstractJoint, normalize_axis
@@ -223,7 +224,9 @@ class Contact(eqx.Module):
         self.torsion = check_nonnegative(f"the torsion {of}", torsion)
         self.rolling = check_nonnegative(f"the rolling friction {of}", rolling)
         turned = None if along is None else int(self.shapes[0] is not first)
-        self.form = SlipForm(self.dimension, there(friction), there(torsion), there(rolling), turned)
+        self.form = SlipForm(
+            self.shapes[1].dimension, there(friction), there(torsion), there(rolling), turned
+        )
         if self.form.twists and self.dimension == 2:
             raise InputError(
                 f"contact '{self.name}' is in the plane, where nothing turns about a normal: give rolling."
@@ -232,7 +235,7 @@ class Contact(eqx.Module):
             raise InputError(
                 f"contact '{self.name}' needs friction > 0 along with torsion or rolling, and the first of two positive."
             )
-        self.direction = self._reference_normal()
+        self.direction = as_jax(_reference_normal(*self.shapes))
         if two or along is not None:
             self.direction = self._align(along, two)
 
@@ -251,25 +254,12 @@ class Contact(eqx.Module):
     @property
     def dimension(self) -> int:
         """2 in the plane, 3 in space."""
-        return self.shapes[1].dimension  # pyright: ignore[reportReturnType]
+        return self.form.dimension
 
     @property
     def bodies(self) -> tuple[str, str]:
         """The bodies that meet, the first one first."""
         return (self.shapes[0].body, self.shapes[1].body)
-
-    def _reference_normal(self) -> Array:
-        """The normal in the reference posture; of convex bodies about, along the line between their middles."""
-        first, second = self.shapes
-        if isinstance(first, Surface):
-            still = ground_placement(self.dimension, self.restitution.dtype)
-            return self.meeting(still, still).normal[0]
-        if isinstance(first, HalfSpace | HeightField):
-            return first.normal
-        xp = module_for(first.middle, second.middle)
-        off = xp.asarray(second.middle) - xp.asarray(first.middle)
-        off = xp.where(xp.any(off != 0), off, 1)
-        return as_jax(off / xp.sqrt(xp.dot(off, off)))
 
     @property
     def count(self) -> int:
@@ -323,12 +313,12 @@ class Contact(eqx.Module):
         sliding = [self.friction, self.second_friction][: self.dimension - 1]
         rolling = [self.rolling] * (self.dimension - 1) * self.form.rolls
         parts = [*sliding, *[self.torsion] * self.form.twists, *rolling]
-        return as_jax(module_for(*parts).stack(parts))
+        return as_jax(module_for(*parts).stack(parts, axis=-1))
 
     @property
     def slip_scale(self) -> Float[Array, " tangents"] | None:
         """These beside the first one; None where all are alike."""
-        first = self.friction
+        first = self.friction[..., None]
         return None if self.form.is_round else self.frictions / jnp.where(first > 0, first, 1)
 
     def slip_axes(self, ends: Sequence[AnyPlacement], normal: Array) -> SlipAxes:
@@ -343,6 +333,25 @@ class Contact(eqx.Module):
 
 
 AnyContact = Limit | JointFriction | Contact
+
+
+def copy_contact(like: Contact, first: AbstractShape, second: AbstractShape, name: str) -> Contact:
+    """The same contact of other shapes, where no direction of friction is given."""
+    shapes = _order_shapes(name, first, second)
+    return replace_unchecked(like, shapes=shapes, name=name, direction=_reference_normal(*shapes))
+
+
+def _reference_normal(first: AbstractShape, second: AbstractShape) -> Any:
+    """The normal in the reference posture; of convex bodies about, along the line between their middles."""
+    if isinstance(first, Surface):
+        still = ground_placement(2 if second.dimension == 2 else 3, second.centre.dtype)  # pyright: ignore
+        return meet(first, second, still, still).normal[0]
+    if isinstance(first, HalfSpace | HeightField):
+        return first.normal
+    xp = module_for(first.middle, second.middle)
+    off = xp.asarray(second.middle) - xp.asarray(first.middle)
+    off = xp.where(xp.any(off != 0), off, 1)
+    return off / xp.sqrt(xp.dot(off, off))
 
 
 def _order_shapes(
@@ -366,7 +375,7 @@ def _order_shapes(
     return a, b
 
 
-def require_fits(contact: Contact, dimension: int, bodies: list[str]) -> None:
+def require_fits(contact: Contact, dimension: int, bodies: Collection[str]) -> None:
     """Raises `InputError` for a contact that does not fit into a mechanism."""
     if contact.dimension != dimension:
         words = {2: "in the plane", 3: "in space"}

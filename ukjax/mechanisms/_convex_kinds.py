@@ -19,9 +19,8 @@ from jaxtyping import Array
 from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._blank import blank
 from .._formula._contact_list import SparseRows, entry, item, loop, put, put_item
-from .._misc._types import as_jax, module_for
 from ._contact_shapes import HalfSpace
-from ._contacts import Contact
+from ._contact_table import PairsOfShapes
 from ._convex import Core, Pair, join_cores, pick_core
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
@@ -215,44 +214,39 @@ class ConvexKind(eqx.Module):
     def share_without_passing(self, instants: Sequence[Instant], kept: _Touches) -> Array:
         dtype = instants[0].q.dtype
         each = kept.pairs.placements, *(self.places.locate(self.bodies, at) for at in instants[1:])
-        comes_near = kept.pairs.comes_near(each, self._numbers)
         placements = jax.tree.map(lambda *x: jnp.stack(x), *each)
 
         def one(i: Array, share: Array) -> Array:
             near = entry(kept.pairs.near, i) > 0
+            at = lambda k: self._pair(jax.tree.map(lambda x: item(x, k), placements), i, dtype)
+            pairs, (a, b) = [at(jnp.asarray(k)) for k in range(len(each))], self._cores(i, dtype)
 
-            def look(_: Array, share: Array) -> Array:
-                at = lambda k: self._pair(jax.tree.map(lambda x: item(x, k), placements), i, dtype)
-                pairs, (a, b) = [at(jnp.asarray(k)) for k in range(len(each))], self._cores(i, dtype)
-
-                def along(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-                    """By the normal that was found last, or the one of now."""
-                    tries, n, *_ = state
-                    seek = lambda _, n: touch_of(pairs[0], self.on_plane, no_parts(dtype)).feature.n
-                    n = loop(tries, seek, n)
-                    of_instant = lambda k, gaps: put(
-                        gaps, k, at(k)._replace(near=ends).apart(n) - a.radius - b.radius
+            def along(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+                """By the normal that was found last, or the one of now."""
+                tries, n, *_ = state
+                seek = lambda _, n: touch_of(pairs[0], self.on_plane, no_parts(dtype)).feature.n
+                n = loop(tries, seek, n)
+                of_instant = lambda k, gaps: put(
+                    gaps, k, at(k)._replace(near=ends).apart(n) - a.radius - b.radius
+                )
+                gaps = loop(len(each), of_instant, blank(len(each), dtype))
+                least = share
+                for k, pair in enumerate(pairs[1:], 1):
+                    ways = zip((a, b), pairs[0].places, pair.places, strict=True)
+                    bows = sum(
+                        (bow(core.size - core.radius, *way) for core, *way in ways), jnp.zeros((), dtype)
                     )
-                    gaps = loop(len(each), of_instant, blank(len(each), dtype))
-                    least = share
-                    for k, pair in enumerate(pairs[1:], 1):
-                        ways = zip((a, b), pairs[0].places, pair.places, strict=True)
-                        bows = sum(
-                            (bow(core.size - core.radius, *way) for core, *way in ways), jnp.zeros((), dtype)
-                        )
-                        shares = entry(gaps, 0), entry(gaps, k) - bows, (a.inradius, b.inradius)
-                        least = jnp.minimum(least, share_without_passing(*shares))
-                    return tries + 1, n, entry(gaps, 0), least
+                    shares = entry(gaps, 0), entry(gaps, k) - bows, (a.inradius, b.inradius)
+                    least = jnp.minimum(least, share_without_passing(*shares))
+                return tries + 1, n, entry(gaps, 0), least
 
-                # Of what comes near within the step, what was found last may be long ago: bodies may overlap along it.
-                says_enough = lambda s: near | ((s[2] > 0) & (s[3] >= share))
-                goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & ~says_enough(s))
-                n, ends = self._last(kept, i)
-                return lax.while_loop(goes_on, along, (jnp.zeros_like(i), n, share, share))[3]
+            # Of what comes near within the step, what was found last may be long ago: bodies may overlap along it.
+            says_enough = lambda s: near | ((s[2] > 0) & (s[3] >= share))
+            goes_on = lambda s: (s[0] == 0) | ((s[0] == 1) & ~says_enough(s))
+            n, ends = self._last(kept, i)
+            return lax.while_loop(goes_on, along, (jnp.zeros_like(i), n, share, share))[3]
 
-            return loop(comes_near(i).astype(i.dtype), look, share)
-
-        return loop(len(self.pairs), one, jnp.ones((), dtype))
+        return kept.pairs.over_coming(each, self._numbers, one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: _Touches, so_far: Array) -> Array:
         firsts, counts = (jnp.asarray(np.array(x)) for x in (self.firsts, self.counts))
@@ -312,23 +306,13 @@ class ConvexKind(eqx.Module):
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
 
 
-def convex_kind(
-    places: DividedBodies,
-    items: Sequence[Contact],
-    names: tuple[str, ...],
-    pairs: tuple[tuple[int, int], ...],
-    numbers: Sequence[int],
-) -> ConvexKind:
+def convex_kind(places: DividedBodies, of: PairsOfShapes) -> ConvexKind:
     """Contacts of convex bodies as one kind."""
-    on_plane, counts = isinstance(items[0].shapes[0], HalfSpace), tuple(x.count for x in items)
-    numbers_of = dict[int, int]()
-    each = {id(x): x for item in items for x in item.shapes}
-    for x in each:
-        numbers_of[x] = len(numbers_of)
-    cores = [x.plane() if isinstance(x, HalfSpace) else x.core() for x in each.values()]
-    stack = lambda x: as_jax(module_for(*x).stack(x))
-    directions, form = stack([x.direction for x in items]), items[0].form
-    scales = None if form.is_round else stack([x.slip_scale for x in items])
-    shapes = tuple((numbers_of[id(x.shapes[0])], numbers_of[id(x.shapes[1])]) for x in items)
-    own = join_cores(cores), directions, scales
-    return ConvexKind(places, *own, names, pairs, shapes, tuple(numbers), counts, form, on_plane)
+    number = {k: i for i, k in enumerate(dict.fromkeys(k for pair in of.pairs for k in pair))}
+    used = [of.shapes[k] for k in number]
+    cores = join_cores([x.plane() if isinstance(x, HalfSpace) else x.core() for x in used])
+    shapes = tuple((number[a], number[b]) for a, b in of.pairs)
+    on_plane, contact = isinstance(used[0], HalfSpace), of.contact
+    own = cores, contact.direction, contact.slip_scale
+    firsts, counts = tuple(of.numbers.tolist()), tuple(of.counts.tolist())
+    return ConvexKind(places, *own, of.names, of.bodies, shapes, firsts, counts, contact.form, on_plane)

@@ -17,7 +17,7 @@ from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._blank import blank
 from .._formula._contact_list import SparseRows, entry, item, loop, put, put_item
 from .._misc._types import as_jax, module_for
-from ._contacts import Contact
+from ._contact_table import PairsOfShapes
 from ._convex import Core, join_cores, pick_core
 from ._height_fields import (
     PLACES,
@@ -225,23 +225,14 @@ class FieldKind(eqx.Module):
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
 
 
-def field_kind(
-    places: DividedBodies,
-    items: Sequence[Contact],
-    names: tuple[str, ...],
-    pairs: tuple[tuple[int, int], ...],
-    numbers: Sequence[int],
-) -> FieldKind:
+def field_kind(places: DividedBodies, of: PairsOfShapes) -> FieldKind:
     """Contacts of height fields as one kind."""
-    fields, cores = [x.shapes[0].field() for x in items], [x.shapes[1].core() for x in items]  # pyright: ignore
+    fields, cores = zip(*((of.shapes[a].field(), of.shapes[b].core()) for a, b in of.pairs), strict=True)  # pyright: ignore
     stack = lambda items: jax.tree.map(lambda *x: as_jax(module_for(*x).stack(x)), *items)
     heights = [x.heights for x in fields]
     begin = np.cumsum([0, *(x.size for x in heights)])[:-1]
     own_fields = [x._replace(heights=None, first=n) for x, n in zip(fields, begin, strict=True)]
-    form = items[0].form
-    scales = None if form.is_round else stack([x.slip_scale for x in items])
     joined = as_jax(module_for(*heights).concatenate(heights))
-    shapes = joined, stack(own_fields), join_cores(cores)
-    return FieldKind(
-        places, *shapes, stack([x.direction for x in items]), scales, form, names, pairs, tuple(numbers)
-    )
+    shapes, contact = (joined, stack(own_fields), join_cores(cores)), of.contact
+    slip = contact.direction, contact.slip_scale, contact.form
+    return FieldKind(places, *shapes, *slip, of.names, of.bodies, tuple(of.numbers.tolist()))

@@ -1,7 +1,8 @@
 """A mechanism as it is described: bodies, joints and loads that fit together, in no coordinates yet."""
 
+import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, AbstractBody, PointMass, check_name
 from ._contact_shapes import AbstractShape
+from ._contact_table import ContactTable, RowForm, TabulatedContacts, tabulate
 from ._contacts import AnyContact, Contact, JointFriction, Limit, require_fits
 from ._loads import (
     AbstractCoordinateLoad,
@@ -47,32 +49,6 @@ def all_loads(values: Any) -> tuple[Any, ...]:
 
 
 @final
-class _ShapeNumber(eqx.Module):
-    """Stands in a contact for a shape."""
-
-    number: int = eqx.field(static=True)
-
-
-def _number_shapes(
-    contacts: Sequence[AnyContact],
-) -> tuple[tuple[AbstractShape, ...], tuple[AnyContact, ...]]:
-    """Shapes, each once, and contacts with their numbers."""
-    numbers, shapes = dict[int, int](), list[AbstractShape]()
-
-    def number_of(x: Any) -> Any:
-        if not isinstance(x, AbstractShape):
-            return x
-        if id(x) not in numbers:
-            numbers[id(x)] = len(shapes)
-            shapes.append(x)
-        return _ShapeNumber(numbers[id(x)])
-
-    is_shape = lambda x: isinstance(x, AbstractShape)
-    numbered = tuple(jax.tree.map(number_of, x, is_leaf=is_shape) for x in contacts)
-    return tuple(shapes), numbered
-
-
-@final
 class Mechanism(eqx.Module):
     """Bodies, joints and loads, checked against each other: all in the plane or all in space.
 
@@ -98,10 +74,12 @@ class Mechanism(eqx.Module):
     name: str = eqx.field(static=True)
     visuals: tuple[Visual, ...] = eqx.field(static=True)
     offsets: Float[Array, "bodies 3"] | None
-    # Of contacts, each shape once, though many have it: a hull has thousands of points. Then contacts with numbers of
-    # shapes in their places.
+    # Of contacts, each shape once, though many have it: a hull has thousands of points; those of shapes by tables; and
+    # others, with their places among all.
     shapes: tuple[AbstractShape, ...]
-    numbered: tuple[AnyContact, ...]
+    tables: tuple[ContactTable, ...]
+    of_joints: tuple[Limit | JointFriction, ...]
+    places_of_joints: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -121,7 +99,9 @@ class Mechanism(eqx.Module):
         self.visuals = all_of("visuals", visuals, Visual, "Visual('crank', 'box', (1.0, 0.1, 0.1))")
         kinds = (Limit, JointFriction, Contact)
         contacts = all_of("contacts", contacts, kinds, "Limit('elbow', -1.0, 2.0)")
-        self.shapes, self.numbered = _number_shapes(contacts)
+        self.shapes, self.tables = tabulate(contacts)
+        self.places_of_joints = tuple(i for i, x in enumerate(contacts) if not isinstance(x, Contact))
+        self.of_joints = tuple(contacts[i] for i in self.places_of_joints)
         if not self.bodies:
             raise InputError("a mechanism needs at least one body.")
         for what, items in (("body", self.bodies), ("joint", joints), ("load", loads)):
@@ -135,10 +115,14 @@ class Mechanism(eqx.Module):
             _check_point_masses(joint, self)
         for load in self.loads:
             _check_ends("load", load, self)
-        require_unique("contact", [name for contact in contacts for name in contact.row_names])
+        names = [name for x in self.of_joints for name in x.row_names]
+        for table in self.tables:
+            names += TabulatedContacts(self.shapes, [table]).row_names()
+        require_unique("contact", names)
+        known = frozenset((*self.by_name, GROUND))
         for contact in contacts:
             if isinstance(contact, Contact):
-                require_fits(contact, self.dimension, [*self.by_name, GROUND])
+                require_fits(contact, self.dimension, known)
         for visual in self.visuals:
             if visual.body not in (known := [*self.by_name, GROUND]):
                 raise unknown_name("body in a visual:", visual.body, known)
@@ -146,14 +130,20 @@ class Mechanism(eqx.Module):
     @property
     def contacts(self) -> tuple[AnyContact, ...]:
         """Limits and dry friction of joints, and contacts of shapes."""
-        shape_of = lambda x: self.shapes[x.number] if isinstance(x, _ShapeNumber) else x
-        is_number = lambda x: isinstance(x, _ShapeNumber)
-        return tuple(jax.tree.map(shape_of, x, is_leaf=is_number) for x in self.numbered)
+        by_place: dict[int, AnyContact] = dict(zip(self.places_of_joints, self.of_joints, strict=True))
+        for table in self.tables:
+            by_place |= zip(table.places, table.contacts(self.shapes), strict=True)
+        return tuple(by_place[i] for i in range(len(by_place)))
+
+    @property
+    def contacts_by_form(self) -> dict[RowForm, TabulatedContacts]:
+        """The contacts of shapes by the form of their rows."""
+        forms = sorted({table.form for table in self.tables})
+        return {x: TabulatedContacts(self.shapes, [t for t in self.tables if t.form == x]) for x in forms}
 
     def without_shapes(self) -> "Mechanism":
         """The same without contacts of shapes and visuals."""
-        others = [x for x in self.numbered if not isinstance(x, Contact)]
-        return Mechanism(self.bodies, self.joints, self.loads, self.name, (), others, self.offsets)
+        return Mechanism(self.bodies, self.joints, self.loads, self.name, (), self.of_joints, self.offsets)
 
     @property
     def dimension(self) -> int:
@@ -260,11 +250,9 @@ def sum_of(parts: list[Array]) -> Array:
 
 def require_unique(what: str, names: list[str]) -> None:
     """Raises `InputError` for a name that is used twice."""
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(
-                f"{names.count(name)} {what} names are '{name}': each {what} needs a name of its own."
-            )
+    name, count = collections.Counter(names).most_common(1)[0] if names else ("", 0)
+    if count > 1:
+        raise InputError(f"{count} {what} names are '{name}': each {what} needs a name of its own.")
 
 
 def _with_joint(item: Any, joints: dict[str, AbstractAxisJoint]) -> Any:

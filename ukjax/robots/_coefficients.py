@@ -1,5 +1,7 @@
 """Restitution and friction: as a user gives them by geom, body, joint or pair, and as a file's solref implies them."""
 
+import functools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +21,8 @@ class Coefficients(NamedTuple):
 
     def of(self, *names: tuple[str, ...]) -> float | None:
         """That of one thing or of two, each by its names: of the pair, else the larger of the two's, else of all."""
+        if not self.by_name:
+            return self.every
         if len(names) == 2:
             pairs = [
                 self.by_name[key]
@@ -91,4 +95,5 @@ def restitution_of(solref: np.ndarray) -> float:
 
 def is_usual(solref: np.ndarray) -> bool:
     """Whether it is what MuJoCo takes where a file says nothing."""
-    return bool(np.allclose(solref, _USUAL))
+    near = functools.partial(math.isclose, rel_tol=1e-5, abs_tol=1e-8)
+    return all(map(near, solref, _USUAL))

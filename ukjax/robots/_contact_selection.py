@@ -43,7 +43,7 @@ class ContactSelection(NamedTuple):
 
     def matching(self, *names: tuple[str, str]) -> set[frozenset[str]]:
         """Those of `pairs` that two geoms are."""
-        first, second = names
+        first, second = names if self.pairs else ((), ())
         return {frozenset((a, b)) for a in first for b in second} & self.pairs
 
 

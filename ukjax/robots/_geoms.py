@@ -22,6 +22,7 @@ from ..mechanisms import (
     Sphere,
     _contact_pairs,
 )
+from ..mechanisms._contacts import copy_contact
 from ._coefficients import is_usual, restitution_of
 from ._contact_selection import ContactSelection
 from ._mujoco import mujoco
@@ -68,7 +69,7 @@ def _together(at: Reference, i: int, j: int) -> bool:
     first, second = (int(model.body_weldid[model.geom_bodyid[x]]) for x in (i, j))
     if first == second or (model.body_dofnum[first] == 0 and model.body_dofnum[second] == 0):
         return True
-    if at.disabled("FILTERPARENT") or 0 in (first, second):
+    if 0 in (first, second) or at.disabled("FILTERPARENT"):
         return False
     above = [int(model.body_weldid[model.body_parentid[x]]) for x in (first, second)]
     return first == above[1] or second == above[0]
@@ -187,15 +188,19 @@ def is_offered(first: AbstractShape | None, second: AbstractShape | None) -> boo
 
 def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The contacts of geoms, with a ground that stands still and with each other."""
-    names, found, rows, asked = geom_names(at), list[Contact](), list[Row](), set[frozenset[str]]()
+    names, found, rows, asked = geom_names(at), dict[str, Contact](), list[Row](), set[frozenset[str]]()
+    alike: dict[Any, Contact] = {}  # to make a contact takes longer than to copy one
     geoms: dict[str, tuple[int, int]] = {}
-    shape = functools.cache(lambda geom: shape_of(at, geom))
+    shape, kind = (
+        functools.cache(lambda geom: shape_of(at, geom)),
+        functools.cache(lambda geom: kind_of_geom(at, geom)),
+    )
     for touch in touching(at):
         i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
         bodies = [at.names.bodies[at.model.geom_bodyid[x]] for x in (i, j)]
         name, kinds = (
             f"{names[i]}-{names[j]}",
-            " and ".join(sorted((kind_of_geom(at, i), kind_of_geom(at, j)))),
+            " and ".join(sorted((kind(i), kind(j)))),
         )
         word = "ground" if at.carriers[at.model.geom_bodyid[j]] == GROUND else "self"
         own = chosen.matching((names[i], bodies[0]), (names[j], bodies[1]))
@@ -208,7 +213,7 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         if not is_offered(first, second):
             rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
             continue
-        if any(x.name == name for x in found):
+        if name in found:
             rows.append(("contact listed again", name, "ignored", "rigid bodies touch once"))
             continue
         called = (names[i], bodies[0]), (names[j], bodies[1])
@@ -221,11 +226,18 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         assert second is not None
         frictions = _frictions(touch, mu, first, second)
         ends = (second, first) if "along" in frictions else (first, second)
-        found.append(Contact(*ends, restitution=e, name=name, **frictions))
-        geoms |= dict.fromkeys(found[-1].row_names, (i, j) if found[-1].shapes[0] is first else (j, i))
+        key = None if "along" in frictions else (e, *frictions.items())
+        if key and key in alike:
+            contact = copy_contact(alike[key], *ends, name)
+        else:
+            contact = Contact(*ends, restitution=e, name=name, **frictions)
+        found[name] = alike[key] = contact
+        geoms |= dict.fromkeys(contact.row_names, (i, j) if contact.shapes[0] is first else (j, i))
         rows += [("contact", name, "used", rigid_words("rigid", e)), *_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
-    return FeatureParts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)), geoms=geoms)
+    return FeatureParts(
+        contacts=tuple(found.values()), features=(*features(rows), *_exclusions(at)), geoms=geoms
+    )
 
 
 def _frictions(touch: Touch, mu: float | None, first: AbstractShape, second: AbstractShape) -> dict[str, Any]:
