@@ -19,6 +19,7 @@ from ._solve import StepRelativeRank as StepRelativeRank
 from ._system_function import AtStates as AtStates
 from ._system_function import acceleration_at as acceleration_at
 from ._system_function import array_function as array_function
+from ._system_function import compile_small as compile_small
 from ._system_function import equations_at as equations_at
 from ._system_function import evaluate_at_state as evaluate_at_state
 from ._system_function import evaluate_at_states as evaluate_at_states
