@@ -122,7 +122,9 @@ def _near(
     push = jax.linearize(near, *origin)[1]
     # One after the other: side by side they would be a program many times as long.
     columns = lambda k: [x.T for x in jax.lax.map(lambda d: push(*d), units(k))]
-    units = lambda k: tuple(jnp.eye(x.size) if i == k else jnp.zeros((origin[k].size, x.size)) for i, x in enumerate(origin))
+    units = lambda k: tuple(
+        jnp.eye(x.size) if i == k else jnp.zeros((origin[k].size, x.size)) for i, x in enumerate(origin)
+    )
     return list(zip(*map(columns, range(3)), strict=True)), outputs(t, q, v, a).astype(q.dtype)
 
 
