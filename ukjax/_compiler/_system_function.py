@@ -20,14 +20,13 @@ from .._formula._acceleration import (
     equations_of_motion,
     misses_rows,
     require_rows_kept,
-    solve_equations,
     why_not_finite,
 )
 from .._formula._equations import require_energy
 from .._formula._on_host import accelerations, clearly_independent
 from .._misc._closures import require_seen
 from .._misc._errors import InputError
-from .._misc._types import is_traced
+from .._misc._types import as_jax, is_traced
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
@@ -257,6 +256,16 @@ def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration
     gained = a - np.linalg.solve(M, Q + np.asarray(equations.c))
     told = np.int32(m), A @ a - b, gained @ M @ gained, np.True_
     return Acceleration(*map(jnp.asarray, (a, force, multipliers, *told)))
+
+
+@compile_small
+def _solve(formula: AbstractFormula, equations: Equations) -> Acceleration:
+    return formula.solve(equations)
+
+
+def solve_equations(formula: AbstractFormula, equations: Equations) -> Acceleration:
+    """What a formula says of equations that have values; the formula alone is compiled."""
+    return _solve(formula, jax.tree.map(as_jax, equations))
 
 
 def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q: Any, v: Any) -> Acceleration:
