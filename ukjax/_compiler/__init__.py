@@ -19,10 +19,12 @@ from ._solve import StepRelativeRank as StepRelativeRank
 from ._system_function import AtStates as AtStates
 from ._system_function import acceleration_at as acceleration_at
 from ._system_function import array_function as array_function
+from ._system_function import compile_small as compile_small
 from ._system_function import equations_at as equations_at
 from ._system_function import evaluate_at_state as evaluate_at_state
 from ._system_function import evaluate_at_states as evaluate_at_states
 from ._system_function import evaluate_by_code as evaluate_by_code
+from ._system_function import solve_equations as solve_equations
 from ._system_function import system_function as system_function
 from ._traced_system import cached_or_untranslatable as cached_or_untranslatable
 from ._traced_system import forget as forget

@@ -7,13 +7,14 @@ the equations.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler import evaluate_by_code
 from .._formula._blank import blank
 from .._formula._contact_list import Inertia, entry, loop, put
 from .._formula._members import Members, places_of, put_entries, take_entries
@@ -36,18 +37,37 @@ def _add_implicit_inertia(model: Model, t: Array, q: Array, v: Array, h: Array) 
     return dataclasses.replace(model, system=dataclasses.replace(system, added=added), numbers=None), c
 
 
+class _Half(NamedTuple):
+    """What is known of the middle of a step: positions, velocities, and forces besides, of which there may be none."""
+
+    q: Array
+    v: Array
+    force: Array
+
+
+def _force_beside(system: Any, *state: Array) -> Array:
+    return system.force_beside_members(*state)
+
+
+def _middle_of_one(model: Model, t: Array, q: Array, v: Array, h: Array, force: Array) -> Array:
+    """Velocities in the middle of a step, at time t and positions q, that begins with velocities v."""
+    stiff, _ = _add_implicit_inertia(model, t, q, v, h)
+    return v + 0.5 * h * with_push(stiff, force).acceleration(t, q, v)
+
+
 def _free_step_of_one(
-    model: Model, t: Array, q: Array, v: Array, h: Array
+    model: Model, t: Array, q: Array, v: Array, h: Array, half: _Half | None
 ) -> tuple[tuple[Array, Array, Array, Array], Callable[[Array], Array]]:
     """Of a step without impulses from t, q and v: in its middle q, v and accelerations, and v at its end; and what
     impulses change velocities by."""
-    middle, q_middle = t + 0.5 * h, q + 0.5 * h * model.system.kinematics(t, q, v)
-    stiff, damping = _add_implicit_inertia(model, middle, q_middle, v, h)
-    acceleration = lambda v, push: with_push(stiff, push).acceleration(middle, q_middle, v)
-    v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
-    pushed, push = functools.partial(acceleration, v_middle), damping * (v_middle - v)
-    a, respond = jax.linearize(pushed, push)
-    return (q_middle, v_middle, a, v + h * a), respond
+    middle = t + 0.5 * h
+    if half is None:
+        none, q_middle = jnp.zeros_like(v), q + 0.5 * h * model.system.kinematics(t, q, v)
+        half = _Half(q_middle, _middle_of_one(model, middle, q_middle, v, h, none), none)
+    stiff, damping = _add_implicit_inertia(model, middle, half.q, v, h)
+    pushed = lambda push: with_push(stiff, push).acceleration(middle, half.q, half.v)
+    a, respond = jax.linearize(pushed, half.force + damping * (half.v - v))
+    return (half.q, half.v, a, v + h * a), respond
 
 
 def _arrive_of_one(
@@ -71,11 +91,14 @@ class BilateralMotion:
     def __init__(self, model: Model, sizes: tuple[int, int]):
         q, v = (tuple(range(n)) for n in sizes)
         self.members = models_of_members(model) or [Members(model, (q,), (v,))]
+        self._whole: Any = model.system.system  # pyright: ignore[reportAttributeAccessIssue]
+        self._is_beside = bool(model.parts) and self._whole.force_beside_members is not None
         whole = model.system.blocks or (v,)
         self.blocks = whole if not model.parts else tuple(own for x in self.members for own in x.v)
 
     def step_freely(self, t: Array, q: Array, v: Array, h: Array) -> FreeStep:
         """A step without impulses."""
+        half = self._half_step(t, q, v, h)
         found = tuple(blank(x.size, x.dtype) for x in (q, v, v, v))
         responses = []
         for members in self.members:
@@ -85,10 +108,11 @@ class BilateralMotion:
 
             def one(k: Any, model: Model, state: Any, of: tuple = (of_q, of_v, size, alone)) -> Any:
                 (found, W), (of_q, of_v, size, alone) = state, of
-                own, respond = _free_step_of_one(
-                    model, t, take_entries(q, of_q, k), take_entries(v, of_v, k), h
-                )
                 numbers = of_q, of_v, of_v, of_v
+                own_half = half and _Half(*(take_entries(*x, k) for x in zip(half, numbers, strict=False)))
+                own, respond = _free_step_of_one(
+                    model, t, take_entries(q, of_q, k), take_entries(v, of_v, k), h, own_half
+                )
                 found = tuple(
                     put_entries(x, x_of, k, y) for x, x_of, y in zip(found, numbers, own, strict=True)
                 )
@@ -107,6 +131,25 @@ class BilateralMotion:
         q_middle, v_middle, a, end = found
         inertia = Inertia(self.blocks, functools.partial(self._respond, responses))
         return FreeStep(t + 0.5 * h, q_middle, v_middle, a, end, inertia)
+
+    def _half_step(self, t: Array, q: Array, v: Array, h: Array) -> _Half | None:
+        """The middle of a step, where there are forces that no part has."""
+        if not self._is_beside:
+            return None
+        beside = functools.partial(evaluate_by_code, _force_beside, self._whole)
+        q, t = q + 0.5 * h * self.kinematics(t, q, v), t + 0.5 * h
+        force = beside(t, q, v)
+        middle = blank(v.size, v.dtype)
+        for members in self.members:
+
+            def one(k: Any, model: Model, middle: Array, of: tuple = (members.q, members.v)) -> Array:
+                own_q, own_v, own_force = (
+                    take_entries(*x, k) for x in zip((q, v, force), (*of, of[1]), strict=True)
+                )
+                return put_entries(middle, of[1], k, _middle_of_one(model, t, own_q, own_v, h, own_force))
+
+            middle = members.each(one, middle)
+        return _Half(q, middle, beside(t, q, middle))
 
     def _respond(
         self, responses: list[Any], x: Array, R: Array, to: Array, over: Callable[..., Any]
@@ -185,6 +228,9 @@ _BY_VELOCITY = ("a", "constraint_force")
 def observe_parts(model: Model, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:
     """What a `Trajectory` tells of a state of a system whose parts have no rows of constraints, under a push."""
     found = dict[str, Any]()
+    whole: Any = model.system.system  # pyright: ignore[reportAttributeAccessIssue]
+    if whole.force_beside_members is not None:
+        push = push + evaluate_by_code(_force_beside, whole, t, q, v)
     for members in models_of_members(model):
         of_q, of_v = members.q, members.v
 

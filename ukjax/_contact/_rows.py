@@ -404,8 +404,10 @@ def contact_model(
     *,
     automatic: bool,
     implicit: bool = False,
+    whole: bool = True,
 ) -> tuple[Model, str]:
-    """The bilateral motion under a push, by scalar code where it can be; and what became of it in words."""
+    """The bilateral motion under a push, by scalar code where it can be; and what became of it in words. Not of the
+    `whole` too, where parts are enough: those have all that a time step needs."""
     t, q, v = state
     # Not zero: scalar code would take such entries for constants.
     given = as_jax(np.full(v.shape, 2.0, v.dtype))
@@ -416,7 +418,7 @@ def contact_model(
     codes = [_code_of_one(x, model, solver, t, automatic) for x in system.members()] if implicit else []
     if codes and all(code is not None for code, _ in codes):
         model = dataclasses.replace(model, parts=tuple(codes))
-        if not model.system.constraints:
+        if not (whole and model.system.constraints):
             sizes = [code.program.size for code, _ in model.parts]
             said = f"scalar code of {' and '.join(map(str, sizes))} operations for all parts that are alike"
             return model, said

@@ -129,16 +129,16 @@ def _run_with_derivatives(
     flat, tree = jax.tree.flatten(arrays)
     whole, left = lambda flat: eqx.combine(jax.tree.unflatten(tree, flat), rest), LeftToXLA()
     plain, smooth = (
-        functools.partial(lambda it, *flat: by_list(it, *whole(flat)), it) for it in (False, True)
+        scalarize(functools.partial(lambda it, *flat: by_list(it, *whole(flat)), it)) for it in (False, True)
     )
 
-    def run_by(fn: Callable[..., Any], *flat: Array) -> Any:
+    def run_by(fn: Any, *flat: Array) -> Any:
         nonlocal left
         try:
-            found = scalarize(fn)(*flat)
+            found = fn(*flat)
         except Untranslatable as error:
             left = because(error)
-            found = forward_only(fn(*flat), _FORWARD.format(left.reason))
+            found = forward_only(fn.__wrapped__(*flat), _FORWARD.format(left.reason))
         return finish(found, *whole(flat))
 
     @jax.custom_jvp

@@ -181,16 +181,6 @@ _equations = eqx.filter_jit(equations_of_motion)
 _factor = jax.jit(inverse_cholesky)
 
 
-@eqx.filter_jit
-def _solve_compiled(formula: AbstractFormula, equations: Equations) -> Acceleration:
-    return formula.solve(equations)
-
-
-def solve_equations(formula: AbstractFormula, equations: Equations) -> Acceleration:
-    """What a formula says of equations that have values; the formula alone is compiled."""
-    return _solve_compiled(formula, jax.tree.map(as_jax, equations))
-
-
 _LOOK_FOR = "look for a division by zero, or a root or logarithm of a negative number"
 OR_RANGE_FORM = ", or formula=ukjax.RangeForm(), which needs none"
 
@@ -231,7 +221,7 @@ def why_not_finite(
             f"the acceleration is not unique at t = {t}: [M; A] has rank {np.linalg.matrix_rank(stacked)} of "
             f"{v.size}, so neither inertia nor rows determine some motion; RangeForm gives the least one."
         )
-    rank, m = int(solve_equations(formula, equations).rank), len(rows.names)
+    rank, m = int(formula.solve(jax.tree.map(as_jax, equations)).rank), len(rows.names)
     return (
         f"the pseudoinverse failed on the {m} rows {', '.join(rows.names)}"
         + (f", of which only {rank} are independent" if 0 <= rank < m else "")

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler import compile_small
 from .._misc._arguments import require_between, require_instance, whole_number
 from .._misc._errors import InputError
 from .._misc._tolerances import DEFAULT_RCOND
@@ -145,24 +146,27 @@ def _hermite(s: Array, h: Array, start: tuple[Array, ...], end: tuple[Array, ...
     return x + up * (y - x) + h * (left * u + right * w) + h * h * (bend * a + tip * b)
 
 
+@compile_small
+def _unit_rows_at(system: AbstractSystem, t: Array, ts: Array, q: Array, v: Array, a: Array) -> Array:
+    """The rows of A, of unit norm, at a time within a step, of whose two ends t, q, v and a are given."""
+
+    def rates(t: Array, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
+        tangents = (jnp.ones_like(t), system.kinematics(t, q, v), a)
+        return q, *jax.jvp(system.kinematics, (t, q, v), tangents)
+
+    h = ts[1] - ts[0]
+    s = (t - ts[0]) / h
+    ends = [rates(*end) for end in zip(ts, q, v, a, strict=True)]
+    here = Projection().positions(system, t, _hermite(s, h, *ends))
+    A = constraint_rows(system, t, here, (1 - s) * v[0] + s * v[1]).A
+    norms = jnp.sqrt(jnp.sum(A * A, axis=1, keepdims=True))
+    return A / jnp.where(norms > 0, norms, 1)
+
+
 @eqx.filter_jit
 def _unit_rows(system: AbstractSystem, t: Array, steps: tuple[Array, ...]) -> Array:
-    """The rows of A, of unit norm, at times within the steps (t, q, v, a of their two ends) (k, m, n)."""
-
-    def at(t: Array, ts: Array, q: Array, v: Array, a: Array) -> Array:
-        def rates(t: Array, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
-            tangents = (jnp.ones_like(t), system.kinematics(t, q, v), a)
-            return q, *jax.jvp(system.kinematics, (t, q, v), tangents)
-
-        h = ts[1] - ts[0]
-        s = (t - ts[0]) / h
-        ends = [rates(*end) for end in zip(ts, q, v, a, strict=True)]
-        here = Projection().positions(system, t, _hermite(s, h, *ends))
-        A = constraint_rows(system, t, here, (1 - s) * v[0] + s * v[1]).A
-        norms = jnp.sqrt(jnp.sum(A * A, axis=1, keepdims=True))
-        return A / jnp.where(norms > 0, norms, 1)
-
-    return jax.vmap(at)(t, *steps)
+    """Those at times within steps (k, m, n)."""
+    return jax.vmap(lambda *at: _unit_rows_at(system, *at))(t, *steps)
 
 
 def _read_motion(trajectory: Trajectory) -> list[np.ndarray]:

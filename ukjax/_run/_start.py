@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import solve_equations
 from .._formula._acceleration import (
     AbstractFormula,
     Acceleration,
@@ -21,7 +22,6 @@ from .._formula._acceleration import (
     require_balance,
     require_rows_kept,
     require_shapes,
-    solve_equations,
     why_not_finite,
 )
 from .._formula._equations import require_energy

@@ -104,7 +104,9 @@ def _with_contacts(
     system = intern_system(system, *start)
     layout, coefficients = layout_of(system, *start)
     require_newton(layout)
-    model, _ = contact_model(system, formula, stabilizer, solver, start, automatic=automatic, implicit=True)
+    model, _ = contact_model(
+        system, formula, stabilizer, solver, start, automatic=automatic, implicit=True, whole=False
+    )
     t, *y = start
     return eqx.filter_jit(one_step)(model, layout, coefficients, t, tuple(y), dt)
 

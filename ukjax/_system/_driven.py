@@ -1,7 +1,7 @@
 """A mechanical system under an action: a force from outside that is a function of the state."""
 
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 from jaxtyping import Array
 
@@ -27,10 +27,21 @@ class DrivenSystem(AbstractForwardingSystem):
     action: Array
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        own = self.system.force(t, q, v)
+        return self.system.force(t, q, v) + self._gain(t, q, v)
+
+    def _gain(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """The force of the action."""
         gained = number_array(
             "what apply returns", call_user_function("apply", self.apply, t, q, v, self.action)
         )
-        if gained.shape != own.shape:
-            raise InputError(f"apply must return a force of shape {own.shape}, got {gained.shape}.")
-        return own + gained
+        if gained.shape != v.shape:
+            raise InputError(f"apply must return a force of shape {v.shape}, got {gained.shape}.")
+        return gained
+
+    def members(self) -> tuple[Any, ...]:
+        return self.system.members()
+
+    @property
+    def force_beside_members(self) -> Callable[[Time, Coordinates, Velocities], Forces]:
+        own = self.system.force_beside_members
+        return self._gain if own is None else lambda *state: own(*state) + self._gain(*state)

@@ -152,6 +152,11 @@ class AbstractSystem(_Constrained, eqx.Module):
         else none."""
         return ()
 
+    @property
+    def force_beside_members(self) -> Callable[[Time, Coordinates, Velocities], Forces] | None:
+        """What of Q none of the `members` has, as it may act on several of them, or depend on several."""
+        return None
+
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The part of Q by springs and dampers of coordinates (n,), implicit in time stepping; None if unknown."""
         return None

@@ -1,11 +1,11 @@
 """The Coriolis matrix: the inertia forces of a motion as a matrix times its velocities."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import compile_small
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Numbers, Time, Velocities, in_full_precision, is_traced
 from .._system._problem import Problem
@@ -13,7 +13,7 @@ from .._system._system import AbstractSystem
 from ._states import state_of
 
 
-@eqx.filter_jit
+@compile_small
 @in_full_precision
 def _coriolis(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "n n"]:
     along = lambda x: jax.jvp(lambda q: system.mass_matrix(t, q), (q,), (x,))[1]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import compile_small
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, in_full_precision, is_traced
 from .._system._constraint import AccelerationConstraint, require_bilateral
@@ -79,7 +80,7 @@ def _settles(here: Stiffness, q: Coordinates) -> Bool[Array, ""]:
     return (balanced | near) & jnp.all(_open(here.rows) <= root)
 
 
-@eqx.filter_jit
+@compile_small
 @in_full_precision
 def _equilibrium(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Equilibrium, Stiffness]:
     q, here = settle_posture(system, t, q)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compiler import evaluate_by_code
+from .._compiler import compile_small, evaluate_by_code
 from .._formula._equations import Equations, equations_of_motion
 from .._formula._servo import least_inputs
 from .._misc._arguments import flag
@@ -63,7 +63,7 @@ def _evaluate_equations(
     return equations_of_motion(system, t, q, v, NoStabilizer()), matrix(t, q)
 
 
-@eqx.filter_jit
+@compile_small
 @in_full_precision
 def _inverse_dynamics(
     system: AbstractSystem, matrix: Any, a: Velocities, t: Time, q: Coordinates, v: Velocities
@@ -150,7 +150,7 @@ def _rates_at(given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities) ->
     return jax.jacfwd(rates, argnums=2)(t, q, v), bias, constraint_rows(system, t, q, v)
 
 
-@eqx.filter_jit
+@compile_small
 @in_full_precision
 def _solve_acceleration(
     system: AbstractSystem, wanted: dict[str, Array], t: Time, q: Coordinates, v: Velocities

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compiler import evaluate_by_code
+from .._compiler import compile_small, evaluate_by_code
 from .._misc._arguments import fails, flag, require_instance
 from .._misc._errors import InputError
 from .._misc._lie import rotation_matrix
@@ -124,7 +124,7 @@ def _angle(off: Array, R: Array) -> Float[Array, ""]:
     return 2 * jnp.arcsin(jnp.minimum(half, 1))
 
 
-@eqx.filter_jit
+@compile_small
 @in_full_precision
 def _solve_posture(pulled: TargetSpringSystem, t: Time, q: Coordinates) -> tuple[InverseKinematics, Array]:
     q = settle_posture(pulled, t, q)[0]

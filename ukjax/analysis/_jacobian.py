@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compiler import compile_small
 from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities, in_full_precision
@@ -108,7 +109,7 @@ def _compute_frame_motion(
     return jnp.concatenate([jnp.atleast_1d(twist.omega), velocity]), frame_of(placement, X)
 
 
-@eqx.filter_jit
+@compile_small
 @in_full_precision
 def _jacobian(of: MechanismSystem | Problem, name: str, t: Time, q: Coordinates, v: Velocities) -> Jacobian:
     system = of.system if isinstance(of, Problem) else of
@@ -163,7 +164,7 @@ def jacobian(
     return _jacobian(hoist_tracers(system), frame, t, q, v)
 
 
-@eqx.filter_jit
+@compile_small
 def _frames(mechanism: MechanismSystem, q: Coordinates) -> dict[str, Frame]:
     placements, _ = bodies_at(mechanism, q, [body.name for body in mechanism.bodies])
     owners = {name: owner_of(mechanism, name) for name in frame_names(mechanism)}

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import equations_at, evaluate_by_code
+from .._compiler import compile_small, equations_at, evaluate_by_code
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._equations import Equations, equations_of_motion
 from .._misc._arguments import require_instance
@@ -83,17 +83,17 @@ def _kernel(J: Float[Array, "m n"], independent: tuple[int, ...]) -> Float[Array
     return Z.at[rest].set(-pinv(J[:, rest], GramSchmidt()).matrix @ J[:, i])
 
 
+def _driven_equations(given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities, u: Array) -> Equations:
+    system, matrix, _ = given
+    return equations_of_motion(DrivenSystem(system, MatrixForce(matrix), u), t, q, v, NoStabilizer())
+
+
 def _evaluate_equations(
     given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities, u: Array
 ) -> tuple[Array, Array, Equations]:
     """N, q', and the equations of motion, given a system, B_u and outputs."""
-    system, matrix, _ = given
-    rates = lambda v: system.kinematics(t, q, v)
-    return (
-        jax.jacfwd(rates)(v),
-        rates(v),
-        equations_of_motion(DrivenSystem(system, MatrixForce(matrix), u), t, q, v, NoStabilizer()),
-    )
+    rates = lambda v: given[0].kinematics(t, q, v)
+    return jax.jacfwd(rates)(v), rates(v), _driven_equations(given, t, q, v, u)
 
 
 def _near(
@@ -108,18 +108,22 @@ def _near(
 ) -> tuple[Any, Array]:
     """How q', what is left of the equations of motion with v' and lambda held fixed, psi and y change with s, v and u,
     where q changes by `along @ s`; and y."""
-    system, matrix, outputs = given
+    (system, _, outputs), sizes = given, (along.shape[1], v.size, u.size)
+    parts = lambda x: jnp.split(x, np.cumsum(sizes)[:2], axis=-1)
 
-    def near(s: Array, dv: Array, du: Array) -> tuple[Array, ...]:
+    def near(x: Array) -> tuple[Array, ...]:
+        s, dv, du = parts(x)
         q1, v1 = q + along @ s, v + dv
-        e = equations_of_motion(DrivenSystem(system, MatrixForce(matrix), u + du), t, q1, v1, NoStabilizer())
+        e = evaluate_by_code(_driven_equations, given, t, q1, v1, u + du)
         force = e.M @ a - e.Q - e.c - e.rows.A.T @ multipliers
         psi = e.rows.velocity_error[e.rows.of_velocities]
         y = outputs(t, q1, v1, a).astype(q.dtype)
         return system.kinematics(t, q1, v1), force, e.rows.A @ a - e.rows.b, psi, y
 
-    origin = jnp.zeros(along.shape[1], q.dtype), jnp.zeros_like(v), jnp.zeros_like(u)
-    return jax.jacfwd(near, argnums=(0, 1, 2))(*origin), outputs(t, q, v, a).astype(q.dtype)
+    push = jax.linearize(near, jnp.zeros(sum(sizes), q.dtype))[1]
+    # One after the other: side by side they would be a program many times as long.
+    columns = jax.lax.map(push, jnp.eye(sum(sizes), dtype=q.dtype))
+    return [parts(x.T) for x in columns], outputs(t, q, v, a).astype(q.dtype)
 
 
 def _differentiate_by_acceleration(
@@ -129,7 +133,7 @@ def _differentiate_by_acceleration(
     return jax.jacfwd(lambda a: outputs(t, q, v, a).astype(q.dtype))(a)
 
 
-@eqx.filter_jit
+@compile_small
 @in_full_precision
 def _linearize(
     system: AbstractSystem,
@@ -147,7 +151,7 @@ def _linearize(
     back = pinv(N, GramSchmidt()).matrix if has_quasi_velocities(system) else jnp.eye(n, dtype=q.dtype)
     solved, A = formula.solve(at), at.rows.A
     Zq, Jv = _kernel(A[at.rows.of_positions], of_q), A[at.rows.of_velocities]
-    changes, y0 = evaluate_by_code(_near, given, t, q, v, u, solved.a, solved.multipliers, N @ Zq)
+    changes, y0 = _near(given, t, q, v, u, solved.a, solved.multipliers, N @ Zq)
     by_s, by_v, by_u = zip(*changes, strict=True)
     rest = np.setdiff1d(np.arange(n), np.array(of_v, int))
     follow = zeros((n, len(of_q))).at[rest].set(-pinv(Jv[:, rest], GramSchmidt()).matrix @ by_s[3])
@@ -159,7 +163,7 @@ def _linearize(
     )
     # v' changes as the forces and rows that are left over ask: the same equations with another right-hand side.
     again = lambda Q, b: eqx.tree_at(lambda e: (e.Q, e.c, e.rows.b), at, (-Q, jnp.zeros_like(Q), -b))
-    da = jax.vmap(lambda Q, b: formula.solve(again(Q, b)).a, in_axes=1, out_axes=1)(force, rows)
+    da = jax.lax.map(lambda x: formula.solve(again(*x)).a, (force.T, rows.T)).T
     y = y + evaluate_by_code(_differentiate_by_acceleration, outputs, t, q, v, solved.a) @ da
     pick = lambda of_rates, of_a: jnp.concatenate([of_rates[np.array(of_q, int)], of_a[np.array(of_v, int)]])
     k = to_q.shape[1]

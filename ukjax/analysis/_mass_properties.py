@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compiler import compile_small
 from .._misc._types import Coordinates, MassMatrix, Numbers, Time, Velocities, in_full_precision
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
@@ -72,7 +73,7 @@ def _compute_steiner_term(arm: Array) -> Array:
     return square * jnp.eye(3, dtype=arm.dtype) - jnp.outer(arm, arm) if arm.shape == (3,) else square
 
 
-@eqx.filter_jit
+@compile_small
 @in_full_precision
 def _mass_properties(
     system: MechanismSystem,
