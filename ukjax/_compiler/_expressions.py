@@ -168,7 +168,7 @@ class Program:
         t, sizes = self.build.type, self.counts[:-1] if self.again else self.counts
 
         def make() -> tuple[Region, list[Any]]:
-            build = NodeBuilder(_program.MOST)
+            build = NodeBuilder(_program.MOST_MADE)
             params = [build.parameter(build.top, t, n) for n in sizes]
             inputs = [
                 fill_array((n,), [build.load(x, i) for i in range(n)])

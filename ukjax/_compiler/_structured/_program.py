@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._misc import _cache as cache
+from ..._misc._errors import Untranslatable
 from ..._misc._garbage import undisturbed
 from ..._misc._progress import COMPILING, say
 from .._foreign import address_of, compiled, register_foreign_function
@@ -33,8 +34,9 @@ from ._rebuild import Rebuilder
 from ._reverse_mode import pull_back
 from ._trace import Interpreter
 
-MOST = 200_000
-"""Operations of a program: LLVM takes minutes for more."""
+MOST_MADE = 1_000_000
+"""Operations that are made for a program, most of which its outputs may not need."""
+_MOST = 200_000  # operations of a program: LLVM takes minutes for more
 
 
 @final
@@ -314,7 +316,7 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
 
 @say(COMPILING)
 def _translate_jaxpr(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[Any]]:
-    build = Builder(MOST)
+    build = Builder(MOST_MADE)
     interpreter = Interpreter(build)
 
     def given(aval: Any) -> Value:
@@ -337,6 +339,8 @@ def _translate_jaxpr(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[An
         return x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist())
 
     flat = [flatten(x, type_of(v.aval)) for x, v in zip(outputs, jaxpr.outvars, strict=True) if v.aval.size]
+    if len(Needed([x for out in flat for x in (out if isinstance(out, tuple) else [out])]).nodes) > _MOST:
+        raise Untranslatable(f"it takes more than {_MOST:,} operations, too many to write out")
     return build.top, flat
 
 
