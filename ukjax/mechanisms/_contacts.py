@@ -224,7 +224,9 @@ class Contact(eqx.Module):
         self.torsion = check_nonnegative(f"the torsion {of}", torsion)
         self.rolling = check_nonnegative(f"the rolling friction {of}", rolling)
         turned = None if along is None else int(self.shapes[0] is not first)
-        self.form = SlipForm(self.dimension, there(friction), there(torsion), there(rolling), turned)
+        dimension = self.shapes[1].dimension
+        assert dimension is not None, "the second shape has a size"
+        self.form = SlipForm(dimension, there(friction), there(torsion), there(rolling), turned)
         if self.form.twists and self.dimension == 2:
             raise InputError(
                 f"contact '{self.name}' is in the plane, where nothing turns about a normal: give rolling."
