@@ -7,13 +7,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 from numpy.testing import assert_allclose
 
 import ukjax as uk
 from ukjax._compiler._structured import _llvm, _llvm_function, _program
+from ukjax._compiler._structured._builder import Builder
 from ukjax._compiler._structured._lanes import Lanes
+from ukjax._compiler._structured._subprogram import Subprogram
 
 X = jnp.array([0.5, 1.5, 2.5])
 
@@ -368,3 +371,43 @@ def test_long_results_that_are_known_are_filled() -> None:
     assert program.as_text(X).count("\n") < 40
     jax.tree.map(assert_allclose, program(X), constant(X))
     jax.tree.map(assert_allclose, jax.vmap(program)(X), jax.vmap(constant)(X))
+
+
+def test_programs_that_need_other_results_of_what_they_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that has those of one already gets those of another, or at once all where these take little more."""
+    monkeypatch.setattr(_llvm, "_SHARED", 0)
+    build = Builder()
+    x, other = (build.parameter(build.top, "float64") for _ in range(2))
+
+    def chain(count: int, start: float) -> Any:
+        y = build.add(x if count > 5 else other, start, "float64")
+        for _ in range(count):
+            y = build.mul(y, build.add(y, x, "float64"), "float64")
+        return y
+
+    starts = (100, 0.1), (100, 0.2), (100, 0.3), (5, 0.4)
+    callee = Subprogram(build.top, [chain(*each) for each in starts])
+
+    def values(*which: int) -> list[np.ndarray]:
+        def make() -> Any:
+            outer = Builder()
+            given = outer.load(outer.parameter(outer.top, "float64", 1), 0)
+            outputs = outer.call(callee, [given, given])
+            return outer.top, [tuple(outputs[k] for k in which)]
+
+        program = _program.Program(
+            make, [("float64", 1)], [("float64", len(which))], lambda order: None
+        ).ready()
+        given = np.array([0.3])
+        return program.on_host([given.ctypes.data])[0]
+
+    def wanted(count: int, start: float) -> float:
+        y = 0.3 + start
+        for _ in range(count):
+            y *= y + 0.3
+        return y
+
+    exact = [wanted(*each) for each in starts]
+    assert_allclose(values(0), exact[:1], rtol=1e-14)
+    assert_allclose(values(1, 2), exact[1:3], rtol=1e-14)
+    assert_allclose(values(3), exact[3:], rtol=1e-14)

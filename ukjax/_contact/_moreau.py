@@ -37,7 +37,7 @@ from .._formula._contact_newton import ROUNDING
 from .._misc._types import choose_by_precision
 from ._kinds import ContactKind, Instant, Motion
 from ._modes import COUNTS, still
-from ._penetration import PENETRATION, TRIES
+from ._penetration import PENETRATES, PENETRATION, TRIES
 from ._rows import PASSES, PULL, Coefficients, ContactLayout
 from ._solve import tolerance_of
 
@@ -243,7 +243,8 @@ class StepState(NamedTuple):
     - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
     - `residual`, `solver_steps`: of the problem of velocities; an infinite residual if more contacts touch at once than
       there is room for.
-    - `off`: whether no state near by obeys the bilateral rows.
+    - `off`: whether no state near by obeys the bilateral rows, or bodies penetrate more than before.
+    - `depth`: by how much they do.
     - `kept`: of each kind where contacts are, as far as that is sought.
     """
 
@@ -259,6 +260,7 @@ class StepState(NamedTuple):
     residual: Array
     solver_steps: Array
     off: Array
+    depth: Array
     kept: list[Any]
 
 
@@ -288,7 +290,7 @@ class _Problems(NamedTuple):
     - `middle`: gaps in the middle (n,).
     - `rates`: how fast the rates of gaps change without impulses (n,).
     - `gaps`: at the end (n,), before the first one at the start, where the step is looked at.
-    - `deepest`: how far the worst gap was off since the first one at the end.
+    - `deepest`, `left`: how far the worst gap was off since the first one at the end, and at last.
     - `push`: impulses of positions, on normal rows (m,).
     - `base`, `d`: displacements before these impulses, and with what they add.
     - `projected`: velocities at the end on the bilateral rows.
@@ -307,6 +309,7 @@ class _Problems(NamedTuple):
     rates: Array
     gaps: Array
     deepest: Array
+    left: Array
     push: Array
     base: Array
     d: Array
@@ -382,7 +385,7 @@ class ContactStep:
         p = jnp.zeros(self.rows + 1, q.dtype)
         return StepState(
             *(q, v, p, of_contacts, of_contacts, of_contacts, no := jnp.asarray(False), jnp.zeros_like(v)),
-            *(of_contacts, zero, zero, no),
+            *(of_contacts, zero, zero, no, jnp.full((), jnp.inf, q.dtype)),
             [kind.nothing(at) for kind in self.kinds],
         )
 
@@ -419,7 +422,7 @@ class ContactStep:
         where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
         yes, number, new = jnp.asarray(True), jnp.where(looks, -1, 0), lambda: blank(n, dtype)
         start = _Problems(
-            *(state, where, last.kept, yes, new(), new(), new(), new(), jnp.zeros((), dtype)),
+            *(state, where, last.kept, yes, new(), new(), new(), new(), zero := jnp.zeros((), dtype), zero),
             *(push, no, no, v, number, yes, pushed, last.kept, last.kept),
         )
 
@@ -495,6 +498,7 @@ class ContactStep:
             x = x._replace(
                 takes_part=takes_part,
                 deepest=jnp.where(start | first, 0, jnp.maximum(x.deepest, worst)),
+                left=jnp.where(start | first, 0, worst),
                 going=start | first | pushes | again,
                 seeks=start | first | again,
                 base=jnp.where(again, x.d, x.base),
@@ -507,7 +511,9 @@ class ContactStep:
 
         end = lax.while_loop(lambda x: x.going, look, start)
         record = StepRecord(end.pushed + end.push, end.d, end.middle_kept, end.end_kept)
-        return end.state._replace(v=end.projected, kept=end.kept), record
+        left = lax.stop_gradient(end.left)
+        off = end.state.off | (left > last.depth + choose_by_precision(dtype, *PENETRATES))
+        return end.state._replace(v=end.projected, kept=end.kept, off=off, depth=left), record
 
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, last: StepState, looks: Array

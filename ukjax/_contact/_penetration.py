@@ -10,5 +10,7 @@ else.
 
 # What gaps may lack: some rounding errors of positions of up to 100 m.
 PENETRATION = (5e-11, 1e-4)
+# What bodies may be deeper after a step than before it, where no state near by has them apart [m].
+PENETRATES = (1e-6, 1e-3)
 # Two or three are enough as a rule; where nothing is apart near by, more do not help.
 TRIES = 10.0

@@ -113,7 +113,8 @@ def run_steps(
     stops: bool,
     splits: bool,
 ) -> StepsRun:
-    """A run. A step in which thin bodies would pass through each other is split into parts, if it `splits` steps."""
+    """A run. A step in which thin bodies would pass through each other, or at whose end constraints do not hold, is split
+    into parts, if it `splits` steps."""
     (q, v), (t0, h, steps), dtype = y0, grid, y0[0].dtype
     n, m, k = len(step.step.layout.contacts), step.step.rows, ts.size
     new = lambda *sizes: [blank(rows * max(count, 1), dtype) for rows, count in sizes]
@@ -150,7 +151,8 @@ def run_steps(
             after, record = step.solve(t, h * c.part, from_last, coefficients, looks)
             share = step.share_without_passing(t, h * c.part, last, after)
             passes = share < _ENOUGH
-            shorter = passes & (c.part > _LEAST_PART) & splits
+            share = jnp.where(after.off, jnp.minimum(share, 0.5), share)
+            shorter = (passes | after.off) & (c.part > _LEAST_PART) & splits
             # The last step of a run is looked at, which is known after it: it is taken once more.
             ends = after.off & ~looks & stops
             part = jnp.where(shorter, jnp.maximum(share * c.part, _LEAST_PART), c.part)

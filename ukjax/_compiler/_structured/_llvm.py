@@ -154,10 +154,9 @@ class Module:
         if not self._is_unit(program, arrays):
             return wanted
         unit, every = program.units.get(self.machine.width), tuple(range(len(program.results)))
+        chosen = tuple(sorted({*wanted, *(unit.callee.results if unit else ())}))
         nodes = lambda results: len(program.needed(results, values=True).nodes)
-        if nodes(every) <= _AS_LONG * nodes(wanted):
-            return every
-        return tuple(sorted({*wanted, *(unit.callee.results if unit else ())}))
+        return every if nodes(every) <= _AS_LONG * nodes(chosen) else chosen
 
     def _is_unit(self, program: Subprogram, arrays: tuple[Place, ...]) -> bool:
         return self._units is not None and not arrays and program.size >= _SHARED and not program.repeats
