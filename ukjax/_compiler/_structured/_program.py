@@ -28,8 +28,8 @@ from ._llvm import ArrayOperand, write_function
 from ._moves import fill_array
 from ._trace import Interpreter
 
-MOST = 200_000
-"""Operations of a program: LLVM takes minutes for more."""
+MOST = 400_000
+"""Operations of a program: tracing and LLVM take half a minute for 200,000, for more than these minutes."""
 
 
 @final
