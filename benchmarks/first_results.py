@@ -196,6 +196,68 @@ def cassie_on_its_feet() -> Any:
     return dropped(text, ["limits", ("left-foot", "floor"), ("right-foot", "floor")])
 
 
+def gymnasiums(name: str, contact: Any) -> uk.robots.Robot:
+    """A robot of Gymnasium's."""
+    return uk.load(str(HUMANOID.with_name(name)), contact=contact)
+
+
+def environment(robot: uk.robots.Robot) -> tuple[uk.Environment, uk.EnvironmentState]:
+    """Episodes of a robot that is to move along x, and their first state."""
+    reward = lambda t, q, v, u: v[0] - 0.1 * u @ u
+    episodes = uk.Environment(robot.problem, robot.apply, reward, dt=0.01, horizon=100, substeps=5)
+    return episodes, episodes.reset(jax.random.key(0))
+
+
+def acted(robot: uk.robots.Robot) -> Any:
+    """The state after an action."""
+    episodes, state = environment(robot)
+    return eqx.filter_jit(episodes.step)(state, jnp.zeros(len(robot.names.actuators)))[0].q
+
+
+def by_action(robot: uk.robots.Robot) -> Any:
+    """The derivative of the return of ten steps by the action that is held."""
+    episodes, start = environment(robot)
+
+    def returned(u: Any) -> Any:
+        return jnp.sum(jax.lax.scan(lambda x, _: episodes.advance(x, u)[:2], start, length=10)[1])
+
+    return jax.jit(jax.grad(returned))(jnp.full(len(robot.names.actuators), 0.01))
+
+
+def arm_among(count: int) -> uk.robots.Robot:
+    """Two links with motors above a plane on which free balls lie, any of which may touch any other."""
+    geom = '<geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.03" mass="1"/>'
+    balls = "".join(
+        f'<body pos="{0.3 + 0.1 * i} 0 0.1"><freejoint/><geom type="sphere" size="0.04" mass="0.1"/></body>'
+        for i in range(count)
+    )
+    return uk.load(
+        f"""<mujoco><worldbody><geom name="floor" type="plane" size="0 0 1"/>{balls}
+        <body pos="0 0 0.4"><joint name="shoulder" axis="0 1 0"/>{geom}
+        <body pos="0.3 0 0"><joint name="elbow" axis="0 1 0"/>{geom}</body></body></worldbody>
+        <actuator><motor joint="shoulder"/><motor joint="elbow"/></actuator></mujoco>""",
+        contact=True,
+    )
+
+
+# --- Questions besides the motion
+
+
+def at_rest(problem: uk.Problem) -> uk.Problem:
+    return eqx.tree_at(lambda x: x.v0, problem, jnp.zeros_like(problem.v0))
+
+
+def linear(problem: uk.Problem) -> Any:
+    """The linear model at the start."""
+    return uk.analysis.linearize(at_rest(problem)).A
+
+
+def carried(problem: uk.Problem) -> Any:
+    """What motors have to do so that nothing accelerates."""
+    still = at_rest(problem)
+    return uk.analysis.inverse_dynamics(still, jnp.zeros_like(still.v0), throw=False).efforts
+
+
 # --- Balls in a box
 
 
@@ -284,6 +346,17 @@ JOBS: dict[str, Job] = {
     ),
     "ten balls in a box, by steps (95 contacts)": Job(lambda: tumbled(10, 0.1, 1), 6.0),
     "humanoid, all contacts, by steps": Job(lambda: dropped(str(HUMANOID), True), 12.0),
+    "a pendulum's equilibrium": Job(lambda: uk.analysis.equilibrium(uk.models.pendulum()).q, 1.0),
+    "a four-bar's linear model": Job(lambda: linear(uk.models.four_bars(1)), 2.0),
+    "a four-bar's efforts": Job(lambda: carried(uk.models.four_bars(1)), 2.0),
+    "Robotiq's linear model": Job(lambda: linear(uk.load(str(GRIPPER)).problem), 4.0),
+    "Robotiq's equilibrium": Job(lambda: uk.analysis.equilibrium(uk.load(str(GRIPPER)).problem).q, 4.0),
+    "Cassie's linear model": Job(lambda: linear(uk.load(str(CASSIE)).problem), 10.0),
+    "hopper, a step under an action": Job(lambda: acted(gymnasiums("hopper.xml", ["ground", "limits"])), 4.0),
+    "hopper, gradient through ten such": Job(
+        lambda: by_action(gymnasiums("hopper.xml", ["ground", "limits"])), 10.0
+    ),
+    "an arm among 12 balls, a step under an action": Job(lambda: acted(arm_among(12)), 6.0),
     "five balls, 1,000 steps, 1 saved time": Job(lambda: tumbled(5, 1.0, 1), None, later=0.03),
     "five balls, 1,000 steps, 40 saved times": Job(lambda: tumbled(5, 1.0, 40), None, later=0.04),
     "a four-bar from Python, above the compiled run": Job(

@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -173,6 +174,26 @@ def test_an_arm_with_motors_moves_as_it_does_without_balls():
     assert np.ptp(arm.v[:, 3]) > 0.5  # it moves
     heights = np.array([0.3, 0.4, 0.5]) + found.q[-1, 5::7]
     np.testing.assert_allclose(heights, [0.1, 0.12, 0.14], atol=1e-9)  # the balls lie on the floor
+
+
+def test_an_action_moves_an_arm_among_balls_as_one_that_it_sees():
+    """Steps under an action, by parts, are those of a robot whose inputs are the same and follow a ball."""
+    follow = lambda t, q, v: jnp.stack(
+        [0.5 + 0.1 * q[5], 1.0 - v[1] + 0.2 * q[5]]
+    )  # the height of the first ball
+    robot = _load(_ARM + _BALLS, _DRIVES)
+    apply = lambda t, q, v, action: robot.apply(t, q, v, action * follow(t, q, v))
+    environment = uk.Environment(robot.problem, apply, lambda t, q, v, action: q[0], dt=1e-3, horizon=300)
+    steps = lambda state, action: jax.lax.scan(
+        lambda x, _: (environment.step(x, action)[0], None), state, length=300
+    )[0]
+    state = eqx.filter_jit(steps)(environment.reset(jax.random.key(0)), jnp.ones(2))
+    seen = _load(_ARM + _BALLS, _DRIVES, ctrl=follow)
+    assert sorted(map(len, seen.problem.system.members())) == [1, 2]
+    run = _moved(seen)
+    np.testing.assert_allclose(state.q, run.q[-1], atol=1e-10)
+    np.testing.assert_allclose(state.v, run.v[-1], atol=1e-9)
+    assert np.ptp(run.q[:, 5]) > 0.1
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from ._trace import Interpreter
 
 MOST_MADE = 1_000_000
 """Operations that are made for a program, most of which its outputs may not need."""
-_MOST = 200_000  # operations of a program: LLVM takes minutes for more
+_MOST = 400_000  # operations of a program: tracing and LLVM take half a minute for half as many
 
 
 @final
