@@ -1,6 +1,7 @@
 """Fast, thin and spinning bodies by time steps: none passes through another, and impacts make no energy."""
 
 import jax
+import mujoco
 import numpy as np
 import pytest
 
@@ -165,3 +166,37 @@ def test_joints_that_stand_still_by_friction_are_no_problem():
     assert int(run.stats["num_unsolved_steps"]) == 0
     np.testing.assert_allclose(run.contacts.residual, 0, atol=1e-9)
     np.testing.assert_allclose(run.q_end[-2:], 0, atol=1e-15)
+
+
+CHAIN = """<mujoco><worldbody><geom type="plane" size="5 5 .1"/>
+<body pos="0 0 .25"><freejoint/><geom type="box" size=".05 .04 .03"/>
+<body pos=".06 0 0"><joint type="ball"/><geom type="capsule" fromto="0 0 0 .15 0 0" size=".02"/>
+<body pos=".16 0 0"><joint type="hinge" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 .15 0 0" size=".02"/></body>
+</body></body>
+</worldbody></mujoco>"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ukjax.ContactWarning")
+def test_steps_that_end_in_penetration_are_taken_in_parts():
+    """A chain whirls on a floor in steps of 10 ms, as long as a fifth of a turn: MuJoCo tells how deep it is."""
+    model = mujoco.MjModel.from_xml_string(CHAIN)
+    data, robot = mujoco.MjData(model), uk.load(CHAIN, contact=True, t1=0.5)
+    v0 = np.asarray(robot.problem.v0) + 8 * np.random.default_rng(8).normal(size=len(robot.problem.v0))
+    run = uk.simulate(
+        robot.problem.system,
+        robot.problem.q0,
+        v0,
+        t1=0.5,
+        contact="steps",
+        dt0=0.01,
+        ts=np.linspace(0, 0.5, 51),
+    )
+    assert run.result == uk.RESULTS.successful
+    assert run.stats["num_rejected_steps"] > 0
+    least = []
+    for q, v in zip(run.q, run.v, strict=True):
+        data.qpos[:], data.qvel[:] = robot.state_to_mujoco(np.asarray(q), np.asarray(v))
+        mujoco.mj_kinematics(model, data)
+        least.append(min(mujoco.mj_geomDistance(model, data, 0, k, 1.0, None) for k in (1, 2, 3)))
+    assert min(least) > -1e-6
