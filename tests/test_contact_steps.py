@@ -514,3 +514,20 @@ def test_one_of_many_is_struck_from_far_off(shape: type) -> None:
     expected = np.zeros(72)
     expected[60:63] = expected[66:69] = v0[66:69] / 2
     assert run.v_end == pytest.approx(expected, abs=1e-6)
+
+
+def test_walls_that_close_in_on_a_body_end_the_run():
+    """A lid that sinks by 1 m/s on a body of 0.2 m reaches it after 0.8 s, and there is nowhere to go."""
+    gaps = [
+        uk.Unilateral(lambda t, q: q[0] - 0.1, name="floor"),
+        uk.Unilateral(lambda t, q: 1.0 - t - q[0] - 0.1, name="lid"),
+    ]
+    system = uk.System(jnp.eye(1), jnp.array([-9.81]), gaps)
+    go = lambda v: uk.simulate(system, jnp.array([0.1]), v, t1=1.0, contact="steps", dt0=1e-3, ts=11)
+    with pytest.warns(uk.ConstraintWarning, match="bodies penetrate from 0.800"):
+        run = go(jnp.zeros(1))
+    assert run.result == uk.RESULTS.constraints_broken
+    assert "Penetrates: lid" in run.message
+    within = jax.jit(go)(jnp.zeros(1))
+    assert within.result == uk.RESULTS.constraints_broken
+    np.testing.assert_allclose([run.t_end, within.t_end], 0.8, atol=1e-5)

@@ -244,7 +244,7 @@ class StepState(NamedTuple):
     - `residual`, `solver_steps`: of the problem of velocities; an infinite residual if more contacts touch at once than
       there is room for.
     - `off`: whether no state near by obeys the bilateral rows, or bodies penetrate more than before.
-    - `depth`: by how much they do.
+    - `depth`: the least by which they did after a step so far.
     - `kept`: of each kind where contacts are, as far as that is sought.
     """
 
@@ -513,7 +513,9 @@ class ContactStep:
         record = StepRecord(end.pushed + end.push, end.d, end.middle_kept, end.end_kept)
         left = lax.stop_gradient(end.left)
         off = end.state.off | (left > last.depth + choose_by_precision(dtype, *PENETRATES))
-        return end.state._replace(v=end.projected, kept=end.kept, off=off, depth=left), record
+        return end.state._replace(
+            v=end.projected, kept=end.kept, off=off, depth=jnp.minimum(last.depth, left)
+        ), record
 
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, last: StepState, looks: Array

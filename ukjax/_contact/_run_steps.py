@@ -151,10 +151,11 @@ def run_steps(
             after, record = step.solve(t, h * c.part, from_last, coefficients, looks)
             share = step.share_without_passing(t, h * c.part, last, after)
             passes = share < _ENOUGH
-            share = jnp.where(after.off, jnp.minimum(share, 0.5), share)
-            shorter = (passes | after.off) & (c.part > _LEAST_PART) & splits
+            off = after.off & stops
+            share = jnp.where(off, jnp.minimum(share, 0.5), share)
+            shorter = (passes | off) & (c.part > _LEAST_PART) & splits
             # The last step of a run is looked at, which is known after it: it is taken once more.
-            ends = after.off & ~looks & stops
+            ends = off & ~looks
             part = jnp.where(shorter, jnp.maximum(share * c.part, _LEAST_PART), c.part)
             rejected = c.rejected + shorter.astype(i.dtype)
             looks = c.looks | (ends & ~shorter)

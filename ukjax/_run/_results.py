@@ -340,6 +340,10 @@ def warn_of_rows(run: "Trajectory") -> None:
         if went_on
         else "stopped there"
     )
+    if not names:
+        said = f"bodies penetrate from {when:.6g} s on, and no state near by has them apart: the run stopped there."
+        warnings.warn(said, ConstraintWarning, stacklevel=4)
+        return
     warnings.warn(
         f"constraints are not kept from {when:.6g} s on: {join_names(names)}. The run {where.format(*errors)}. No motion "
         "keeps rows that contradict each other, and none that say of velocities what only positions decide.",
