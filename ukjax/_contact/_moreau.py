@@ -243,7 +243,7 @@ class StepState(NamedTuple):
     - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
     - `residual`, `solver_steps`: of the problem of velocities; an infinite residual if more contacts touch at once than
       there is room for.
-    - `off`: whether no state near by obeys the bilateral rows, or bodies penetrate more than before.
+    - `off`, `deep`: whether no state near by obeys the bilateral rows; and whether bodies penetrate more than before.
     - `depth`: the least by which they did after a step so far.
     - `kept`: of each kind where contacts are, as far as that is sought.
     """
@@ -260,6 +260,7 @@ class StepState(NamedTuple):
     residual: Array
     solver_steps: Array
     off: Array
+    deep: Array
     depth: Array
     kept: list[Any]
 
@@ -385,7 +386,7 @@ class ContactStep:
         p = jnp.zeros(self.rows + 1, q.dtype)
         return StepState(
             *(q, v, p, of_contacts, of_contacts, of_contacts, no := jnp.asarray(False), jnp.zeros_like(v)),
-            *(of_contacts, zero, zero, no, jnp.full((), jnp.inf, q.dtype)),
+            *(of_contacts, zero, zero, no, no, jnp.full((), jnp.inf, q.dtype)),
             [kind.nothing(at) for kind in self.kinds],
         )
 
@@ -512,10 +513,13 @@ class ContactStep:
         end = lax.while_loop(lambda x: x.going, look, start)
         record = StepRecord(end.pushed + end.push, end.d, end.middle_kept, end.end_kept)
         left = lax.stop_gradient(end.left)
-        off = end.state.off | (left > last.depth + choose_by_precision(dtype, *PENETRATES))
-        return end.state._replace(
-            v=end.projected, kept=end.kept, off=off, depth=jnp.minimum(last.depth, left)
-        ), record
+        state = end.state._replace(
+            v=end.projected,
+            kept=end.kept,
+            deep=left > last.depth + choose_by_precision(dtype, *PENETRATES),
+            depth=jnp.minimum(last.depth, left),
+        )
+        return state, record
 
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, last: StepState, looks: Array

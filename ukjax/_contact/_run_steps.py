@@ -113,8 +113,8 @@ def run_steps(
     stops: bool,
     splits: bool,
 ) -> StepsRun:
-    """A run. A step in which thin bodies would pass through each other, or at whose end constraints do not hold, is split
-    into parts, if it `splits` steps."""
+    """A run. A step in which thin bodies would pass through each other, or at whose end they penetrate, is split into
+    parts, if it `splits` steps."""
     (q, v), (t0, h, steps), dtype = y0, grid, y0[0].dtype
     n, m, k = len(step.step.layout.contacts), step.step.rows, ts.size
     new = lambda *sizes: [blank(rows * max(count, 1), dtype) for rows, count in sizes]
@@ -151,11 +151,10 @@ def run_steps(
             after, record = step.solve(t, h * c.part, from_last, coefficients, looks)
             share = step.share_without_passing(t, h * c.part, last, after)
             passes = share < _ENOUGH
-            off = after.off & stops
-            share = jnp.where(off, jnp.minimum(share, 0.5), share)
-            shorter = (passes | off) & (c.part > _LEAST_PART) & splits
+            share = jnp.where(after.deep & stops, jnp.minimum(share, 0.5), share)
+            shorter = (passes | (after.deep & stops)) & (c.part > _LEAST_PART) & splits
             # The last step of a run is looked at, which is known after it: it is taken once more.
-            ends = off & ~looks
+            ends = (after.off | after.deep) & ~looks & stops
             part = jnp.where(shorter, jnp.maximum(share * c.part, _LEAST_PART), c.part)
             rejected = c.rejected + shorter.astype(i.dtype)
             looks = c.looks | (ends & ~shorter)
@@ -191,7 +190,7 @@ def run_steps(
             unsolved=run.unsolved + going * (kept.residual > unsolved).astype(i.dtype),
             num_impacts=run.num_impacts + going * kept.hit.astype(i.dtype),
             finite=finite,
-            off=kept.off & stops,
+            off=(kept.off | kept.deep) & stops,
             steps=run.steps + going,
             rejected=run.rejected + tried.rejected,
             passed=run.passed + going * tried.passes.astype(i.dtype),

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
@@ -64,10 +65,18 @@ def replacing(path: Path) -> Iterator[Path]:
             partial.replace(path)
     finally:
         with contextlib.suppress(OSError, ValueError):
-            if partial.is_dir():
-                shutil.rmtree(partial)
-            else:
-                partial.unlink()
+            _remove(partial)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file, or a folder into which threads of Zarr may still write after an error in one of them."""
+    if not path.is_dir():
+        path.unlink()
+    for wait in (0.01, 0.1, 1.0):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            break
+        time.sleep(wait)
 
 
 def require_there(path: Path) -> None:
