@@ -139,7 +139,7 @@ def _run_with_derivatives(
         except Untranslatable as error:
             left = because(error)
             found = forward_only(fn.__wrapped__(*flat), _FORWARD.format(left.reason))
-        return finish(found, *whole(flat))
+        return finish(found, fn is smooth, *whole(flat))
 
     @jax.custom_jvp
     def run(*flat: Array) -> Any:
@@ -226,12 +226,14 @@ def run_time_stepping(
         t, there, t_end = _clip_saved_times(ts, h, found.off, found.until)
         return _assemble_run(layout, coefficients, found, (t, t_end), y0, most_impacts), there
 
-    def finish(found: tuple[TimeSteppingRun, Array], model: Model, *_: Any) -> TimeSteppingRun:
+    def finish(found: tuple[TimeSteppingRun, Array], smooth: bool, model: Model, *_: Any) -> TimeSteppingRun:
         told, there = found
         if not model.system.constraints:
             return told
-        # By the code that the start is projected by, which is large: once is enough for it to be in a program.
-        q, v = jax.lax.map(lambda x: model.project(*x), (there, (told.q, told.v)))
+        # By the code that the start is projected by, which is large: once is enough for it to be in a program. In reverse
+        # mode JAX 0.10 refuses this map: "Expected cotangent type".
+        each = (lambda f, x: jax.vmap(f)(x)) if smooth else jax.lax.map
+        q, v = each(lambda x: model.project(*x), (there, (told.q, told.v)))
         return told._replace(q=q, v=v)
 
     t0, t1 = (jnp.asarray(x, dtype) for x in span)
