@@ -136,7 +136,6 @@ class TabulatedContacts(NamedTuple):
 
     - `shapes`: of all contacts.
     - `tables`: with these.
-    - `order`: where each of them, table after table, stands.
     """
 
     shapes: Sequence[AbstractShape]
@@ -144,6 +143,7 @@ class TabulatedContacts(NamedTuple):
 
     @property
     def _order(self) -> np.ndarray:
+        """Where each stands, table after table."""
         return np.argsort(np.concatenate([x.places for x in self.tables]))
 
     def each(self, of: Callable[[ContactTable], Sequence[Any]]) -> list[Any]:
