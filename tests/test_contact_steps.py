@@ -12,6 +12,7 @@ import pytest
 
 import ukjax as uk
 import ukjax.mechanisms as um
+from ukjax._contact import _moreau
 from ukjax._contact._rows import contact_model, layout_of
 from ukjax._contact._stepping import run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
@@ -531,3 +532,16 @@ def test_walls_that_close_in_on_a_body_end_the_run():
     within = jax.jit(go)(jnp.zeros(1))
     assert within.result == uk.RESULTS.constraints_broken
     np.testing.assert_allclose([run.t_end, within.t_end], 0.8, atol=1e-5)
+
+
+def test_one_step_loses_no_contact_for_which_there_is_no_room(monkeypatch):
+    """Of points that lie on floors of their own, with room for all or for one."""
+
+    def step(count):
+        floors = [uk.Unilateral(lambda t, q, i=i: q[i], name=f"floor {i}") for i in range(count)]
+        system = uk.System(jnp.eye(count), jnp.full(count, -9.81), floors)
+        return uk.step(system, 0.0, jnp.zeros(count), jnp.zeros(count), 1e-3)
+
+    np.testing.assert_allclose(step(2)[0], 0, atol=1e-12)
+    monkeypatch.setattr(_moreau, "contacts_at_once", lambda layout, velocities: 1)
+    assert np.isnan(step(3)[0]).all()

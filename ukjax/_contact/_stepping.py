@@ -160,7 +160,7 @@ def one_step(
     y: tuple[Array, Array],
     h: Array,
 ) -> tuple[Array, Array]:
-    """The state (q, v) after one step; NaN where it is not finite."""
+    """The state (q, v) after one step; NaN where it is not finite, or more contacts touch than there is room for."""
 
     def by_list(
         smooth: bool, model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array
@@ -168,7 +168,9 @@ def one_step(
         step = _smooth_step(smooth, model, layout, t, *y)
         given = t, h, step.before(t, *y), coefficients
         after = step.differentiate(*given, *step.solve(*given, jnp.asarray(False)))
-        finite = jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
+        finite = (
+            jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v)) & jnp.isfinite(after.residual)
+        )
         return jnp.where(finite, after.q, jnp.nan), jnp.where(finite, after.v, jnp.nan)
 
     given = model.ready(), coefficients, t, y, h
