@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import evaluate_by_code
-from .._formula._blank import blank
 from .._formula._contact_list import Inertia, entry, loop, put
 from .._formula._members import Members, places_of, put_entries, take_entries
+from .._misc._blank import blank
 from .._motion._model import Model
 from ._moreau import FreeStep
 from ._rows import models_of_members, with_push

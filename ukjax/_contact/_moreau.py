@@ -14,7 +14,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._blank import blank
 from .._formula._contact_list import (
     ContactList,
     DelassusRows,
@@ -34,6 +33,7 @@ from .._formula._contact_list import (
     subtract_solution,
 )
 from .._formula._contact_newton import ROUNDING
+from .._misc._blank import blank
 from .._misc._types import choose_by_precision
 from ._kinds import ContactKind, Instant, Motion
 from ._modes import COUNTS, still

@@ -7,8 +7,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._blank import blank
 from .._formula._contact_list import entry, fill_entries, loop, put
+from .._misc._blank import blank
 from ._kinds import Instant, seek_anew
 from ._moreau import StepRecord, StepState
 from ._rows import Coefficients

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler._structured._scalarize import scalarize
-from .._formula._blank import blank
 from .._formula._contact_list import Room, empty_list, entry, loop, put, solve_delassus, without_rest
 from .._formula._contact_newton import (
     ContactData,
@@ -22,6 +21,7 @@ from .._formula._contact_newton import (
     solution,
 )
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
+from .._misc._blank import blank
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._pseudoinverse._kernels import dot

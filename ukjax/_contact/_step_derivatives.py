@@ -13,7 +13,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._blank import blank
 from .._formula._contact_list import (
     ContactList,
     DelassusRows,
@@ -28,6 +27,7 @@ from .._formula._contact_list import (
     loop,
     put,
 )
+from .._misc._blank import blank
 from .._misc._derivatives import freeze, with_tangent_of
 from ._kinds import ContactKind, Instant, Motion
 from ._moreau import ContactStep, StepRecord, StepState

@@ -16,8 +16,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from .._misc._blank import blank
 from .._misc._derivatives import freeze
-from ._blank import blank
 from ._contact_newton import FIRST, GROW, IMPLICIT, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
 
 # --- Loops over arrays in memory whose bounds are known when they run: what lists of contacts are computed by

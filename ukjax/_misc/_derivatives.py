@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.extend import core
-from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
@@ -60,26 +60,26 @@ def lazily_differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
         flat, tree = jax.tree.flatten(arrays)
         of = lambda *flat: function(*eqx.combine(jax.tree.unflatten(tree, flat), rest))
         program, made = jax.make_jaxpr(of, return_shape=True)(*flat)
-        shapes = tuple((x.shape, x.dtype) for x in program.out_avals)
-        found = _lazy_p.bind(*flat, function=jaxpr_as_fun(program), shapes=shapes)
+        found = _lazy_p.bind(*flat, program=program)
         return jax.tree.unflatten(jax.tree.structure(made), found)
 
     return lazy
 
 
 @_lazy_p.def_abstract_eval
-def _(*given: Any, function: Map, shapes: Any) -> Any:
-    return [given[0].update(shape=shape, dtype=dtype, weak_type=False) for shape, dtype in shapes]
+def _(*given: Any, program: ClosedJaxpr) -> Any:
+    return [given[0].update(shape=x.shape, dtype=x.dtype, weak_type=False) for x in program.out_avals]
 
 
 @_lazy_p.def_impl
-def _(*given: Any, function: Map, shapes: Any) -> Any:
-    return jax.jit(function)(*given)
+def _(*given: Any, program: ClosedJaxpr) -> Any:
+    return jax.jit(jaxpr_as_fun(program))(*given)
 
 
-def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map, shapes: Any) -> Any:
-    found = _lazy_p.bind(*primals, function=function, shapes=shapes)
+def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: ClosedJaxpr) -> Any:
+    found = _lazy_p.bind(*primals, program=program)
     numeric = [jnp.issubdtype(x.dtype, jnp.inexact) for x in found]
+    function = jaxpr_as_fun(program)
     numbers = lambda *given: [x for x, it in zip(function(*given), numeric, strict=True) if it]
     moves = tuple(None if type(x) is ad.Zero else x for x in tangents)
     given = [x for x, it in zip(found, numeric, strict=True) if it]
@@ -88,15 +88,14 @@ def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map,
     return found, [next(change) if it else zero(x) for x, it in zip(found, numeric, strict=True)]
 
 
-def _lazy_batched(given: Sequence[Any], axes: Sequence[Any], *, function: Map, shapes: Any) -> Any:
-    size = next(x.shape[axis] for x, axis in zip(given, axes, strict=True) if axis is not None)
-    shapes = tuple(((size, *shape), dtype) for shape, dtype in shapes)
-    found = _lazy_p.bind(*given, function=jax.vmap(function, tuple(axes)), shapes=shapes)
+def _lazy_batched(given: Sequence[Any], axes: Sequence[Any], *, program: ClosedJaxpr) -> Any:
+    of_all = jax.make_jaxpr(jax.vmap(jaxpr_as_fun(program), tuple(axes)))(*given)
+    found = _lazy_p.bind(*given, program=of_all)
     return found, [0] * len(found)
 
 
-def _lazy_lowered(ctx: Any, *given: Any, function: Map, shapes: Any) -> Any:
-    return mlir.lower_fun(function, multiple_results=True)(ctx, *given)
+def _lazy_lowered(ctx: Any, *given: Any, program: ClosedJaxpr) -> Any:
+    return mlir.lower_fun(jaxpr_as_fun(program), multiple_results=True)(ctx, *given)
 
 
 @_linear_p.def_abstract_eval

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._blank import blank
 from .._formula._contact_list import entry, item, loop, put_item
+from .._misc._blank import blank
 from .._misc._types import choose_by_precision
 from ._convex import Pair, cross, divide, dot, unit, within
 from ._convex_search import CORNERS, Parts, Polytope, expand, find_nearest, find_simplex

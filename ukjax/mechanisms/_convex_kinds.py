@@ -17,8 +17,8 @@ from jax import lax
 from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._blank import blank
 from .._formula._contact_list import SparseRows, entry, item, loop, put, put_item
+from .._misc._blank import blank
 from ._contact_shapes import HalfSpace
 from ._contact_table import PairsOfShapes
 from ._convex import Core, Pair, join_cores, pick_core

@@ -13,8 +13,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._formula._blank import blank
 from .._formula._contact_list import entry, item, loop, put, put_item
+from .._misc._blank import blank
 from .._misc._types import choose_by_precision
 from ._convex import Corner, Pair, cross, divide, dot, within
 

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array
 
 from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._blank import blank
 from .._formula._contact_list import SparseRows, entry, item, loop, put, put_item
+from .._misc._blank import blank
 from .._misc._types import as_jax, module_for
 from ._contact_table import PairsOfShapes
 from ._convex import Core, join_cores, pick_core

@@ -14,8 +14,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._formula._blank import blank
 from .._formula._contact_list import entry, item, loop, put, put_item
+from .._misc._blank import blank
 from .._misc._types import choose_by_precision
 from ._convex import Core, Pair, core_of, cross, dot, unit
 from ._convex_features import no_parts

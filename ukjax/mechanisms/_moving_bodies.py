@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._contact._kinds import Instant, Motion
-from .._formula._blank import blank
 from .._formula._contact_list import SparseRows, entry, loop, put_item
 from .._formula._members import Members, places_of, take_entries
+from .._misc._blank import blank
 from .._misc._types import Coordinates, Velocities
 from ._bodies import GROUND
 from ._placement import AnyPlacement, Twist, ground_placement, rate_of

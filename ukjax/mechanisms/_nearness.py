@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._blank import blank
 from .._formula._contact_list import entry, fill_entries, item, loop, put
+from .._misc._blank import blank
 from ._placement import AnyPlacement, Placement, norm
 
 _BLOCK = 32  # pairs that are skipped together, as long as none of them can have come near

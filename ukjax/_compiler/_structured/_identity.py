@@ -227,9 +227,10 @@ class _Writer:
 
     def _rule(self, e: Any) -> None:
         """A rule for a derivative, by what that is."""
-        if e.params.get("symbolic_zeros"):
-            raise UnknownError("a rule that looks at what is zero")
         given = [*dict.fromkeys(v for v in e.invars if not isinstance(v, core.Literal))]
+        numbers = [v for v in given if np.issubdtype(v.aval.dtype, np.floating)]
+        if e.params.get("symbolic_zeros") and len(numbers) > 1:
+            raise UnknownError("a rule that looks at which of several changes are zero")
         alone = core.Jaxpr((), given, e.outvars, [e], debug_info=e.params["call_jaxpr"].jaxpr.debug_info)
         self._differentiated(core.jaxpr_as_fun(core.ClosedJaxpr(alone, ())), [v.aval for v in given])
 
