@@ -35,7 +35,7 @@ from .._formula._contact_list import (
 from .._formula._contact_newton import ROUNDING
 from .._misc._blank import blank
 from .._misc._types import choose_by_precision
-from ._kinds import ContactKind, Instant, Motion
+from ._kinds import ContactKind, Instant, Motion, seek_anew
 from ._modes import COUNTS, still
 from ._penetration import PENETRATES, PENETRATION, TRIES
 from ._rows import PASSES, PULL, Coefficients, ContactLayout
@@ -245,6 +245,7 @@ class StepState(NamedTuple):
       there is room for.
     - `off`, `deep`: whether no state near by obeys the bilateral rows; and whether bodies penetrate more than before.
     - `depth`: the least by which they did after a step so far.
+    - `gaps`: of contacts that are not far apart (n,), else infinite.
     - `kept`: of each kind where contacts are, as far as that is sought.
     """
 
@@ -262,6 +263,7 @@ class StepState(NamedTuple):
     off: Array
     deep: Array
     depth: Array
+    gaps: Array
     kept: list[Any]
 
 
@@ -290,12 +292,12 @@ class _Problems(NamedTuple):
     - `takes_part`: 1 for contacts of the next problem (n,), of the first one 2 for those that are only looked at.
     - `middle`: gaps in the middle (n,).
     - `rates`: how fast the rates of gaps change without impulses (n,).
-    - `gaps`: at the end (n,), before the first one at the start, where the step is looked at.
+    - `gaps`: at the end, before the first one at the start (n,).
     - `deepest`, `left`: how far the worst gap was off since the first one at the end, and at last.
     - `push`: impulses of positions, on normal rows (m,).
     - `base`, `d`: displacements before these impulses, and with what they add.
     - `projected`: velocities at the end on the bilateral rows.
-    - `number`: how many were solved; -1 for a look at the start before.
+    - `number`: how many were solved.
     - `going`: whether there is another.
     - `pushed`: impulses of positions up to `base`.
     - `middle_kept`, `end_kept`: what was kept in the middle, and when contacts were last pushed.
@@ -366,6 +368,11 @@ class ContactStep:
                 gaps = kind.gaps(at, own, gaps)
         return gaps
 
+    def _gaps_anew(self, at: Instant, before: Sequence[Any], kept: Sequence[Any], gaps: Array) -> Array:
+        """Gaps (n,) from former ones: infinite for contacts that were not far apart, and are now."""
+        forget = lambda i, gaps, which, **_: put(gaps, entry(which, i), jnp.inf)
+        return self._gaps(self.kinds, at, kept, self._over_near(forget, before, gaps))
+
     def nothing_found(self, t: Array, q: Array) -> list[Any]:
         """What is found of contacts before any gaps are."""
         return [lax.stop_gradient(kind.everywhere().nothing(Instant(t, q))) for kind in self.kinds]
@@ -382,12 +389,13 @@ class ContactStep:
         """What there is before a first step."""
         at = Instant(t, q)
         zero = jnp.zeros((), q.dtype)
-        of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
-        p = jnp.zeros(self.rows + 1, q.dtype)
+        of_contacts = jnp.zeros(n := len(self.layout.contacts), q.dtype)
+        p, inf = jnp.zeros(self.rows + 1, q.dtype), jnp.full((), jnp.inf, q.dtype)
+        kept = [seek_anew(kind, at) for kind in self.kinds]
+        gaps = self._gaps(self.kinds, at, kept, fill_entries(blank(n, q.dtype), 0, inf, n))
         return StepState(
             *(q, v, p, of_contacts, of_contacts, of_contacts, no := jnp.asarray(False), jnp.zeros_like(v)),
-            *(of_contacts, zero, zero, no, no, jnp.full((), jnp.inf, q.dtype)),
-            [kind.nothing(at) for kind in self.kinds],
+            *(of_contacts, zero, zero, no, no, inf, gaps, kept),
         )
 
     def no_record(self, state: StepState) -> StepRecord:
@@ -419,12 +427,22 @@ class ContactStep:
         closed, sliding, struck = (jnp.zeros(n, dtype) for _ in range(3))
         p, push, pushed = (jnp.zeros(self.rows + 1, dtype) for _ in range(3))
         modes = {"closed": closed, "sliding": sliding, "struck": struck, "hit": jnp.asarray(False)}
-        state = last._replace(p=p, **modes, kept=[])
-        where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
-        yes, number, new = jnp.asarray(True), jnp.where(looks, -1, 0), lambda: blank(n, dtype)
+        state = last._replace(p=p, **modes, gaps=jnp.zeros(0, dtype), kept=[])
+        no, yes, new = jnp.zeros_like(v), jnp.asarray(True), lambda: blank(n, dtype)
         start = _Problems(
-            *(state, where, last.kept, yes, new(), new(), new(), new(), zero := jnp.zeros((), dtype), zero),
-            *(push, no, no, v, number, yes, pushed, last.kept, last.kept),
+            *(
+                state,
+                free.q,
+                last.kept,
+                yes,
+                new(),
+                new(),
+                new(),
+                last.gaps,
+                zero := jnp.zeros((), dtype),
+                zero,
+            ),
+            *(push, no, no, v, jnp.asarray(0), yes, pushed, last.kept, last.kept),
         )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
@@ -461,9 +479,9 @@ class ContactStep:
             return x._replace(state=state, q=q_end, push=push, d=d, projected=projected)
 
         def look(x: _Problems) -> _Problems:
-            """At the start, if asked for; in the middle, where the problem of velocities is; then at the end."""
-            first, start = x.number == 0, x.number < 0
-            time = jnp.where(start, t, jnp.where(first, free.t, t + h))
+            """In the middle, where the problem of velocities is, then at the end."""
+            first = x.number == 0
+            time = jnp.where(first, free.t, t + h)
 
             def moving(q: Array) -> list[Any]:
                 motion = Motion(Instant(time, q), free.v, self.kinematics(time, q, free.v), free.a)
@@ -477,9 +495,7 @@ class ContactStep:
                     kind.unsought(at, own)  # so that bodies are located for all that follows
                 seek = lambda kind, own: kind.seek(at, kind.unsought(at, own))
                 kept = loop(whole(x.seeks), lambda _, kept: list(map(seek, self.kinds, kept)), kept)
-            # Of contacts that are far apart nothing is read, but of the start, where others may be.
-            gaps = fill_entries(x.gaps, 0, jnp.inf, jnp.where(start, n, 0))
-            gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept, gaps), gaps)
+            gaps = loop(whole(~first), lambda _, gaps: self._gaps_anew(at, x.kept, kept, gaps), x.gaps)
             x = x._replace(middle_kept=loop(whole(first), lambda _, former: kept, x.middle_kept))
             # Of its own, so that how bodies move is only computed where it is asked for.
             near = lambda _, x: self._near(moving(x.q), h, x, last, looks)
@@ -489,32 +505,31 @@ class ContactStep:
                 lambda _, y: self._penetrating(y[0], gaps, x.push, kept),
                 (x.takes_part, jnp.zeros((), dtype)),
             )
-            pushes = (
-                ~start & ~first & (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number <= TRIES)
-            )
+            pushes = ~first & (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number <= TRIES)
             # Once what was sought before bodies were pushed has them apart, it is sought anew.
-            again = ~(start | first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
+            again = ~(first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
             pushed = add_scaled(x.pushed, 0, again.astype(dtype), x.push, 0, self.rows + 1)
             push = loop(whole(again), lambda _, push: self._without_push(push, kept), x.push)
             x = x._replace(
                 takes_part=takes_part,
-                deepest=jnp.where(start | first, 0, jnp.maximum(x.deepest, worst)),
-                left=jnp.where(start | first, 0, worst),
-                going=start | first | pushes | again,
-                seeks=start | first | again,
+                deepest=jnp.where(first, 0, jnp.maximum(x.deepest, worst)),
+                left=jnp.where(first, 0, worst),
+                going=first | pushes | again,
+                seeks=first | again,
                 base=jnp.where(again, x.d, x.base),
                 pushed=pushed,
                 push=push,
                 end_kept=loop(whole(pushes), lambda _, former: kept, x.end_kept),
             )
             x = loop(whole(first | pushes), lambda _, y: solved(y, moving(x.q)), x)
-            return x._replace(number=x.number + 1, q=jnp.where(start, free.q, x.q))
+            return x._replace(number=x.number + 1)
 
         end = lax.while_loop(lambda x: x.going, look, start)
         record = StepRecord(end.pushed + end.push, end.d, end.middle_kept, end.end_kept)
         left = lax.stop_gradient(end.left)
         state = end.state._replace(
             v=end.projected,
+            gaps=end.gaps,
             kept=end.kept,
             deep=left > last.depth + choose_by_precision(dtype, *PENETRATES),
             depth=jnp.minimum(last.depth, left),
@@ -524,8 +539,11 @@ class ContactStep:
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, last: StepState, looks: Array
     ) -> _Problems:
-        """With the contacts that close by the middle, or have no gap, and the rates of change of their speeds. Where the
-        step is looked at, with others that touch as it begins, and part though they might not."""
+        """With the contacts that touch as the step begins, close by its middle, or have no gap, and the rates of change
+        of their speeds. Where the step is looked at, with others that were closed a step ago.
+
+        What touches takes part though it parts: impulses elsewhere may close it within the step, as in a box that rocks.
+        """
         dtype = last.q.dtype
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
         # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
@@ -537,14 +555,12 @@ class ContactStep:
             def look(i: Array, so_far: tuple, of: tuple = (kind, of, own, which)) -> tuple:
                 kind, moving, own, which = of
                 gap, rate = kind.motion(moving, own, i)
-                near = gap + 0.125 * h * h * rate <= 2 * zero if kind.has_gap else jnp.asarray(True)
                 k = entry(which, i)
-                touches = (
-                    looks
-                    & (entry(is_rigid, k) > 0)
-                    & ((entry(x.gaps, k) <= zero) | (entry(last.closed, k) > 0))
-                )
-                values = jnp.where(near, 1, jnp.where(touches, 2, 0)), gap, rate
+                rigid, closes = entry(is_rigid, k) > 0, gap + 0.125 * h * h * rate <= 2 * zero
+                touches = rigid & (entry(x.gaps, k) <= 2 * zero)
+                near = closes | touches if kind.has_gap else jnp.asarray(True)
+                other = looks & rigid & (entry(last.closed, k) > 0)
+                values = jnp.where(near, 1, jnp.where(other, 2, 0)), gap, rate
                 return tuple(put(a, k, y) for a, y in zip(so_far, values, strict=True))
 
             found = kind.each(own, look, found)

@@ -9,7 +9,6 @@ from jaxtyping import Array
 
 from .._formula._contact_list import entry, fill_entries, loop, put
 from .._misc._blank import blank
-from ._kinds import Instant, seek_anew
 from ._moreau import StepRecord, StepState
 from ._rows import Coefficients
 from ._step_derivatives import SmoothStep
@@ -126,9 +125,6 @@ def run_steps(
     yes = jnp.asarray(True)
     counts = none, none, yes, ~yes, none, none, none, t0, ~yes
     begun = step.before(t0, q, v)
-    if step.step.passes:
-        at = Instant(*lax.stop_gradient((t0, q)))
-        begun = begun._replace(kept=[seek_anew(kind, at) for kind in (step.held or step.step).kinds])
     start = _Loop(
         none, zero, begun, none, step.step.nothing_found(t0, q), StepsRun(saved, impacts, zero, zero, *counts)
     )

@@ -17,6 +17,7 @@ from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
+from .._system._tabulated import held_tables_are_found
 from . import _options
 from ._certify import certify
 from ._contact_common import Asked, Tier, warn_of_contacts
@@ -169,7 +170,7 @@ def simulate(
         formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, contact, progress, dense, max_steps,
         dt0 is not None, ts is None, on_violation,
     )  # fmt: skip
-    with collector_held_back():
+    with collector_held_back(), held_tables_are_found():
         plan = plan_run(system, options, t0, q0, v0)
         if not isinstance(plan, RunPlan):
             trajectory = plan.trajectory(Asked((t0, q0, v0), t1, dt0, ts, start_tolerance), name=name)

@@ -1,5 +1,8 @@
 """Functions of time given by a table: measured loads, motions from a file."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Literal, final, get_args
 
 import equinox as eqx
@@ -17,6 +20,19 @@ Kind = Literal["hold", "linear", "cubic"]
 _LEAST: dict[Kind, int] = {"hold": 1, "linear": 2, "cubic": 4}
 
 
+_are_found: contextvars.ContextVar[bool] = contextvars.ContextVar("tables are found", default=False)
+
+
+@contextlib.contextmanager
+def held_tables_are_found() -> Iterator[None]:
+    """Tables whose values jump are refused within: a run has found those of its system, and ends steps at no others."""
+    token = _are_found.set(True)
+    try:
+        yield
+    finally:
+        _are_found.reset(token)
+
+
 @final
 class Tabulated(eqx.Module):
     """A function of time through the points of a table: f(t_i) = y_i. A system may call it anywhere.
@@ -28,7 +44,8 @@ class Tabulated(eqx.Module):
     Before the first and after the last time the value at the end is held.
 
     In a run of `simulate` steps end where a held value jumps, if the table is a field of the system, or a local variable
-    around its functions. Steps of your own (`step`, Diffrax's solvers) should end there as well.
+    around its functions; one that a function makes while the run calls it is refused. Steps of your own (`step`,
+    Diffrax's solvers) should end there as well.
 
     It can be differentiated by its argument and by `values`, and by `times` but for held values, where that derivative is
     zero, which for a run it is not. It has scalar code for up to some 4,000 times.
@@ -39,7 +56,8 @@ class Tabulated(eqx.Module):
     - `values`: the values there (k,) or (k, ...), in any unit.
     - `kind`: `"linear"`, `"cubic"` or `"hold"`.
 
-    **Raises:** `InputError` for times that do not increase, shapes that do not fit, and numbers that are not finite.
+    **Raises:** `InputError` for times that do not increase, shapes that do not fit, numbers that are not finite, and held
+    values in a table that a function makes within a run.
     """
 
     times: Float[Array, " k"]
@@ -49,6 +67,11 @@ class Tabulated(eqx.Module):
     def __init__(self, times: Numbers, values: Numbers, *, kind: Kind = "linear"):
         times, values = real_array("times", times), real_array("values", values)
         one_of("kind", kind, get_args(Kind))
+        if kind == "hold" and _are_found.get():
+            raise InputError(
+                "a table of kind 'hold' was made within a run, by a function of its system: no step would end where its "
+                "values jump, and derivatives by its times would be zero. Make it before, and have the function call it."
+            )
         if times.ndim != 1 or values.shape[:1] != times.shape:
             raise InputError(
                 f"times and values have shapes {times.shape} and {values.shape}; they must be (k,) and (k, ...)."
