@@ -282,6 +282,20 @@ def test_a_stack_stands() -> None:
         assert normal[names == name].sum() == pytest.approx(9.81 * weight, rel=1e-6)
 
 
+def test_a_stack_that_lands_comes_to_rest() -> None:
+    """Three boxes, each 1 cm off the one below, fall by 0, 1 and 2 cm: none is moved sideways, none goes on rocking."""
+    places = [(0.01 * i, 0, 0.1 + 0.21 * i) for i in range(3)]
+    bodies = [um.box(f"b{i}", x, (0.2, 0.2, 0.2), 1.0) for i, x in enumerate(places)]
+    shapes = [um.Cuboid(f"b{i}", x, (0.2, 0.2, 0.2)) for i, x in enumerate(places)]
+    start = um.problem(meeting_all(bodies, shapes, FLOOR, friction=1.0), t1=0.4)
+    run = uk.simulate(start, contact="steps", dt0=2e-3, ts=np.linspace(0, 0.4, 21))
+    np.testing.assert_allclose(
+        run.q_end.reshape(3, 7)[:, :3], [(0.01 * i, 0, 0.1 + 0.2 * i) for i in range(3)], atol=1e-4
+    )
+    np.testing.assert_allclose(run.v_end, 0, atol=1e-8)
+    assert np.diff(run.energy).max() < 1e-9
+
+
 @pytest.mark.parametrize("floor", [FLOOR, TABLE], ids=["half-space", "box"])
 def test_a_cylinder_slides_on_its_end_as_far_as_friction_says(floor: um.AbstractShape) -> None:
     body, shape = (

@@ -135,3 +135,24 @@ def test_what_is_refused():
         run(lambda t, q, v: (q, -v), contact="steps", dt0=0.01)
     with pytest.raises(uk.InputError, match="reset"):
         uk.Event(lambda t, q, v: q[0], reset=3.0)
+
+
+@pytest.mark.parametrize("e", [0.5, 0.8])
+def test_bounces_that_accumulate_end_the_run(e):
+    """Infinitely many end at sqrt(2 h / g) (1 + e) / (1 - e); what follows is not the event's to say."""
+    ball = uk.System(jnp.eye(1), jnp.array([-G]))
+    floor = uk.Event(lambda t, q, v: q[0], "down", lambda t, q, v: (q, -e * v), name="floor")
+    run = uk.simulate(ball, jnp.ones(1), jnp.zeros(1), t1=20.0, event=floor)
+    assert run.result_name == "resets_accumulate"
+    assert "ever sooner" in run.message
+    np.testing.assert_allclose(run.t_end, np.sqrt(2 / G) * (1 + e) / (1 - e), atol=1e-5)
+    np.testing.assert_allclose(run.q_end, 0, atol=1e-10)
+
+
+def test_an_event_at_the_end_of_a_step_occurs():
+    """A step ends where a table jumps, and the event's function is zero there to rounding: v = t, then -t."""
+    pushes = uk.Tabulated([0.0, 0.3, 0.6], [1.0, 2.0, 0.0], kind="hold")
+    cart = uk.System(jnp.eye(1), lambda t, q, v: jnp.reshape(pushes(t), 1))
+    turn = uk.Event(lambda t, q, v: 0.3 - t, "down", lambda t, q, v: (q, -v), name="turn")
+    run = uk.simulate(cart, jnp.zeros(1), jnp.zeros(1), t1=1.0, event=turn)
+    np.testing.assert_allclose(run.v_end, -0.3 + 2 * 0.3, atol=1e-9)

@@ -30,7 +30,7 @@ from ._modes import (
     spread_to_tangents,
     still,
 )
-from ._resets import Reset, apply_reset, leaving, values
+from ._resets import Reset, accumulates, apply_reset, leaving, values
 from ._rows import (
     Coefficients,
     ContactContext,
@@ -375,7 +375,7 @@ class ContactDynamics(eqx.Module):
         return evaluate_model_part(_kinematics, self.model, t, q, v)
 
     def apart(self, t: Array, y: State) -> tuple[Array, Array]:
-        """Of the margins, which are events of the user's own, and which of these are about to become negative."""
+        """Of the margins, which are events of the user's own, and which of these become negative just after `t`."""
         count, (q, v, _) = 3 * len(self.layout.contacts), y
         passing = leaving(self.resets, (t, q, v), self.rates(t, y)) if self.resets else jnp.zeros(0, q.dtype)
         own = jnp.arange(count + len(self.resets)) >= count
@@ -401,6 +401,13 @@ class ContactDynamics(eqx.Module):
     def reset_of(self, which: Array) -> Array:
         """Which of the user's own events a margin is, -1 for none."""
         return jnp.maximum(which - 3 * len(self.layout.contacts), -1)
+
+    def accumulates(self, t: Array, y: State, which: Array) -> Array:
+        """Whether one of the user's own events, from the state after it, occurs again sooner than can be told."""
+        if not self.resets:
+            return jnp.zeros((), bool)
+        state = t, *y[:2]
+        return accumulates(self.resets, which, self.model.system.kinematics, state, self.rates(t, y))
 
     def forces(self, t: Array, y: State) -> tuple[ContactState, Array]:
         """The contacts, and the forces on their rows."""

@@ -219,9 +219,10 @@ def _step(
     args: ContactDynamics,
     solver_state: Any,
     stop: Stop | None,
+    accumulation: Stop,
 ) -> Any:
     """A step of `HybridSolver`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""
-    (inner, log), count = solver_state, y0[0].size
+    (inner, log, begins), count = solver_state, y0[0].size
 
     one = functools.partial(step_within_mode, solver, inner)
 
@@ -229,35 +230,39 @@ def _step(
         of = solver.interpolation_cls(t0=t0, t1=jnp.where(t1 == t0, t0 + 1, t1), **dense)
         return lambda s: _split(of.evaluate(t0 + s * (t1 - t0)), count)
 
-    def seen(*step: Any) -> Watched:
+    def seen(settled: Array, *step: Any) -> Watched:
         of, t0, t1, y0, stepped = constant((args, *step))
-        return watch_step(of, t0, t1, y0, curve(stepped.dense, t0, t1), stepped.y)
+        return watch_step(of, t0, t1, y0, curve(stepped.dense, t0, t1), stepped.y, settled)
 
     whole = one(args, t0, t1, y0)
-    found = seen(t0, t1, y0, whole)
+    found = seen(begins, t0, t1, y0, whole)
+    no = jnp.zeros((), bool)
 
-    def split() -> tuple[Stepped, Array, Any, Log]:
+    def split() -> tuple[Stepped, Array, Any, Log, Array]:
         t, fixed, before, speed, ran_out = first_event(args, found, t0, t1, y0, InnerSteps(one, curve), whole)
         q, what, moved = args.settled(t, before.y, ran_out)
         start = q, what.v, what.mode
         after = one(args, t, t1, start)
-        again = seen(t, t1, start, after).happens
-        now = append_event(log, t, what, speed, (args.reset_of(ran_out.which), moved))
-        return _join_steps(before, after, again), fixed, t, now
+        reset = args.reset_of(ran_out.which)
+        ends = args.accumulates(*constant((t, start, reset)))
+        again = seen(~no, t, t1, start, after).happens & ~ends
+        now = append_event(log, t, what, speed, (reset, moved))
+        return _join_steps(before, after, again), fixed, t, now, ends
 
-    def undivided() -> tuple[Stepped, Array, Any, Log]:
-        return whole._replace(dense=(whole.dense, whole.dense)), t1, t0, log
+    def undivided() -> tuple[Stepped, Array, Any, Log, Array]:
+        return whole._replace(dense=(whole.dense, whole.dense)), t1, t0, log, no
 
-    step, until, since, log = jax.lax.cond(found.happens | found.stale, split, undivided)
+    step, until, since, log, ends = jax.lax.cond(found.happens | found.stale, split, undivided)
     first, second = step.dense
     modes = y0[2], step.y[2]
     dense = {"first": first, "second": second, "until": until, "since": since, "modes": modes}
     error, result = (*_split(step.error, count), jax.tree.map(jnp.zeros_like, y0[2])), step.result
     y1, off = args.held(t1, step.y)
-    if stop is not None:  # Diffrax heeds it where the step is accepted
-        error = inflate_error_if_off(error, off, t1 - t0 <= stop.shortest)
-        result = dfx.RESULTS.where(off, stop.result, result)
-    return y1, error, dense, (inner, log), result
+    for when, how in ((off, stop), (ends, accumulation)):
+        if how is not None:  # Diffrax heeds it where the step is accepted
+            error = inflate_error_if_off(error, when, t1 - t0 <= how.shortest)
+            result = dfx.RESULTS.where(when, how.result, result)
+    return y1, error, dense, (inner, log, no), result
 
 
 @final
@@ -269,23 +274,25 @@ class HybridSolver(AbstractForwardingSolver):
     - `solver`: a solver that estimates its error.
     - `count`: of coordinates q.
     - `stop`: how the run ends where no motion keeps the bilateral constraints; None for one that goes on.
+    - `accumulation`: how it ends where resets follow one another ever sooner.
     """
 
     solver: dfx.AbstractSolver
     count: int = eqx.field(static=True)
-    stop: Stop | None = None
+    stop: Stop | None
+    accumulation: Stop
 
     @property
     def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _Pieced(self.solver.interpolation_cls, self.count)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: ContactDynamics) -> Any:
-        return begin_steps(self.solver, args, t0, t1, y0), empty_log(y0)
+        return begin_steps(self.solver, args, t0, t1, y0), empty_log(y0), jnp.ones((), bool)
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: ContactDynamics, solver_state: Any, made_jump: Any
     ) -> Any:
-        return _step(self.solver, t0, t1, y0, args, solver_state, self.stop)
+        return _step(self.solver, t0, t1, y0, args, solver_state, self.stop, self.accumulation)
 
 
 def _join_steps(before: Stepped, after: Stepped, refused: Array) -> Stepped:

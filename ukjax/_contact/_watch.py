@@ -41,15 +41,18 @@ class Watched(NamedTuple):
     last: Array
 
 
-def watch_step(args: ContactDynamics, t0: Array, t1: Array, y0: State, curve: Curve, y1: State) -> Watched:
-    """What happens in a step from t0 to t1, which has no derivative; nor should what is given."""
+def watch_step(
+    args: ContactDynamics, t0: Array, t1: Array, y0: State, curve: Curve, y1: State, settled: Array
+) -> Watched:
+    """What happens in a step from t0 to t1, which has no derivative; nor should what is given. If the state at t0 is
+    `settled`, as at the start of a run and after an event, events that become negative just after it are over."""
     parts = jnp.array((0.0, *_WITHIN, 1.0), t0.dtype)
     within = jax.vmap(curve)(parts[1:-1])
     with_ends = lambda x, inner, y: jnp.concatenate([x[None], inner, y[None]])
     q, v = (with_ends(y0[i], within[i], y1[i]) for i in (0, 1))
     margins, near = jax.vmap(lambda s, q, v: args.looked_at(t0 + s * (t1 - t0), (q, v, y0[2])))(parts, q, v)
     negative, (own, passing) = margins.value + margins.slack < 0, args.apart(t0, y0)
-    eligible = ~negative[0] & ~passing
+    eligible = ~negative[0] & ~(passing & settled)
     happened = jnp.any(negative & eligible[None], axis=1)
     i = jnp.argmax(happened)
     n = near.gap.shape[1]

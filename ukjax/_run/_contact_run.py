@@ -34,7 +34,7 @@ from ._interned import intern_system
 from ._observe import find_reached, observe_each
 from ._options import with_knots
 from ._plan import Options, is_judged, stop_code
-from ._results import RESULTS, fill_unreached, result_of, step_counts, to_diffrax_result
+from ._results import RESULTS, code, fill_unreached, result_of, step_counts, to_diffrax_result
 from ._trajectory import Trajectory
 
 
@@ -175,7 +175,8 @@ def _integrate_by_diffrax(
         term = dfx.ODETerm(flow)  # pyright: ignore[reportArgumentType]
         shortest = jax.lax.stop_gradient(shortest_step(t0, t1))
         stop = None if number is None else Stop(shortest, to_diffrax_result(number))
-        solver = HybridSolver(run.solver, y0[0].size, stop)
+        accumulation = Stop(shortest, to_diffrax_result(code(RESULTS.resets_accumulate)))
+        solver = HybridSolver(run.solver, y0[0].size, stop, accumulation)
         return dfx.diffeqsolve(
             term, solver, t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **settings
         )

@@ -186,6 +186,7 @@ class Event(eqx.Module):
     - `direction`: `"up"` or 1 for crossings from below only, `"down"` or -1 for those from above only; by default both.
     - `reset`: the state reset(t, q, v) -> (q, v) from which the run goes on; without it the run stops. The new state must
       obey the constraints. `Trajectory.contacts` has the times of such events. Derivatives go through time and reset.
+      Where resets follow one another ever sooner, the run ends with `resets_accumulate`.
     - `name`: what `Trajectory.event_name` and errors call it; by default the function's own name.
 
     **Raises:** `InputError` if `fn` or `reset` is not a function, or for another direction.

@@ -57,8 +57,8 @@ def explain_contact_failure(
     system: AbstractSystem, stabilizer: AbstractStabilizer, trajectory: Trajectory, t1: Array
 ) -> Trajectory:
     """A failed trajectory of a system with contacts, with its `message`."""
-    met = " Contacts that touch there may contradict each other, or the constraints."
-    met = "" if trajectory.broken_rows else met
+    known = trajectory.broken_rows or code(trajectory.result) == code(RESULTS.resets_accumulate)
+    met = "" if known else " Contacts that touch there may contradict each other, or the constraints."
     return _add_message(system, stabilizer, trajectory, t1, met)
 
 

@@ -45,6 +45,11 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "More contacts touch at once than there is room for. Outside of jit, vmap and grad a run is made anew with more "
         "room by itself."
     )
+    resets_accumulate = (
+        "The resets of an event follow one another ever sooner, as the bounces of a ball do: what comes after them is "
+        "not known. Give the system a contact (Unilateral, or a mechanism's Contact), which comes to rest, or stop the "
+        "run by an event before."
+    )
 
 
 def result_of(number: Any) -> RESULTS:
