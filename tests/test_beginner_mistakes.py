@@ -230,7 +230,7 @@ MISTAKES = {
     "Saved times outside the run": (
         lambda: _run(ts=jnp.linspace(0.0, 2.0, 5)),
         uk.InputError,
-        ("ts must increase within t0 = 0.0 and t1 = 1.0", "got 0.0 to 2.0"),
+        ("ts must increase within t0 = 0.0 and t1 = 1.0", "ts[3] is 1.5"),
     ),
     "A step for `ts`": (
         lambda: _run(ts=0.01),

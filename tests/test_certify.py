@@ -59,7 +59,7 @@ def test_rows_that_no_motion_keeps_are_told_of(row, name, error):
     force = jnp.array([0.0 if row.name == "walls" else 1.0, -9.81])
     system = uk.System(jnp.eye(2), force, [row])
     with pytest.warns(
-        uk.ConstraintWarning, match=rf"{re.escape(name)}\..* went on with errors up to {error}"
+        uk.ConstraintWarning, match=rf"{re.escape(name)}\..* with errors up to {error}"
     ):
         run = uk.simulate(system, jnp.zeros(2), jnp.zeros(2), t1=1.0, on_violation="continue")
     assert run.result_name == "constraints_broken"

@@ -168,7 +168,7 @@ BY_STEPS = {"ts": 9, "contact": "steps", "dt0": H}
 
 def test_of_a_run_with_contacts_by_steps():
     """It ends with the first step that is off, as a run by fixed steps without contacts does."""
-    with pytest.warns(uk.ConstraintWarning, match=r"rod, pull\. The run stopped there"):
+    with pytest.warns(uk.ConstraintWarning, match=r"rod, pull\. The run ended at 2"):
         run = _over_a_floor(**BY_STEPS)
     assert run.result_name == "constraints_broken"
     assert not run.ok

@@ -454,6 +454,9 @@ def project(
     return project_known(projection, system, t, q, v, float(tolerance))
 
 
+_ROUNDING = 32
+
+
 def tolerance_of(dtype: Any) -> float:
     """The largest error of a consistent state, by default."""
     return 1e4 * float(jnp.finfo(dtype).eps)
@@ -469,14 +472,17 @@ def project_known(
         *found, rows = project_on_host(system, t, q, v, rcond, tolerance)
     else:
         *found, rows = _project_traced(projection, system, t, q, v, tolerance)
-    if (
-        largest(rows.position_error) <= tolerance and largest(rows.velocity_error) <= tolerance
-    ):  # a NaN is not
-        return tuple(jax.device_put(found))
+    # A row of large coordinates is no nearer to zero than rounding has it.
+    rounding = _ROUNDING * np.finfo(q.dtype).eps * np.sum(np.abs(rows.A), axis=1)
     violated = [
         f"{name} ({e:.1e}{words})"
-        for words, errors in (("", rows.position_error), (" of velocities", rows.velocity_error))
-        for name, e in zip(rows.names, np.abs(errors), strict=True)
-        if not e <= tolerance
+        for words, errors, y in (
+            ("", rows.position_error, found[0]),
+            (" of velocities", rows.velocity_error, found[1]),
+        )
+        for name, e, least in zip(rows.names, np.abs(errors), rounding * largest(y), strict=True)
+        if not e <= max(tolerance, least)  # a NaN is not
     ]
+    if not violated:
+        return tuple(jax.device_put(found))
     raise InputError(f"no consistent state was found near q = {q}: still violated are {', '.join(violated)}.")

@@ -15,7 +15,6 @@ from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._misc._arguments import (
-    fails,
     positive_time,
     real_values,
     require_between,
@@ -26,7 +25,7 @@ from .._misc._arguments import (
 from .._misc._closures import find_instances
 from .._misc._errors import InputError
 from .._misc._tolerances import WITHOUT_PROJECTION
-from .._misc._types import choose_by_precision, is_traced
+from .._misc._types import choose_by_precision, is_traced, module_for
 from .._motion._project import Projection
 from .._motion._solvers import AbstractForwardingSolver
 from .._pseudoinverse import GramSchmidt
@@ -309,9 +308,19 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
             "as 101, or 'steps'. Their number must be known: within jit no traced one."
         )
     require_finite("ts", ts)
-    if fails(lambda ts, t0, t1: (np.diff(ts, prepend=-np.inf) > 0) & (ts >= t0) & (ts <= t1), ts, t0, t1):
-        raise InputError(f"ts must increase within t0 = {t0} and t1 = {t1}, got {ts[0]} to {ts[-1]}.")
-    return ts
+    xp = module_for(ts, t0, t1)
+    # Times counted up, as by np.arange, may be past an end by their rounding.
+    rounding = 2 * np.finfo(ts.dtype).eps * len(ts) * xp.maximum(xp.abs(t0), xp.abs(t1))
+    within = xp.clip(ts, xp.minimum(t0, t1), xp.maximum(t0, t1))
+    ts = xp.where(xp.abs(ts - within) <= rounding, within, ts)
+    way = xp.where(t1 < t0, -1, 1)  # backwards within `jit`
+    good = (way * ts >= way * t0) & (way * ts <= way * t1)
+    good &= xp.append(True, way * xp.diff(ts) > 0)
+    if xp is np and not np.all(good):
+        raise InputError(
+            f"ts must increase within t0 = {t0} and t1 = {t1}: ts[{(i := int(np.argmin(good)))}] is {ts[i]}."
+        )
+    return xp.where(good, ts, np.nan)
 
 
 def require_fitting(

@@ -338,20 +338,15 @@ def warn_of_rows(run: "Trajectory") -> None:
     if code(run.result) != code(RESULTS.constraints_broken):
         return
     when, names = first_broken(run)
-    errors = float(run.max_position_error), float(run.max_velocity_error)
-    went_on = float(run.t_end) > when
-    where = (
-        "went on with errors up to {:.3g} of positions and {:.3g} of velocities"
-        if went_on
-        else "stopped there"
-    )
     if not names:
         said = f"bodies penetrate from {when:.6g} s on, and no state near by has them apart: the run stopped there."
         warnings.warn(said, ConstraintWarning, stacklevel=4)
         return
     warnings.warn(
-        f"constraints are not kept from {when:.6g} s on: {join_names(names)}. The run {where.format(*errors)}. No motion "
-        "keeps rows that contradict each other, and none that say of velocities what only positions decide.",
+        f"constraints are not kept from {when:.6g} s on: {join_names(names)}. The run ended at {float(run.t_end):.6g} s, "
+        f"with errors up to {float(run.max_position_error):.3g} of positions and {float(run.max_velocity_error):.3g} of "
+        "velocities. No motion keeps rows that contradict each other, and none that say of velocities what only "
+        "positions decide.",
         ConstraintWarning,
         stacklevel=4,
     )
