@@ -72,7 +72,7 @@ def _contradicting(**options):
 
 
 def test_it_goes_on_where_asked():
-    with pytest.warns(uk.ConstraintWarning, match="went on"):
+    with pytest.warns(uk.ConstraintWarning, match="The run ended at"):
         run = _contradicting(on_violation="continue")
     assert run.result_name == "constraints_broken"
     assert run.t_end == 1.0
@@ -195,7 +195,7 @@ def test_of_runs_with_contacts_by_steps_in_a_batch():
 
 @pytest.mark.slow
 def test_of_a_run_with_contacts_by_steps_that_goes_on():
-    with pytest.warns(uk.ConstraintWarning, match="went on"):
+    with pytest.warns(uk.ConstraintWarning, match="The run ended at"):
         run = _over_a_floor(ts=5, contact="steps", dt0=0.05, on_violation="continue")
     assert run.result_name == "constraints_broken"
     assert run.t_end == 4.0
