@@ -26,8 +26,10 @@ from .._formula._contact_list import (
     couple_all,
     delassus,
     empty_list,
+    empty_workspace,
     entry,
     fill_entries,
+    find_islands,
     loop,
     put,
     solve,
@@ -432,18 +434,14 @@ class ContactStep:
             looked = (looks & first).astype(x.number.dtype)
             before = v, free.end, last.p
             listed, contacts, struck, full = self._listed(moving, before, h, coefficients, x, first, looked)
-            of = self.soften(delassus(listed, self.room, free.inertia), listed, coefficients, h)
             # Slips of joints that stand still are rounding, of the velocities of all.
             rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
             enough = jnp.where(first, rounding, 0.1 * choose_by_precision(dtype, *PENETRATION))
-            found = solve(contacts, self.room, of, tolerance_of(dtype), enough)
+            found, told = self._solve_islands(
+                (listed, contacts.number), x.state, free.inertia, coefficients, h, enough, looked
+            )
             state, push = self._scattered(contacts, struck, found, x, first)
             v_end = jnp.where(first, free.end + found.change, state.v)
-            told = loop(
-                looked,
-                lambda _, y: self._looked_at(listed, _without_others(listed, contacts, found), of, h),
-                (state.push, state.ambiguous),
-            )
             # What a stop or a loop holds can hardly be pushed: no coordinate moves by far more than what is to be mended.
             more = found.change - (x.d - x.base)
             far = jnp.max(jnp.abs(more)) / (FARTHEST * jnp.maximum(x.deepest, jnp.finfo(dtype).tiny))
@@ -732,23 +730,82 @@ class ContactStep:
             state = kind.each(own, functools.partial(body, kind=kind, which=which), state)
         return state
 
+    def _solve_islands(
+        self,
+        listed: tuple[ContactList, Array],
+        state: StepState,
+        inertia: Inertia,
+        coefficients: Coefficients,
+        h: Array,
+        enough: Array,
+        looked: Array,
+    ) -> tuple[ImpulseSolution, tuple[Array, Array]]:
+        """The impulses of the first contacts of a list, so many; and where it is looked at the generalized force and 1
+        for contacts that are ambiguous, of all of them."""
+        (contacts, number), room = listed, self.room
+        dtype = contacts.u.dtype
+        by_row, by_contact = (lambda: blank(size, dtype) for size in (room.stride, max(room.contacts, 1)))
+        zero, islands = jnp.zeros((), dtype), find_islands(contacts, room, inertia)
+        none = ImpulseSolution(
+            by_row(), jnp.zeros(room.velocities, dtype), by_contact(), by_contact(), zero, zero
+        )
+        clear = lambda x: fill_entries(x, 0, 0, looked * x.size)
+
+        def of_island(i: Array, so_far: tuple) -> tuple:
+            found, told, space = so_far
+            begin = entry(islands.begin, i)
+            own = islands.take(i, contacts, room)
+            # Others that touch stand behind.
+            is_first = lambda k: entry(islands.order, begin + k) < number
+            count = loop(own.number, lambda k, n: n + is_first(k).astype(n.dtype), jnp.zeros_like(number))
+            last = jnp.maximum(count - 1, 0)
+            sizes = (entry(x, last) for x in (own.row, own.normals, own.tangents))
+            solved = own._replace(number=count, rows=jnp.where(count > 0, sum(sizes), 0))
+            of, space = delassus(own, room, inertia, space)
+            of = self.soften(of, own, coefficients, h)
+            its = solve(solved, room, of, tolerance_of(dtype), enough, found.change)
+
+            def look(_: Array, told: tuple[Array, Array]) -> tuple[Array, Array]:
+                return self._looked_at(own, _without_others(own, solved, its), of, h, told)
+
+            told = loop(looked, look, told)
+
+            def place(k: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+                to = entry(islands.order, begin + k)
+                p, closed, sliding = so_far
+                row, of_row = entry(contacts.row, to), entry(own.row, k)
+                size = entry(own.normals, k) + entry(own.tangents, k)
+                p = loop(size, lambda a, p: put(p, row + a, entry(its.p, of_row + a)), p)
+                return p, put(closed, to, entry(its.closed, k)), put(sliding, to, entry(its.sliding, k))
+
+            p, closed, sliding = loop(count, place, (found.p, found.closed, found.sliding))
+            worst, most = jnp.maximum(found.residual, its.residual), jnp.maximum(found.steps, its.steps)
+            return ImpulseSolution(p, its.change, closed, sliding, worst, most), told, space
+
+        space = empty_workspace(room, inertia, dtype)
+        start = none, (clear(state.push), clear(state.ambiguous)), space
+        return loop(islands.number, of_island, start)[:2]
+
     def _looked_at(
-        self, contacts: ContactList, found: ImpulseSolution, of: DelassusRows, h: Array
+        self,
+        contacts: ContactList,
+        found: ImpulseSolution,
+        of: DelassusRows,
+        h: Array,
+        told: tuple[Array, Array],
     ) -> tuple[Array, Array]:
-        """The generalized force of the contacts of a list (n_v,), and 1 for those that are ambiguous (n,)."""
+        """With the generalized force of the contacts of a list (n_v,), and 1 for those that are ambiguous (n,)."""
         stride, m, dtype = self.room.stride, contacts.rows, contacts.u.dtype
-        n, count = len(self.layout.contacts), self.room.velocities
 
         def row(k: Array, i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
             push, u = so_far
             push = contacts.J.add_row(k, i, entry(found.p, i) / h, push)
             return push, add_scaled(u, 0, entry(found.p, i), of.G, i * of.width, m)
 
-        none = jnp.zeros(count, dtype), copy_entries(blank(stride, dtype), contacts.u, m)
-        push, u = contacts.over_rows(row, none)
+        push, u = contacts.over_rows(row, (told[0], copy_entries(blank(stride, dtype), contacts.u, m)))
         flags = ambiguous(ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.rows))
         place = lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k))
-        return push, loop(contacts.number, place, jnp.zeros(n, dtype))
+        return push, loop(contacts.number, place, told[1])
 
 
 def _without_others(listed: ContactList, solved: ContactList, found: ImpulseSolution) -> ImpulseSolution:

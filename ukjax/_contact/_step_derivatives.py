@@ -22,6 +22,7 @@ from .._formula._contact_list import (
     delassus,
     empty_list,
     empty_rows,
+    empty_workspace,
     entry,
     fill_entries,
     linearize_solution,
@@ -132,7 +133,9 @@ def _differentiate(
     # Velocities, by the contacts that are closed
     closed = _list_closed(step, after.closed, after.p, (coefficients.friction, coefficients.limit * h))
     contacts, rows = write(closed, Instant(free.t, free.q), record.middle, gaps=bool(step.layout.soft))
-    of = step.soften(delassus(contacts, room, free.inertia), contacts, coefficients, h)
+    space = empty_workspace(room, free.inertia, dtype)
+    of, space = delassus(contacts, room, free.inertia, space)
+    of = step.soften(of, contacts, coefficients, h)
     change = free.inertia.apply(_sum_rows(contacts, room, contacts.p))
     u = _add_rates(contacts, free.end + change, rows.drift)
     before = _add_rates(contacts, v, rows.drift)
@@ -163,7 +166,7 @@ def _differentiate(
             return write(closed, at, record.end, gaps=True)
 
         held = write_at(freeze(d))[0]
-        of = delassus(held, room, free.inertia)
+        of, _ = delassus(held, room, free.inertia, space)
         follow = linearize_solution(held, room, of, no_impulses)
 
         def nearer(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
