@@ -235,14 +235,60 @@ class FreeStep(NamedTuple):
     inertia: Inertia
 
 
+class StepContacts(NamedTuple):
+    """What a step leaves of contacts, of those that took part in it: what it costs goes with how many these are.
+
+    - `number`, `listed`: how many took part, and with those behind them that were only looked at.
+    - `contact`: which of all contacts each is.
+    - `p`: impulses by row; those of each begin at as many times the most rows of a contact.
+    - `closed`, `sliding`, `struck`: 1 for those that are closed, slide, and closed fast.
+    - `ambiguous`: 1 for ambiguous ones, where it was looked at.
+    """
+
+    number: Array
+    listed: Array
+    contact: Array
+    p: Array
+    closed: Array
+    sliding: Array
+    struck: Array
+    ambiguous: Array
+
+    @property
+    def _rows(self) -> int:
+        return self.p.size // self.contact.size
+
+    def over_rows(
+        self, starts: Array, sizes: Array, body: Callable[[Array, Array, Any], Any], state: Any
+    ) -> Any:
+        """The state after `body(j, at, i, state)` for each row i of all, where its impulse is at `at`, of contact j."""
+
+        def of_contact(j: Array, state: Any) -> Any:
+            k = entry(self.contact, j)
+            first, own = entry(starts, k), j * self._rows
+            return loop(entry(sizes, k), lambda a, state: body(j, own + a, first + a, state), state)
+
+        return loop(self.number, of_contact, state)
+
+    def replace_by(self, other: "StepContacts") -> "StepContacts":
+        """With what another has: in its own place, as far as that goes."""
+        copy = lambda x, y: copy_entries(x, y, other.listed)
+        return StepContacts(
+            other.number,
+            other.listed,
+            copy(self.contact, other.contact),
+            copy_entries(self.p, other.p, other.number * self._rows),
+            *(copy(*x) for x in zip(self[4:], other[4:], strict=True)),
+        )
+
+
 class StepState(NamedTuple):
     """What a step leaves.
 
     - `q`, `v`: the state.
-    - `p`: impulses on all rows, and one place more (m + 1,).
-    - `closed`, `sliding`, `struck`: 1 for contacts that are closed, slide, and closed fast (n,).
-    - `hit`: whether any did.
-    - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
+    - `contacts`: of its contacts.
+    - `hit`: whether any closed fast.
+    - `push`: where it was looked at, the generalized force (n_v,).
     - `residual`, `solver_steps`: of the problem of velocities; an infinite residual if more contacts touch at once than
       there is room for.
     - `off`, `deep`: whether no state near by obeys the bilateral rows; and whether bodies penetrate more than before.
@@ -252,13 +298,9 @@ class StepState(NamedTuple):
 
     q: Array
     v: Array
-    p: Array
-    closed: Array
-    sliding: Array
-    struck: Array
+    contacts: StepContacts
     hit: Array
     push: Array
-    ambiguous: Array
     residual: Array
     solver_steps: Array
     off: Array
@@ -294,12 +336,12 @@ class _Problems(NamedTuple):
     - `rates`: how fast the rates of gaps change without impulses (n,).
     - `gaps`: at the end (n,), before the first one at the start, where the step is looked at.
     - `deepest`, `left`: how far the worst gap was off since the first one at the end, and at last.
-    - `push`: impulses of positions, on normal rows (m,).
+    - `push`: impulses of positions (n,), known of contacts that are not far apart.
     - `base`, `d`: displacements before these impulses, and with what they add.
     - `projected`: velocities at the end on the bilateral rows.
     - `number`: how many were solved; -1 for a look at the start before.
     - `going`: whether there is another.
-    - `pushed`: impulses of positions up to `base`.
+    - `pushed`: impulses of positions up to `base` (n,).
     - `middle_kept`, `end_kept`: what was kept in the middle, and when contacts were last pushed.
     """
 
@@ -354,7 +396,7 @@ class ContactStep:
         self.free, self.arrive, self.kinematics = free, arrive, kinematics
         columns = max((kind.width for kind in kinds), default=0)
         sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
-        self.starts, self.rows = np.cumsum([0, *sizes])[:-1], sum(sizes)
+        self.starts, self.sizes, self.rows = np.cumsum([0, *sizes])[:-1], np.array(sizes, int), sum(sizes)
         at_once = contacts_at_once(layout, velocities)
         self.may_be_full = at_once < len(sizes)
         rows = sum(sorted(sizes)[len(sizes) - at_once :])
@@ -384,55 +426,72 @@ class ContactStep:
         """What there is before a first step."""
         at = Instant(t, q)
         zero = jnp.zeros((), q.dtype)
-        of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
-        p = jnp.zeros(self.rows + 1, q.dtype)
         return StepState(
-            *(q, v, p, of_contacts, of_contacts, of_contacts, no := jnp.asarray(False), jnp.zeros_like(v)),
-            *(of_contacts, zero, zero, no, no, jnp.full((), jnp.inf, q.dtype)),
+            *(q, v, self.no_contacts(q.dtype), no := jnp.asarray(False), jnp.zeros_like(v)),
+            *(zero, zero, no, no, jnp.full((), jnp.inf, q.dtype)),
             [kind.nothing(at) for kind in self.kinds],
         )
 
+    def no_contacts(self, dtype: jnp.dtype) -> StepContacts:
+        """A list without contacts."""
+        n, rows, none = max(self.room.contacts, 1), max(self.sizes, default=1), jnp.asarray(0)
+        of_contacts = (blank(n, dtype) for _ in range(4))
+        return StepContacts(none, none, blank(n, none.dtype), blank(n * int(rows), dtype), *of_contacts)
+
     def no_record(self, state: StepState) -> StepRecord:
         """What there is of no step."""
-        return StepRecord(state.p, jnp.zeros_like(state.v), state.kept, state.kept)
+        push = jnp.zeros(self.rows + 1, state.q.dtype)
+        return StepRecord(push, jnp.zeros_like(state.v), state.kept, state.kept)
+
+    def over_rows(self, of: StepContacts, body: Callable[..., Any], state: Any) -> Any:
+        """The state after `body(j, at, i, state)` for each row i of all, where its impulse is at `at`, of contact j."""
+        return of.over_rows(jnp.asarray(self.starts), jnp.asarray(self.sizes), body, state)
 
     def share_without_passing(
         self, t: Array, h: Array, last: StepState, after: StepState, kept: Sequence[Any]
     ) -> Array:
         """How much of a step may be taken so that bodies which it takes through each other overlap by little, in its
-        middle, where contacts are looked for, and at its end: from 0 to 1, where none does."""
+        middle, where contacts are looked for, and at its end: from 0 to 1, where none does. By what was kept before it,
+        and after it."""
         if not self.passes:
             return jnp.ones_like(h)
         middle = last.q + 0.5 * h * self.kinematics(t, last.q, last.v)
         # Before it was pushed out of contacts, which hides how deep it was.
         end = last.q + 0.5 * h * self.kinematics(t + 0.5 * h, middle, last.v + after.v)
         instants = Instant(t, last.q), Instant(t + 0.5 * h, middle), Instant(t + h, end)
-        own = zip(self.kinds, kept, strict=True)
-        shares = [kind.share_without_passing(instants, kept) for kind, kept in own if kind.is_thin]
+        own = zip(self.kinds, kept, after.kept, strict=True)
+        shares = [kind.share_without_passing(instants, *kept) for kind, *kept in own if kind.is_thin]
         return jnp.min(jnp.stack(shares))
 
     def __call__(
-        self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
+        self,
+        t: Array,
+        h: Array,
+        last: StepState,
+        coefficients: Coefficients,
+        looks: Array,
+        into: StepContacts,
     ) -> tuple[StepState, StepRecord]:
-        """The state after a step of length h from time t; with push and ambiguous contacts where it `looks` at them."""
+        """The state after a step of length h from time t; with push and ambiguous contacts where it `looks` at them. The
+        list of contacts is written into another one."""
         q, v, dtype = last.q, last.v, last.q.dtype
         free = self.free(t, q, v, h)
         n = len(self.layout.contacts)
-        closed, sliding, struck = (jnp.zeros(n, dtype) for _ in range(3))
-        p, push, pushed = (jnp.zeros(self.rows + 1, dtype) for _ in range(3))
-        modes = {"closed": closed, "sliding": sliding, "struck": struck, "hit": jnp.asarray(False)}
-        state = last._replace(p=p, **modes, kept=[])
+        former = self._places_of(last.contacts)
+        none, pushed = jnp.asarray(0), jnp.zeros(n, dtype)
+        contacts = into._replace(number=none, listed=none)
+        state = last._replace(contacts=contacts, hit=jnp.asarray(False), kept=[])
         where, no = jnp.where(looks, q, free.q), jnp.zeros_like(v)
         yes, number, new = jnp.asarray(True), jnp.where(looks, -1, 0), lambda: blank(n, dtype)
         start = _Problems(
             *(state, where, last.kept, yes, new(), new(), new(), new(), zero := jnp.zeros((), dtype), zero),
-            *(push, no, no, v, number, yes, pushed, last.kept, last.kept),
+            *(new(), no, no, v, number, yes, pushed, last.kept, last.kept),
         )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
-            before = v, free.end, last.p
+            before = v, free.end, (last.contacts, former)
             listed, contacts, struck, full = self._listed(moving, before, h, coefficients, x, first, looked)
             # Slips of joints that stand still are rounding, of the velocities of all.
             rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
@@ -440,7 +499,7 @@ class ContactStep:
             found, told = self._solve_islands(
                 (listed, contacts.number), x.state, free.inertia, coefficients, h, enough, looked
             )
-            state, push = self._scattered(contacts, struck, found, x, first)
+            state, push = self._scattered((listed, contacts), struck, found, told[1], x, first)
             v_end = jnp.where(first, free.end + found.change, state.v)
             # What a stop or a loop holds can hardly be pushed: no coordinate moves by far more than what is to be mended.
             more = found.change - (x.d - x.base)
@@ -451,7 +510,6 @@ class ContactStep:
                 q=q_end,
                 v=v_end,
                 push=told[0],
-                ambiguous=told[1],
                 residual=jnp.where(full, jnp.inf, jnp.where(first, found.residual, state.residual)),
                 solver_steps=jnp.where(first, found.steps, state.solver_steps),
                 off=off,
@@ -475,13 +533,14 @@ class ContactStep:
                     kind.unsought(at, own)  # so that bodies are located for all that follows
                 seek = lambda kind, own: kind.seek(at, kind.unsought(at, own))
                 kept = loop(whole(x.seeks), lambda _, kept: list(map(seek, self.kinds, kept)), kept)
+            push = loop(whole(x.seeks), lambda _, push: self._without_push(push, kept), x.push)
             # Of contacts that are far apart nothing is read, but of the start, where others may be.
             gaps = fill_entries(x.gaps, 0, jnp.inf, jnp.where(start, n, 0))
             gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept, gaps), gaps)
             x = x._replace(middle_kept=loop(whole(first), lambda _, former: kept, x.middle_kept))
             # Of its own, so that how bodies move is only computed where it is asked for.
-            near = lambda _, x: self._near(moving(x.q), h, x, last, looks)
-            x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
+            near = lambda _, x: self._near(moving(x.q), h, x, (last.contacts, former), looks)
+            x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps, push=push))
             takes_part, worst = loop(
                 whole(~first),
                 lambda _, y: self._penetrating(y[0], gaps, x.push, kept),
@@ -492,8 +551,7 @@ class ContactStep:
             )
             # Once what was sought before bodies were pushed has them apart, it is sought anew.
             again = ~(start | first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
-            pushed = add_scaled(x.pushed, 0, again.astype(dtype), x.push, 0, self.rows + 1)
-            push = loop(whole(again), lambda _, push: self._without_push(push, kept), x.push)
+            pushed = loop(whole(again), lambda _, y: self._add_push(y, x.push, kept), x.pushed)
             x = x._replace(
                 takes_part=takes_part,
                 deepest=jnp.where(start | first, 0, jnp.maximum(x.deepest, worst)),
@@ -502,14 +560,17 @@ class ContactStep:
                 seeks=start | first | again,
                 base=jnp.where(again, x.d, x.base),
                 pushed=pushed,
-                push=push,
                 end_kept=loop(whole(pushes), lambda _, former: kept, x.end_kept),
             )
             x = loop(whole(first | pushes), lambda _, y: solved(y, moving(x.q)), x)
             return x._replace(number=x.number + 1, q=jnp.where(start, free.q, x.q))
 
         end = lax.while_loop(lambda x: x.going, look, start)
-        record = StepRecord(end.pushed + end.push, end.d, end.middle_kept, end.end_kept)
+        pushed = self._add_push(end.pushed, end.push, end.kept)
+        starts = jnp.asarray(self.starts)
+        on_rows = lambda k, x: put(x, entry(starts, k), entry(pushed, k))
+        push = loop(n, on_rows, jnp.zeros(self.rows + 1, dtype))
+        record = StepRecord(push, end.d, end.middle_kept, end.end_kept)
         left = lax.stop_gradient(end.left)
         state = end.state._replace(
             v=end.projected,
@@ -520,11 +581,16 @@ class ContactStep:
         return state, record
 
     def _near(
-        self, moving: Sequence[Any], h: Array, x: _Problems, last: StepState, looks: Array
+        self,
+        moving: Sequence[Any],
+        h: Array,
+        x: _Problems,
+        last: tuple[StepContacts, Array],
+        looks: Array,
     ) -> _Problems:
         """With the contacts that close by the middle, or have no gap, and the rates of change of their speeds. Where the
         step is looked at, with others that touch as it begins, and part though they might not."""
-        dtype = last.q.dtype
+        dtype = x.q.dtype
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
         # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
         zero = choose_by_precision(dtype, *PENETRATION)
@@ -537,11 +603,9 @@ class ContactStep:
                 gap, rate = kind.motion(moving, own, i)
                 near = gap + 0.125 * h * h * rate <= 2 * zero if kind.has_gap else jnp.asarray(True)
                 k = entry(which, i)
-                touches = (
-                    looks
-                    & (entry(is_rigid, k) > 0)
-                    & ((entry(x.gaps, k) <= zero) | (entry(last.closed, k) > 0))
-                )
+                was, before = self._find(last, k)
+                was_closed = was & (entry(last[0].closed, before) > 0)
+                touches = looks & (entry(is_rigid, k) > 0) & ((entry(x.gaps, k) <= zero) | was_closed)
                 values = jnp.where(near, 1, jnp.where(touches, 2, 0)), gap, rate
                 return tuple(put(a, k, y) for a, y in zip(so_far, values, strict=True))
 
@@ -551,7 +615,7 @@ class ContactStep:
     def _listed(
         self,
         moving: Sequence[Any],
-        before: tuple[Array, Array, Array],
+        before: tuple[Array, Array, tuple[StepContacts, Array]],
         h: Array,
         coefficients: Coefficients,
         x: _Problems,
@@ -560,9 +624,9 @@ class ContactStep:
     ) -> tuple[ContactList, ContactList, Array, Array]:
         """The contacts of a problem and behind them, if it is looked at, others that touch; the list of the first; 1 for
         those of the list that are struck fast; and whether there were more than there is room for; by velocities before
-        and without impulses, and impulses before."""
-        v_before, v_free, p_before = before
-        dtype = x.gaps.dtype
+        and without impulses, and contacts before."""
+        v_before, v_free, former = before
+        dtype, width = x.gaps.dtype, former[0].p.size // former[0].contact.size
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
 
         def row(
@@ -596,8 +660,9 @@ class ContactStep:
 
             none = before, jnp.asarray(False)
             parts, leaves = loop(other.astype(k.dtype), parting, none) if normals else none
-            u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
-            guess = lambda a: jnp.where(first, entry(p_before, place + a), entry(x.push, place + a))
+            u, p, (was, place) = contacts.u, contacts.p, self._find(former, k)
+            of_former = lambda a: jnp.where(was, entry(former[0].p, place * width + a), 0)
+            guess = lambda a: jnp.where(first, of_former(a), 0 if a else entry(x.push, k))
             if normals:
                 less = lambda c, j, gap: (
                     gap - entry(J.values, row * J.room + c) * (entry(x.d, j) - entry(x.base, j))
@@ -675,43 +740,71 @@ class ContactStep:
 
         return of._replace(G=loop(contacts.number, add, of.G))
 
+    def _places_of(self, of: StepContacts) -> Array:
+        """Of each contact of a list its place there (n,); what it says of others means nothing, see `_find`."""
+        place = lambda j, x: put(x, entry(of.contact, j), j)
+        return loop(of.number, place, blank(len(self.layout.contacts), of.contact.dtype))
+
+    def _find(self, former: tuple[StepContacts, Array], k: Array) -> tuple[Array, Array]:
+        """Whether contact k is in a list, and its place there, or any."""
+        of, places = former
+        place = entry(places, k)
+        place = jnp.where((place >= 0) & (place < of.number), place, 0)
+        return (of.number > 0) & (entry(of.contact, place) == k), place
+
     def _scattered(
-        self, contacts: ContactList, struck: Array, found: ImpulseSolution, x: _Problems, first: Array
+        self,
+        contacts: tuple[ContactList, ContactList],
+        struck: Array,
+        found: ImpulseSolution,
+        flags: Array,
+        x: _Problems,
+        first: Array,
     ) -> tuple[StepState, Array]:
-        """What a problem leaves, in the places of all contacts: of velocities the state, of positions their impulses."""
-        starts, state = jnp.asarray(self.starts), x.state
+        """What a problem leaves: of velocities the state, of positions their impulses in the places of all contacts."""
+        (listed, solved), state = contacts, x.state
         of_first = lambda count: jnp.where(first, count, 0)
 
-        def place(k: Array, so_far: tuple) -> tuple:
-            p, push, hit, *modes = so_far
-            contact, row = entry(contacts.contact, k), entry(contacts.row, k)
-            to, width = entry(starts, contact), entry(contacts.normals, k) + entry(contacts.tangents, k)
-            copy = lambda a, p: put(p, to + a, entry(found.p, row + a))
-            p, push = loop(of_first(width), copy, p), loop(width - of_first(width), copy, push)
-            is_closed = entry(found.closed, k)
-            values = is_closed, entry(found.sliding, k), is_closed * entry(struck, k)
-
-            def told(_: Array, modes: tuple) -> tuple:
-                return tuple(put(a, contact, y) for a, y in zip(modes, values, strict=True))
-
-            hit = hit | (first & (values[-1] > 0))
-            return (p, push, hit, *loop(of_first(jnp.asarray(1)), told, tuple(modes)))
+        def put_push(k: Array, push: Array) -> Array:
+            return put(push, entry(solved.contact, k), entry(found.p, entry(solved.row, k)))
 
         # Nothing is cleared before: what was pushed is in the list again.
-        so_far = state.p, x.push, state.hit, state.closed, state.sliding, state.struck
-        p, push, hit, closed, sliding, struck = loop(contacts.number, place, so_far)
-        return state._replace(p=p, closed=closed, sliding=sliding, struck=struck, hit=hit), push
+        push = loop(solved.number - of_first(solved.number), put_push, x.push)
+        own = state.contacts
+        width = own.p.size // own.contact.size
+
+        def place(k: Array, so_far: tuple) -> tuple:
+            contact, p, *modes = so_far
+            row, size = entry(solved.row, k), entry(solved.normals, k) + entry(solved.tangents, k)
+            # Rows of friction that is zero take no part.
+            p = loop(width, lambda a, p: put(p, k * width + a, 0), p)
+            p = loop(size, lambda a, p: put(p, k * width + a, entry(found.p, row + a)), p)
+            is_closed = entry(found.closed, k)
+            values = is_closed, entry(found.sliding, k), is_closed * entry(struck, k)
+            *modes, hit = modes
+            modes = [put(a, k, y) for a, y in zip(modes, values, strict=True)]
+            return put(contact, k, entry(solved.contact, k)), p, *modes, hit | (values[-1] > 0)
+
+        so_far = own.contact, own.p, own.closed, own.sliding, own.struck, state.hit
+        contact, p, closed, sliding, struck_now, hit = loop(of_first(solved.number), place, so_far)
+        behind = lambda i, x: put(x, solved.number + i, entry(listed.contact, solved.number + i))
+        contact = loop(of_first(listed.number - solved.number), behind, contact)
+        number, all_listed = (
+            jnp.where(first, x, y) for x, y in ((solved.number, own.number), (listed.number, own.listed))
+        )
+        own = StepContacts(number, all_listed, contact, p, closed, sliding, struck_now, flags)
+        return state._replace(contacts=own, hit=hit), push
 
     def _penetrating(
         self, takes_part: Array, gaps: Array, push: Array, kept: Sequence[Any]
     ) -> tuple[Array, Array]:
         """1 for rigid contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
-        starts, is_rigid = jnp.asarray(self.starts), jnp.asarray(self.layout.is_rigid)
+        is_rigid = jnp.asarray(self.layout.is_rigid)
 
         def look(i: Array, so_far: tuple[Array, Array], kind: Any, which: Array) -> tuple[Array, Array]:
             (takes_part, worst), k = so_far, entry(which, i)
             there = entry(is_rigid, k) & kind.has_gap
-            gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, entry(starts, k)) > 0)
+            gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, k) > 0)
             off = jnp.where(pushed, jnp.abs(gap), jnp.maximum(-gap, 0))
             return put(takes_part, k, pushed | (gap < 0)), jnp.maximum(worst, off)
 
@@ -719,9 +812,15 @@ class ContactStep:
 
     def _without_push(self, push: Array, kept: Sequence[Any]) -> Array:
         """Without the impulses of positions, which only contacts have that are not far apart."""
-        starts = jnp.asarray(self.starts)
-        clear = lambda i, push, which, **_: put(push, entry(starts, entry(which, i)), 0)
+        clear = lambda i, push, which, **_: put(push, entry(which, i), 0)
         return self._over_near(clear, kept, push)
+
+    def _add_push(self, pushed: Array, push: Array, kept: Sequence[Any]) -> Array:
+        """With these impulses of positions added."""
+        add = lambda i, x, which, **_: put(
+            x, entry(which, i), entry(x, entry(which, i)) + entry(push, entry(which, i))
+        )
+        return self._over_near(add, kept, pushed)
 
     def _over_near(self, body: Callable[..., Any], kept: Sequence[Any], state: Any) -> Any:
         """The state after `body(i, state, kind, which)` for each contact i of a kind that is not far apart."""
@@ -744,12 +843,12 @@ class ContactStep:
         for contacts that are ambiguous, of all of them."""
         (contacts, number), room = listed, self.room
         dtype = contacts.u.dtype
-        by_row, by_contact = (lambda: blank(size, dtype) for size in (room.stride, max(room.contacts, 1)))
+        by_row, by_contact = (lambda: blank(room.stride, dtype)), lambda: blank(max(room.contacts, 1), dtype)
         zero, islands = jnp.zeros((), dtype), find_islands(contacts, room, inertia)
         none = ImpulseSolution(
             by_row(), jnp.zeros(room.velocities, dtype), by_contact(), by_contact(), zero, zero
         )
-        clear = lambda x: fill_entries(x, 0, 0, looked * x.size)
+        clear = lambda x, count: fill_entries(x, 0, 0, looked * count)
 
         def of_island(i: Array, so_far: tuple) -> tuple:
             found, told, space = so_far
@@ -766,7 +865,8 @@ class ContactStep:
             its = solve(solved, room, of, tolerance_of(dtype), enough, found.change)
 
             def look(_: Array, told: tuple[Array, Array]) -> tuple[Array, Array]:
-                return self._looked_at(own, _without_others(own, solved, its), of, h, told)
+                places = lambda k: entry(islands.order, begin + k)
+                return self._looked_at(own, _without_others(own, solved, its), of, h, told, places)
 
             told = loop(looked, look, told)
 
@@ -783,7 +883,8 @@ class ContactStep:
             return ImpulseSolution(p, its.change, closed, sliding, worst, most), told, space
 
         space = empty_workspace(room, inertia, dtype)
-        start = none, (clear(state.push), clear(state.ambiguous)), space
+        told = clear(state.push, room.velocities), clear(state.contacts.ambiguous, contacts.number)
+        start = none, told, space
         return loop(islands.number, of_island, start)[:2]
 
     def _looked_at(
@@ -793,8 +894,10 @@ class ContactStep:
         of: DelassusRows,
         h: Array,
         told: tuple[Array, Array],
+        places: Callable[[Array], Array],
     ) -> tuple[Array, Array]:
-        """With the generalized force of the contacts of a list (n_v,), and 1 for those that are ambiguous (n,)."""
+        """With the generalized force of the contacts of an island (n_v,), and 1 for those that are ambiguous, in their
+        places of the whole list."""
         stride, m, dtype = self.room.stride, contacts.rows, contacts.u.dtype
 
         def row(k: Array, i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -804,7 +907,7 @@ class ContactStep:
 
         push, u = contacts.over_rows(row, (told[0], copy_entries(blank(stride, dtype), contacts.u, m)))
         flags = ambiguous(ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.rows))
-        place = lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k))
+        place = lambda k, y: put(y, places(k), entry(flags, k))
         return push, loop(contacts.number, place, told[1])
 
 

@@ -769,7 +769,11 @@ class Islands(NamedTuple):
                 values, u, p = so_far
                 to, of = (row + a) * J.room, (old + a) * J.room
                 values = loop(columns, lambda c, x: put(x, to + c, entry(J.values, of + c)), values)
-                return values, put(u, row + a, entry(contacts.u, old + a)), put(p, row + a, entry(contacts.p, old + a))
+                return (
+                    values,
+                    put(u, row + a, entry(contacts.u, old + a)),
+                    put(p, row + a, entry(contacts.p, old + a)),
+                )
 
             values, u, p = loop(size, copy_row, (own.J.values, own.u, own.p))
             return ContactList(

@@ -629,7 +629,7 @@ class Interpreter:
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
         index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
         each = max(weight(body), 1)
-        short = length * each <= SHORT and length <= _MOST_PASSES or length <= self._passes_of_scan
+        short = (length * each <= SHORT and length <= _MOST_PASSES) or length <= self._passes_of_scan
         # Zeros and ones fold, as in the rotations of slides: how short passes become is only known once they are written.
         if short or (each <= SHORT and length <= _MOST_PASSES):
             most = math.inf if short else self.b.count + SHORT
