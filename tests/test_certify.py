@@ -58,9 +58,7 @@ def test_rows_that_no_motion_keeps_are_told_of(row, name, error):
     so that q_0 = t^2 / 2."""
     force = jnp.array([0.0 if row.name == "walls" else 1.0, -9.81])
     system = uk.System(jnp.eye(2), force, [row])
-    with pytest.warns(
-        uk.ConstraintWarning, match=rf"{re.escape(name)}\..* with errors up to {error}"
-    ):
+    with pytest.warns(uk.ConstraintWarning, match=rf"{re.escape(name)}\..* with errors up to {error}"):
         run = uk.simulate(system, jnp.zeros(2), jnp.zeros(2), t1=1.0, on_violation="continue")
     assert run.result_name == "constraints_broken"
     np.testing.assert_allclose(run.q_end[0], 0.5, rtol=1e-3 if row.name == "walls" else 1e-8)

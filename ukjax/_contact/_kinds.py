@@ -98,8 +98,9 @@ class ContactKind(Protocol):
         """Where contacts are at an instant, as far as that is sought and not computed: what is kept of it."""
         ...
 
-    def share_without_passing(self, instants: Sequence[Instant], kept: Any) -> Array:
-        """How much of a step may be taken, as `ContactStep` says: of its start, where something is kept, and others."""
+    def share_without_passing(self, instants: Sequence[Instant], before: Any, after: Any) -> Array:
+        """How much of a step may be taken, as `ContactStep` says: of its start and others, by what was kept before it and
+        after it."""
         ...
 
     def gaps(self, at: Instant, kept: Any, so_far: Array) -> Array:
@@ -186,7 +187,7 @@ class FunctionKind:
     def seek(self, at: Instant, unsought: None) -> None:
         return None
 
-    def share_without_passing(self, instants: Sequence[Instant], kept: None) -> Array:
+    def share_without_passing(self, instants: Sequence[Instant], before: None, after: None) -> Array:
         return jnp.ones_like(instants[0].t)
 
     def gaps(self, at: Instant, kept: None, so_far: Array) -> Array:

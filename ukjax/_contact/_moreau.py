@@ -25,8 +25,10 @@ from .._formula._contact_list import (
     couple_all,
     delassus,
     empty_list,
+    empty_workspace,
     entry,
     fill_entries,
+    find_islands,
     loop,
     put,
     solve,
@@ -233,37 +235,84 @@ class FreeStep(NamedTuple):
     inertia: Inertia
 
 
+class StepContacts(NamedTuple):
+    """What a step leaves of contacts, of those that took part in it: what it costs goes with how many these are.
+
+    - `number`: how many took part.
+    - `contact`: which of all contacts each is.
+    - `p`: impulses by row; those of each begin at as many times the most rows of a contact.
+    - `closed`, `sliding`, `struck`: 1 for those that are closed, slide, and closed fast.
+    - `ambiguous`: 1 for ambiguous ones, where it was looked at.
+    """
+
+    number: Array
+    contact: Array
+    p: Array
+    closed: Array
+    sliding: Array
+    struck: Array
+    ambiguous: Array
+
+    @property
+    def _rows(self) -> int:
+        return self.p.size // self.contact.size
+
+    def over_rows(
+        self, starts: Array, sizes: Array, body: Callable[[Array, Array, Any], Any], state: Any
+    ) -> Any:
+        """The state after `body(j, at, i, state)` for each row i of all, where its impulse is at `at`, of contact j."""
+
+        def of_contact(j: Array, state: Any) -> Any:
+            k = entry(self.contact, j)
+            first, own = entry(starts, k), j * self._rows
+            return loop(entry(sizes, k), lambda a, state: body(j, own + a, first + a, state), state)
+
+        return loop(self.number, of_contact, state)
+
+    def replace_by(self, other: "StepContacts") -> "StepContacts":
+        """With what another has: in its own place, as far as that goes."""
+        copy = lambda x, y: copy_entries(x, y, other.number)
+        return StepContacts(
+            other.number,
+            copy(self.contact, other.contact),
+            copy_entries(self.p, other.p, other.number * self._rows),
+            *(copy(*x) for x in zip(self[3:], other[3:], strict=True)),
+        )
+
+
+class ContactSet(NamedTuple):
+    """Some of all contacts: how many, and which."""
+
+    number: Array
+    contact: Array
+
+
 class StepState(NamedTuple):
     """What a step leaves.
 
     - `q`, `v`: the state.
-    - `p`: impulses on all rows, and one place more (m + 1,).
-    - `closed`, `sliding`, `struck`: 1 for contacts that are closed, slide, and closed fast (n,).
-    - `hit`: whether any did.
-    - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
+    - `contacts`: of its contacts.
+    - `hit`: whether any closed fast.
+    - `push`: where it was looked at, the generalized force (n_v,).
     - `residual`, `solver_steps`: of the problem of velocities; an infinite residual if more contacts touch at once than
       there is room for.
     - `off`, `deep`: whether no state near by obeys the bilateral rows; and whether bodies penetrate more than before.
     - `depth`: the least by which they did after a step so far.
-    - `gaps`: of contacts that are not far apart (n,), else infinite.
+    - `touching`: rigid contacts whose gaps are zero.
     - `kept`: of each kind where contacts are, as far as that is sought.
     """
 
     q: Array
     v: Array
-    p: Array
-    closed: Array
-    sliding: Array
-    struck: Array
+    contacts: StepContacts
     hit: Array
     push: Array
-    ambiguous: Array
     residual: Array
     solver_steps: Array
     off: Array
     deep: Array
     depth: Array
-    gaps: Array
+    touching: ContactSet
     kept: list[Any]
 
 
@@ -289,17 +338,17 @@ class _Problems(NamedTuple):
     - `q`: where the next is.
     - `kept`: of each kind where contacts are, as far as that is sought.
     - `seeks`: whether it is sought anew.
-    - `takes_part`: 1 for contacts of the next problem (n,), of the first one 2 for those that are only looked at.
+    - `takes_part`: 1 for contacts of the next problem (n,).
     - `middle`: gaps in the middle (n,).
     - `rates`: how fast the rates of gaps change without impulses (n,).
-    - `gaps`: at the end, before the first one at the start (n,).
+    - `gaps`: at the end (n,).
     - `deepest`, `left`: how far the worst gap was off since the first one at the end, and at last.
-    - `push`: impulses of positions, on normal rows (m,).
+    - `push`: impulses of positions (n,), known of contacts that are not far apart.
     - `base`, `d`: displacements before these impulses, and with what they add.
     - `projected`: velocities at the end on the bilateral rows.
     - `number`: how many were solved.
     - `going`: whether there is another.
-    - `pushed`: impulses of positions up to `base`.
+    - `pushed`: impulses of positions up to `base` (n,).
     - `middle_kept`, `end_kept`: what was kept in the middle, and when contacts were last pushed.
     """
 
@@ -354,7 +403,7 @@ class ContactStep:
         self.free, self.arrive, self.kinematics = free, arrive, kinematics
         columns = max((kind.width for kind in kinds), default=0)
         sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
-        self.starts, self.rows = np.cumsum([0, *sizes])[:-1], sum(sizes)
+        self.starts, self.sizes, self.rows = np.cumsum([0, *sizes])[:-1], np.array(sizes, int), sum(sizes)
         at_once = contacts_at_once(layout, velocities)
         self.may_be_full = at_once < len(sizes)
         rows = sum(sorted(sizes)[len(sizes) - at_once :])
@@ -367,11 +416,6 @@ class ContactStep:
             if kind.has_gap:
                 gaps = kind.gaps(at, own, gaps)
         return gaps
-
-    def _gaps_anew(self, at: Instant, before: Sequence[Any], kept: Sequence[Any], gaps: Array) -> Array:
-        """Gaps (n,) from former ones: infinite for contacts that were not far apart, and are now."""
-        forget = lambda i, gaps, which, **_: put(gaps, entry(which, i), jnp.inf)
-        return self._gaps(self.kinds, at, kept, self._over_near(forget, before, gaps))
 
     def nothing_found(self, t: Array, q: Array) -> list[Any]:
         """What is found of contacts before any gaps are."""
@@ -388,80 +432,82 @@ class ContactStep:
     def before(self, t: Array, q: Array, v: Array) -> StepState:
         """What there is before a first step."""
         at = Instant(t, q)
-        zero = jnp.zeros((), q.dtype)
-        of_contacts = jnp.zeros(n := len(self.layout.contacts), q.dtype)
-        p, inf = jnp.zeros(self.rows + 1, q.dtype), jnp.full((), jnp.inf, q.dtype)
+        zero, n = jnp.zeros((), q.dtype), len(self.layout.contacts)
         kept = [seek_anew(kind, at) for kind in self.kinds]
-        gaps = self._gaps(self.kinds, at, kept, fill_entries(blank(n, q.dtype), 0, inf, n))
+        gaps = self._gaps(self.kinds, at, kept, blank(n, q.dtype))
         return StepState(
-            *(q, v, p, of_contacts, of_contacts, of_contacts, no := jnp.asarray(False), jnp.zeros_like(v)),
-            *(of_contacts, zero, zero, no, no, inf, gaps, kept),
+            *(q, v, self.no_contacts(q.dtype), no := jnp.asarray(False), jnp.zeros_like(v)),
+            *(zero, zero, no, no, jnp.full((), jnp.inf, q.dtype), self._touching(gaps, kept), kept),
         )
+
+    def no_contacts(self, dtype: jnp.dtype) -> StepContacts:
+        """A list without contacts."""
+        n, rows, none = max(self.room.contacts, 1), max(self.sizes, default=1), jnp.asarray(0)
+        of_contacts = (blank(n, dtype) for _ in range(4))
+        return StepContacts(none, blank(n, none.dtype), blank(n * int(rows), dtype), *of_contacts)
 
     def no_record(self, state: StepState) -> StepRecord:
         """What there is of no step."""
-        return StepRecord(state.p, jnp.zeros_like(state.v), state.kept, state.kept)
+        push = jnp.zeros(self.rows + 1, state.q.dtype)
+        return StepRecord(push, jnp.zeros_like(state.v), state.kept, state.kept)
+
+    def over_rows(self, of: StepContacts, body: Callable[..., Any], state: Any) -> Any:
+        """The state after `body(j, at, i, state)` for each row i of all, where its impulse is at `at`, of contact j."""
+        return of.over_rows(jnp.asarray(self.starts), jnp.asarray(self.sizes), body, state)
 
     def share_without_passing(
         self, t: Array, h: Array, last: StepState, after: StepState, kept: Sequence[Any]
     ) -> Array:
         """How much of a step may be taken so that bodies which it takes through each other overlap by little, in its
-        middle, where contacts are looked for, and at its end: from 0 to 1, where none does."""
+        middle, where contacts are looked for, and at its end: from 0 to 1, where none does. By what was kept before it,
+        and after it."""
         if not self.passes:
             return jnp.ones_like(h)
         middle = last.q + 0.5 * h * self.kinematics(t, last.q, last.v)
         # Before it was pushed out of contacts, which hides how deep it was.
         end = last.q + 0.5 * h * self.kinematics(t + 0.5 * h, middle, last.v + after.v)
         instants = Instant(t, last.q), Instant(t + 0.5 * h, middle), Instant(t + h, end)
-        own = zip(self.kinds, kept, strict=True)
-        shares = [kind.share_without_passing(instants, kept) for kind, kept in own if kind.is_thin]
+        own = zip(self.kinds, kept, after.kept, strict=True)
+        shares = [kind.share_without_passing(instants, *kept) for kind, *kept in own if kind.is_thin]
         return jnp.min(jnp.stack(shares))
 
     def __call__(
-        self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
+        self,
+        t: Array,
+        h: Array,
+        last: StepState,
+        coefficients: Coefficients,
+        looks: Array,
+        into: StepContacts,
     ) -> tuple[StepState, StepRecord]:
-        """The state after a step of length h from time t; with push and ambiguous contacts where it `looks` at them."""
+        """The state after a step of length h from time t; with push and ambiguous contacts where it `looks` at them. The
+        list of contacts is written into another one."""
         q, v, dtype = last.q, last.v, last.q.dtype
         free = self.free(t, q, v, h)
         n = len(self.layout.contacts)
-        closed, sliding, struck = (jnp.zeros(n, dtype) for _ in range(3))
-        p, push, pushed = (jnp.zeros(self.rows + 1, dtype) for _ in range(3))
-        modes = {"closed": closed, "sliding": sliding, "struck": struck, "hit": jnp.asarray(False)}
-        state = last._replace(p=p, **modes, gaps=jnp.zeros(0, dtype), kept=[])
+        former, touching = self._places_of(last.contacts), self._places_of(last.touching)
+        none, pushed = jnp.asarray(0), jnp.zeros(n, dtype)
+        contacts = into._replace(number=none)
+        state = last._replace(contacts=contacts, hit=jnp.asarray(False), kept=[])
         no, yes, new = jnp.zeros_like(v), jnp.asarray(True), lambda: blank(n, dtype)
         start = _Problems(
-            *(
-                state,
-                free.q,
-                last.kept,
-                yes,
-                new(),
-                new(),
-                new(),
-                last.gaps,
-                zero := jnp.zeros((), dtype),
-                zero,
-            ),
-            *(push, no, no, v, jnp.asarray(0), yes, pushed, last.kept, last.kept),
+            *(state, free.q, last.kept, yes, new(), new(), new(), new(), zero := jnp.zeros((), dtype), zero),
+            *(new(), no, no, v, none, yes, pushed, last.kept, last.kept),
         )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
-            before = v, free.end, last.p
-            listed, contacts, struck, full = self._listed(moving, before, h, coefficients, x, first, looked)
-            of = self.soften(delassus(listed, self.room, free.inertia), listed, coefficients, h)
+            before = v, free.end, (last.contacts, former)
+            contacts, struck, full = self._listed(moving, before, h, coefficients, x, first)
             # Slips of joints that stand still are rounding, of the velocities of all.
             rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
             enough = jnp.where(first, rounding, 0.1 * choose_by_precision(dtype, *PENETRATION))
-            found = solve(contacts, self.room, of, tolerance_of(dtype), enough)
-            state, push = self._scattered(contacts, struck, found, x, first)
-            v_end = jnp.where(first, free.end + found.change, state.v)
-            told = loop(
-                looked,
-                lambda _, y: self._looked_at(listed, _without_others(listed, contacts, found), of, h),
-                (state.push, state.ambiguous),
+            found, told = self._solve_islands(
+                contacts, x.state, free.inertia, coefficients, h, enough, looked
             )
+            state, push = self._scattered(contacts, struck, found, told[1], x, first)
+            v_end = jnp.where(first, free.end + found.change, state.v)
             # What a stop or a loop holds can hardly be pushed: no coordinate moves by far more than what is to be mended.
             more = found.change - (x.d - x.base)
             far = jnp.max(jnp.abs(more)) / (FARTHEST * jnp.maximum(x.deepest, jnp.finfo(dtype).tiny))
@@ -471,7 +517,6 @@ class ContactStep:
                 q=q_end,
                 v=v_end,
                 push=told[0],
-                ambiguous=told[1],
                 residual=jnp.where(full, jnp.inf, jnp.where(first, found.residual, state.residual)),
                 solver_steps=jnp.where(first, found.steps, state.solver_steps),
                 off=off,
@@ -495,11 +540,13 @@ class ContactStep:
                     kind.unsought(at, own)  # so that bodies are located for all that follows
                 seek = lambda kind, own: kind.seek(at, kind.unsought(at, own))
                 kept = loop(whole(x.seeks), lambda _, kept: list(map(seek, self.kinds, kept)), kept)
-            gaps = loop(whole(~first), lambda _, gaps: self._gaps_anew(at, x.kept, kept, gaps), x.gaps)
+            push = loop(whole(x.seeks), lambda _, push: self._without_push(push, kept), x.push)
+            # Of contacts that are far apart nothing is read.
+            gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept, gaps), x.gaps)
             x = x._replace(middle_kept=loop(whole(first), lambda _, former: kept, x.middle_kept))
             # Of its own, so that how bodies move is only computed where it is asked for.
-            near = lambda _, x: self._near(moving(x.q), h, x, last, looks)
-            x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps))
+            near = lambda _, x: self._near(moving(x.q), h, x, (last.touching, touching))
+            x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps, push=push))
             takes_part, worst = loop(
                 whole(~first),
                 lambda _, y: self._penetrating(y[0], gaps, x.push, kept),
@@ -508,8 +555,7 @@ class ContactStep:
             pushes = ~first & (worst > choose_by_precision(dtype, *PENETRATION)) & (x.number <= TRIES)
             # Once what was sought before bodies were pushed has them apart, it is sought anew.
             again = ~(first | pushes | x.seeks) if self.seeks else jnp.asarray(False)
-            pushed = add_scaled(x.pushed, 0, again.astype(dtype), x.push, 0, self.rows + 1)
-            push = loop(whole(again), lambda _, push: self._without_push(push, kept), x.push)
+            pushed = loop(whole(again), lambda _, y: self._add_push(y, x.push, kept), x.pushed)
             x = x._replace(
                 takes_part=takes_part,
                 deepest=jnp.where(first, 0, jnp.maximum(x.deepest, worst)),
@@ -518,35 +564,52 @@ class ContactStep:
                 seeks=first | again,
                 base=jnp.where(again, x.d, x.base),
                 pushed=pushed,
-                push=push,
                 end_kept=loop(whole(pushes), lambda _, former: kept, x.end_kept),
             )
             x = loop(whole(first | pushes), lambda _, y: solved(y, moving(x.q)), x)
             return x._replace(number=x.number + 1)
 
         end = lax.while_loop(lambda x: x.going, look, start)
-        record = StepRecord(end.pushed + end.push, end.d, end.middle_kept, end.end_kept)
+        pushed = self._add_push(end.pushed, end.push, end.kept)
+        starts = jnp.asarray(self.starts)
+        on_rows = lambda k, x: put(x, entry(starts, k), entry(pushed, k))
+        push = loop(n, on_rows, jnp.zeros(self.rows + 1, dtype))
+        record = StepRecord(push, end.d, end.middle_kept, end.end_kept)
         left = lax.stop_gradient(end.left)
         state = end.state._replace(
             v=end.projected,
-            gaps=end.gaps,
             kept=end.kept,
             deep=left > last.depth + choose_by_precision(dtype, *PENETRATES),
             depth=jnp.minimum(last.depth, left),
+            touching=self._touching(end.gaps, end.kept),
         )
         return state, record
 
+    def _touching(self, gaps: Array, kept: Sequence[Any]) -> ContactSet:
+        """Rigid contacts whose gaps are zero, as many as there is room for."""
+        is_rigid, none = jnp.asarray(self.layout.is_rigid), jnp.asarray(0)
+        # To how much gaps are zero by steps.
+        zero = 2 * choose_by_precision(gaps.dtype, *PENETRATION)
+
+        def look(i: Array, so_far: ContactSet, kind: Any, which: Array) -> ContactSet:
+            if not kind.has_gap:
+                return so_far
+            k = entry(which, i)
+            touches = entry(is_rigid, k) & (entry(gaps, k) <= zero) & (so_far.number < self.room.contacts)
+            number = so_far.number + touches.astype(i.dtype)
+            return ContactSet(number, put(so_far.contact, so_far.number, k))
+
+        return self._over_near(look, kept, ContactSet(none, blank(self.room.contacts + 1, none.dtype)))
+
     def _near(
-        self, moving: Sequence[Any], h: Array, x: _Problems, last: StepState, looks: Array
+        self, moving: Sequence[Any], h: Array, x: _Problems, touching: tuple[ContactSet, Array]
     ) -> _Problems:
         """With the contacts that touch as the step begins, close by its middle, or have no gap, and the rates of change
-        of their speeds. Where the step is looked at, with others that were closed a step ago.
+        of their speeds.
 
         What touches takes part though it parts: impulses elsewhere may close it within the step, as in a box that rocks.
         """
-        dtype = last.q.dtype
-        is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
-        # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
+        dtype = x.q.dtype
         zero = choose_by_precision(dtype, *PENETRATION)
         found = x.takes_part, x.middle, x.rates
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
@@ -556,11 +619,9 @@ class ContactStep:
                 kind, moving, own, which = of
                 gap, rate = kind.motion(moving, own, i)
                 k = entry(which, i)
-                rigid, closes = entry(is_rigid, k) > 0, gap + 0.125 * h * h * rate <= 2 * zero
-                touches = rigid & (entry(x.gaps, k) <= 2 * zero)
-                near = closes | touches if kind.has_gap else jnp.asarray(True)
-                other = looks & rigid & (entry(last.closed, k) > 0)
-                values = jnp.where(near, 1, jnp.where(other, 2, 0)), gap, rate
+                closes = gap + 0.125 * h * h * rate <= 2 * zero
+                near = closes | self._find(touching, k)[0] if kind.has_gap else jnp.asarray(True)
+                values = near, gap, rate
                 return tuple(put(a, k, y) for a, y in zip(so_far, values, strict=True))
 
             found = kind.each(own, look, found)
@@ -569,18 +630,16 @@ class ContactStep:
     def _listed(
         self,
         moving: Sequence[Any],
-        before: tuple[Array, Array, Array],
+        before: tuple[Array, Array, tuple[StepContacts, Array]],
         h: Array,
         coefficients: Coefficients,
         x: _Problems,
         first: Array,
-        looked: Array,
-    ) -> tuple[ContactList, ContactList, Array, Array]:
-        """The contacts of a problem and behind them, if it is looked at, others that touch; the list of the first; 1 for
-        those of the list that are struck fast; and whether there were more than there is room for; by velocities before
-        and without impulses, and impulses before."""
-        v_before, v_free, p_before = before
-        dtype = x.gaps.dtype
+    ) -> tuple[ContactList, Array, Array]:
+        """The contacts of a problem; 1 for those that are struck fast; and whether there were more than there is room
+        for; by velocities before and without impulses, and contacts before."""
+        v_before, v_free, former = before
+        dtype, width = x.gaps.dtype, former[0].p.size // former[0].contact.size
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
 
         def row(
@@ -605,17 +664,9 @@ class ContactStep:
             # Also what parts fast: all contacts have one law, or impulses on what parts would create energy.
             bounces = (jnp.abs(before) > SLOW * forced) & (entry(is_rigid, k) > 0)
             fast = bounces & (before < 0)
-            other = entry(x.takes_part, k) == 2
-
-            def parting(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-                # The gap's rate as the step begins, by that in the middle and by what changes till there without forces.
-                rate = 4 * (entry(x.middle, k) - entry(x.gaps, k)) / h - before
-                return rate + h * entry(x.rates, k), rate > forced + 2 * jnp.abs(before - rate)
-
-            none = before, jnp.asarray(False)
-            parts, leaves = loop(other.astype(k.dtype), parting, none) if normals else none
-            u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
-            guess = lambda a: jnp.where(first, entry(p_before, place + a), entry(x.push, place + a))
+            u, p, (was, place) = contacts.u, contacts.p, self._find(former, k)
+            of_former = lambda a: jnp.where(was, entry(former[0].p, place * width + a), 0)
+            guess = lambda a: jnp.where(first, of_former(a), 0 if a else entry(x.push, k))
             if normals:
                 less = lambda c, j, gap: (
                     gap - entry(J.values, row * J.room + c) * (entry(x.d, j) - entry(x.base, j))
@@ -624,7 +675,6 @@ class ContactStep:
                 after = free[0] + jnp.where(bounces, e * before, 0)
                 if self.layout.soft:
                     after = after + entry(coefficients.soften(h)[1], k) * entry(x.middle, k)
-                after = jnp.where(other, parts, after)
                 u = put(u, row, jnp.where(first, after, gap))
                 p = put(p, row, guess(0))
             for a in range(kind.tangents):
@@ -636,7 +686,7 @@ class ContactStep:
                 row=put(contacts.row, at, row),
                 normals=put(contacts.normals, at, normals),
                 tangents=put(contacts.tangents, at, tangents),
-                friction=put(contacts.friction, at, jnp.where(first & ~leaves, mu, 0)),
+                friction=put(contacts.friction, at, jnp.where(first, mu, 0)),
                 limit=put(contacts.limit, at, jnp.where(first, c * h, 0)),
                 J=J,
                 u=u,
@@ -646,7 +696,7 @@ class ContactStep:
             )
             return contacts, fast
 
-        def of_kind(kind: Any, of: Any, own: Any, part: Array, listed: tuple) -> tuple:
+        def of_kind(kind: Any, of: Any, own: Any, listed: tuple) -> tuple:
             which = jnp.asarray(np.array(kind.contacts))
 
             def look(i: Array, so_far: tuple) -> tuple:
@@ -656,7 +706,7 @@ class ContactStep:
                     contacts, fast = row(kind, of, own, i, k, so_far[0])
                     return contacts, put(so_far[1], so_far[0].number, fast), so_far[2]
 
-                wanted = entry(x.takes_part, k) == part
+                wanted = entry(x.takes_part, k) > 0
                 if not self.may_be_full:
                     return loop(wanted.astype(i.dtype), add, so_far)
                 fits = so_far[0].number < self.room.contacts
@@ -665,19 +715,10 @@ class ContactStep:
 
             return kind.each(own, look, listed)
 
-        def of_part(number: Array, so_far: tuple) -> tuple:
-            listed, part = so_far[:3], 1 + number
-            for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
-                listed = of_kind(kind, of, own, part.astype(dtype), listed)
-            sizes = listed[0].number, listed[0].rows
-            return *listed, *(
-                jnp.where(number == 0, new, old) for new, old in zip(sizes, so_far[3:], strict=True)
-            )
-
-        none = jnp.asarray(0)
-        empty = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype), jnp.asarray(False)
-        listed, struck, full, number, rows = loop(1 + looked, of_part, (*empty, none, none))
-        return listed, listed._replace(number=number, rows=rows), struck, full
+        listed = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype), jnp.asarray(False)
+        for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
+            listed = of_kind(kind, of, own, listed)
+        return listed
 
     def soften(
         self, of: DelassusRows, contacts: ContactList, coefficients: Coefficients, h: Array
@@ -693,43 +734,67 @@ class ContactStep:
 
         return of._replace(G=loop(contacts.number, add, of.G))
 
+    def _places_of(self, of: StepContacts | ContactSet) -> Array:
+        """Of each contact of a list its place there (n,); what it says of others means nothing, see `_find`."""
+        place = lambda j, x: put(x, entry(of.contact, j), j)
+        return loop(of.number, place, blank(len(self.layout.contacts), of.contact.dtype))
+
+    def _find(self, former: tuple[StepContacts | ContactSet, Array], k: Array) -> tuple[Array, Array]:
+        """Whether contact k is in a list, and its place there, or any."""
+        of, places = former
+        place = entry(places, k)
+        place = jnp.where((place >= 0) & (place < of.number), place, 0)
+        return (of.number > 0) & (entry(of.contact, place) == k), place
+
     def _scattered(
-        self, contacts: ContactList, struck: Array, found: ImpulseSolution, x: _Problems, first: Array
+        self,
+        solved: ContactList,
+        struck: Array,
+        found: ImpulseSolution,
+        flags: Array,
+        x: _Problems,
+        first: Array,
     ) -> tuple[StepState, Array]:
-        """What a problem leaves, in the places of all contacts: of velocities the state, of positions their impulses."""
-        starts, state = jnp.asarray(self.starts), x.state
+        """What a problem leaves: of velocities the state, of positions their impulses in the places of all contacts."""
+        state = x.state
         of_first = lambda count: jnp.where(first, count, 0)
 
-        def place(k: Array, so_far: tuple) -> tuple:
-            p, push, hit, *modes = so_far
-            contact, row = entry(contacts.contact, k), entry(contacts.row, k)
-            to, width = entry(starts, contact), entry(contacts.normals, k) + entry(contacts.tangents, k)
-            copy = lambda a, p: put(p, to + a, entry(found.p, row + a))
-            p, push = loop(of_first(width), copy, p), loop(width - of_first(width), copy, push)
-            is_closed = entry(found.closed, k)
-            values = is_closed, entry(found.sliding, k), is_closed * entry(struck, k)
-
-            def told(_: Array, modes: tuple) -> tuple:
-                return tuple(put(a, contact, y) for a, y in zip(modes, values, strict=True))
-
-            hit = hit | (first & (values[-1] > 0))
-            return (p, push, hit, *loop(of_first(jnp.asarray(1)), told, tuple(modes)))
+        def put_push(k: Array, push: Array) -> Array:
+            return put(push, entry(solved.contact, k), entry(found.p, entry(solved.row, k)))
 
         # Nothing is cleared before: what was pushed is in the list again.
-        so_far = state.p, x.push, state.hit, state.closed, state.sliding, state.struck
-        p, push, hit, closed, sliding, struck = loop(contacts.number, place, so_far)
-        return state._replace(p=p, closed=closed, sliding=sliding, struck=struck, hit=hit), push
+        push = loop(solved.number - of_first(solved.number), put_push, x.push)
+        own = state.contacts
+        width = own.p.size // own.contact.size
+
+        def place(k: Array, so_far: tuple) -> tuple:
+            contact, p, *modes = so_far
+            row, size = entry(solved.row, k), entry(solved.normals, k) + entry(solved.tangents, k)
+            # Rows of friction that is zero take no part.
+            p = loop(width, lambda a, p: put(p, k * width + a, 0), p)
+            p = loop(size, lambda a, p: put(p, k * width + a, entry(found.p, row + a)), p)
+            is_closed = entry(found.closed, k)
+            values = is_closed, entry(found.sliding, k), is_closed * entry(struck, k)
+            *modes, hit = modes
+            modes = [put(a, k, y) for a, y in zip(modes, values, strict=True)]
+            return put(contact, k, entry(solved.contact, k)), p, *modes, hit | (values[-1] > 0)
+
+        so_far = own.contact, own.p, own.closed, own.sliding, own.struck, state.hit
+        contact, p, closed, sliding, struck_now, hit = loop(of_first(solved.number), place, so_far)
+        number = jnp.where(first, solved.number, own.number)
+        own = StepContacts(number, contact, p, closed, sliding, struck_now, flags)
+        return state._replace(contacts=own, hit=hit), push
 
     def _penetrating(
         self, takes_part: Array, gaps: Array, push: Array, kept: Sequence[Any]
     ) -> tuple[Array, Array]:
         """1 for rigid contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
-        starts, is_rigid = jnp.asarray(self.starts), jnp.asarray(self.layout.is_rigid)
+        is_rigid = jnp.asarray(self.layout.is_rigid)
 
         def look(i: Array, so_far: tuple[Array, Array], kind: Any, which: Array) -> tuple[Array, Array]:
             (takes_part, worst), k = so_far, entry(which, i)
             there = entry(is_rigid, k) & kind.has_gap
-            gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, entry(starts, k)) > 0)
+            gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, k) > 0)
             off = jnp.where(pushed, jnp.abs(gap), jnp.maximum(-gap, 0))
             return put(takes_part, k, pushed | (gap < 0)), jnp.maximum(worst, off)
 
@@ -737,9 +802,15 @@ class ContactStep:
 
     def _without_push(self, push: Array, kept: Sequence[Any]) -> Array:
         """Without the impulses of positions, which only contacts have that are not far apart."""
-        starts = jnp.asarray(self.starts)
-        clear = lambda i, push, which, **_: put(push, entry(starts, entry(which, i)), 0)
+        clear = lambda i, push, which, **_: put(push, entry(which, i), 0)
         return self._over_near(clear, kept, push)
+
+    def _add_push(self, pushed: Array, push: Array, kept: Sequence[Any]) -> Array:
+        """With these impulses of positions added."""
+        add = lambda i, x, which, **_: put(
+            x, entry(which, i), entry(x, entry(which, i)) + entry(push, entry(which, i))
+        )
+        return self._over_near(add, kept, pushed)
 
     def _over_near(self, body: Callable[..., Any], kept: Sequence[Any], state: Any) -> Any:
         """The state after `body(i, state, kind, which)` for each contact i of a kind that is not far apart."""
@@ -748,29 +819,76 @@ class ContactStep:
             state = kind.each(own, functools.partial(body, kind=kind, which=which), state)
         return state
 
+    def _solve_islands(
+        self,
+        contacts: ContactList,
+        state: StepState,
+        inertia: Inertia,
+        coefficients: Coefficients,
+        h: Array,
+        enough: Array,
+        looked: Array,
+    ) -> tuple[ImpulseSolution, tuple[Array, Array]]:
+        """The impulses of the contacts of a list; and where it is looked at the generalized force, and 1 for contacts
+        that are ambiguous."""
+        room, dtype = self.room, contacts.u.dtype
+        by_row, by_contact = (lambda: blank(room.stride, dtype)), lambda: blank(max(room.contacts, 1), dtype)
+        zero, islands = jnp.zeros((), dtype), find_islands(contacts, room, inertia)
+        none = ImpulseSolution(
+            by_row(), jnp.zeros(room.velocities, dtype), by_contact(), by_contact(), zero, zero
+        )
+        clear = lambda x, count: fill_entries(x, 0, 0, looked * count)
+
+        def of_island(i: Array, so_far: tuple) -> tuple:
+            found, told, space = so_far
+            begin = entry(islands.begin, i)
+            own = islands.take(i, contacts, room)
+            of, space = delassus(own, room, inertia, space)
+            of = self.soften(of, own, coefficients, h)
+            its = solve(own, room, of, tolerance_of(dtype), enough, found.change)
+
+            def look(_: Array, told: tuple[Array, Array]) -> tuple[Array, Array]:
+                places = lambda k: entry(islands.order, begin + k)
+                return self._looked_at(own, its, of, h, told, places)
+
+            told = loop(looked, look, told)
+
+            def place(k: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+                to = entry(islands.order, begin + k)
+                p, closed, sliding = so_far
+                row, of_row = entry(contacts.row, to), entry(own.row, k)
+                size = entry(own.normals, k) + entry(own.tangents, k)
+                p = loop(size, lambda a, p: put(p, row + a, entry(its.p, of_row + a)), p)
+                return p, put(closed, to, entry(its.closed, k)), put(sliding, to, entry(its.sliding, k))
+
+            p, closed, sliding = loop(own.number, place, (found.p, found.closed, found.sliding))
+            worst, most = jnp.maximum(found.residual, its.residual), jnp.maximum(found.steps, its.steps)
+            return ImpulseSolution(p, its.change, closed, sliding, worst, most), told, space
+
+        space = empty_workspace(room, inertia, dtype)
+        told = clear(state.push, room.velocities), clear(state.contacts.ambiguous, contacts.number)
+        start = none, told, space
+        return loop(islands.number, of_island, start)[:2]
+
     def _looked_at(
-        self, contacts: ContactList, found: ImpulseSolution, of: DelassusRows, h: Array
+        self,
+        contacts: ContactList,
+        found: ImpulseSolution,
+        of: DelassusRows,
+        h: Array,
+        told: tuple[Array, Array],
+        places: Callable[[Array], Array],
     ) -> tuple[Array, Array]:
-        """The generalized force of the contacts of a list (n_v,), and 1 for those that are ambiguous (n,)."""
+        """With the generalized force of the contacts of an island (n_v,), and 1 for those that are ambiguous, in their
+        places of the whole list."""
         stride, m, dtype = self.room.stride, contacts.rows, contacts.u.dtype
-        n, count = len(self.layout.contacts), self.room.velocities
 
         def row(k: Array, i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
             push, u = so_far
             push = contacts.J.add_row(k, i, entry(found.p, i) / h, push)
             return push, add_scaled(u, 0, entry(found.p, i), of.G, i * of.width, m)
 
-        none = jnp.zeros(count, dtype), copy_entries(blank(stride, dtype), contacts.u, m)
-        push, u = contacts.over_rows(row, none)
+        push, u = contacts.over_rows(row, (told[0], copy_entries(blank(stride, dtype), contacts.u, m)))
         flags = ambiguous(ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.rows))
-        place = lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k))
-        return push, loop(contacts.number, place, jnp.zeros(n, dtype))
-
-
-def _without_others(listed: ContactList, solved: ContactList, found: ImpulseSolution) -> ImpulseSolution:
-    """A solution of the first contacts of a list, with those behind them open."""
-    others = listed.number - solved.number
-    closed, sliding = (fill_entries(x, solved.number, 0, others) for x in (found.closed, found.sliding))
-    return found._replace(
-        p=fill_entries(found.p, solved.rows, 0, listed.rows - solved.rows), closed=closed, sliding=sliding
-    )
+        place = lambda k, y: put(y, places(k), entry(flags, k))
+        return push, loop(contacts.number, place, told[1])

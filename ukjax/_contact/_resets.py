@@ -55,7 +55,7 @@ def leaving(
 def accumulates(
     resets: tuple[Reset, ...],
     which: Array,
-    kinematics: Map,
+    kinematics: Callable[..., Array],
     state: tuple[Array, Array, Array],
     rate: tuple[Array, Array],
 ) -> Array:

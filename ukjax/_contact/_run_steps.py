@@ -3,13 +3,12 @@
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array
 
 from .._formula._contact_list import entry, fill_entries, loop, put
 from .._misc._blank import blank
-from ._moreau import StepRecord, StepState
+from ._moreau import StepContacts, StepRecord, StepState
 from ._rows import Coefficients
 from ._step_derivatives import SmoothStep
 
@@ -70,6 +69,12 @@ def _write(x: Array, row: Array, values: Array, count: int, times: Array) -> Arr
     return loop(times * count, lambda i, x: put(x, row * count + i, entry(values, i)), x)
 
 
+def _scatter(x: Array, row: Array, contacts: StepContacts, values: Array, count: int) -> Array:
+    """x with entries of a row from values of contacts in a list."""
+    place = lambda j, x: put(x, row * count + entry(contacts.contact, j), entry(values, j))
+    return loop(contacts.number, place, x)
+
+
 # Of a step, the least part: a body that moves a thousand times its thickness in a step is as fast as anything.
 _LEAST_PART = 1e-3
 _ENOUGH = 0.999  # of a part: one that is too long by less is not taken again, which might go on without end
@@ -120,7 +125,6 @@ def run_steps(
     saved = Saved(*new((k, q.size), (k, v.size), (k, v.size), (k, n), (k, m), (k, n), (k, n), (k, n)))
     times, *others = new((most, 1), (most, m), (most, n), (most, n), (most, 1))
     impacts = Impacts(fill_entries(times, 0, jnp.inf, most), *(fill_entries(x, 0, 0, x.size) for x in others))
-    contact_of = np.repeat(np.arange(n), [int(normal) + d for normal, d in step.step.layout.contacts])
     zero, none = jnp.zeros((), dtype), jnp.asarray(0)
     yes = jnp.asarray(True)
     counts = none, none, yes, ~yes, none, none, none, t0, ~yes
@@ -144,7 +148,7 @@ def run_steps(
         def attempt(c: _Attempt) -> _Attempt:
             looks = c.looks | is_within(so_far.saved, i, done + c.part)
             from_last = last._replace(kept=c.after.kept)
-            after, record = step.solve(t, h * c.part, from_last, coefficients, looks)
+            after, record = step.solve(t, h * c.part, from_last, coefficients, looks, c.after.contacts)
             share = step.share_without_passing(t, h * c.part, last, after)
             passes = share < _ENOUGH
             share = jnp.where(after.deep & stops, jnp.minimum(share, 0.5), share)
@@ -157,26 +161,33 @@ def run_steps(
             return _Attempt(shorter | ends, part, looks, rejected, passes, after, record)
 
         record = None if step.held is None else step.step.no_record(last)
-        begun = _Attempt(going, 1 - done, ~yes, none, ~yes, last, record)
+        before = last._replace(contacts=step.step.no_contacts(dtype))
+        begun = _Attempt(going, 1 - done, ~yes, none, ~yes, before, record)
         tried = lax.while_loop(lambda c: c.again, attempt, begun)
         after, part = tried.after, tried.part
-        impulses = after.p
+        solved = after.contacts
         after = step.differentiate(t, h * part, last, coefficients, after, tried.record)
         upto = done + part
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
         finite &= jnp.isfinite(after.residual)
         full = run.full | (run.finite & (after.residual == jnp.inf))
-        kept = loop((~finite).astype(i.dtype), lambda _, x: last._replace(kept=[]), after._replace(kept=[]))
+        stays = ~(going & finite)
+        kept = loop(stays.astype(i.dtype), lambda _, x: last._replace(kept=[]), after._replace(kept=[]))
         impacts, going = run.impacts, (going & finite).astype(i.dtype)
         told = (kept.hit & (run.num_impacts < most)).astype(i.dtype) * going
         place = jnp.minimum(run.num_impacts, most - 1)
-        is_struck = lambda a: entry(kept.struck, entry(jnp.asarray(contact_of), a)) > 0
-        write = lambda a, x: put(x, place * m + a, jnp.where(is_struck(a), entry(kept.p, a), 0))
+        list_of = kept.contacts
+        is_struck = lambda j: entry(list_of.struck, j) > 0
+        strike = lambda j, at, a, x: put(x, place * m + a, jnp.where(is_struck(j), entry(list_of.p, at), 0))
+        written = list_of._replace(number=told * list_of.number)
+        modes = [
+            _scatter(x, place, written, y, n)
+            for x, y in ((impacts.closed, list_of.closed), (impacts.sliding, list_of.sliding))
+        ]
         impacts = Impacts(
             _write(impacts.time, place, jnp.reshape(t + 0.5 * h * part, (1,)), 1, told),
-            loop(told * m, write, impacts.impulse),
-            _write(impacts.closed, place, kept.closed, n, told),
-            _write(impacts.sliding, place, kept.sliding, n, told),
+            step.step.over_rows(written, strike, impacts.impulse),
+            *modes,
             _write(impacts.residual, place, jnp.reshape(kept.residual, (1,)), 1, told),
         )
         run = run._replace(
@@ -199,11 +210,29 @@ def run_steps(
             there = jnp.where(run.off, jnp.minimum(entry(ts, j), run.until), entry(ts, j))
             s = ((there - t0) / h - i.astype(dtype) - done) / part
             q, v = ((1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v)))
-            force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / (h * part)), blank(m + 1, dtype))
-            (gaps, found), one = step.step.gaps_at(there, q, found), jnp.asarray(1)
-            values = (q, v, kept.push, gaps, force, kept.closed, kept.sliding, kept.ambiguous)
-            sizes = (q.size, v.size, v.size, n, m, n, n, n)
-            rows = (_write(x, j, y, size, one) for x, y, size in zip(saved, values, sizes, strict=True))
+            (gaps, found), one, own = step.step.gaps_at(there, q, found), jnp.asarray(1), kept.contacts
+            clear = lambda x, size: fill_entries(x, j * size, 0, size)
+            force = step.step.over_rows(
+                own,
+                lambda _, at, a, x: put(x, j * m + a, entry(own.p, at) / (h * part)),
+                clear(saved.force, m),
+            )
+            closed, sliding, ambiguous = (
+                _scatter(clear(x, n), j, own, y, n)
+                for x, y in (
+                    (saved.closed, own.closed),
+                    (saved.sliding, own.sliding),
+                    (saved.ambiguous, own.ambiguous),
+                )
+            )
+            values = (
+                (saved.q, q, q.size),
+                (saved.v, v, v.size),
+                (saved.push, kept.push, v.size),
+                (saved.gap, gaps, n),
+            )
+            rows = [_write(x, j, y, size, one) for x, y, size in values]
+            rows += [force, closed, sliding, ambiguous]
             return j + 1, Saved(*rows), found
 
         is_saved = lambda c: is_within(c[0], i, upto)
@@ -211,8 +240,10 @@ def run_steps(
         # What is left of a step may be rounding.
         whole = upto > 1 - 1e-3 * _LEAST_PART
         i, done = i + whole.astype(i.dtype), jnp.where(whole, 0, upto)
-        guess = kept.p if step.held is None else jnp.where(finite, impulses, last.p)  # without derivatives
-        last = kept._replace(p=guess, kept=after.kept)
+        # Without derivatives, and in the place of the former ones.
+        guess = kept.contacts if step.held is None else solved
+        guess = loop(going, lambda _, x: x.replace_by(guess), last.contacts)
+        last = kept._replace(contacts=guess, kept=after.kept)
         return _Loop(i, done, last, number, found, run._replace(saved=saved))
 
     return lax.while_loop(lambda c: c.i < steps, taken, start).run

@@ -21,6 +21,7 @@ from .._formula._contact_list import (
     delassus,
     empty_list,
     empty_rows,
+    empty_workspace,
     entry,
     fill_entries,
     linearize_solution,
@@ -30,7 +31,7 @@ from .._formula._contact_list import (
 from .._misc._blank import blank
 from .._misc._derivatives import freeze, with_tangent_of
 from ._kinds import ContactKind, Instant, Motion
-from ._moreau import ContactStep, StepRecord, StepState
+from ._moreau import ContactStep, StepContacts, StepRecord, StepState
 from ._rows import Coefficients
 
 # How often displacements are linearized about where they are: each time what is left goes with their size and the step.
@@ -75,18 +76,24 @@ class SmoothStep(NamedTuple):
         return self.held.before(*lax.stop_gradient((t, q, v)))._replace(q=q, v=v)
 
     def solve(
-        self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
+        self,
+        t: Array,
+        h: Array,
+        last: StepState,
+        coefficients: Coefficients,
+        looks: Array,
+        into: StepContacts,
     ) -> tuple[StepState, StepRecord | None]:
         """What a step leaves, without derivatives, as `ContactStep` gives it; with a record if it is to have some."""
         if self.held is None:
-            return self.step(t, h, last, coefficients, looks)[0], None
+            return self.step(t, h, last, coefficients, looks, into)[0], None
         t, h, q, v, coefficients = lax.stop_gradient((t, h, last.q, last.v, coefficients))
-        return self.held(t, h, last._replace(q=q, v=v), coefficients, looks)
+        return self.held(t, h, last._replace(q=q, v=v), coefficients, looks, into)
 
     def share_without_passing(self, t: Array, h: Array, last: StepState, after: StepState) -> Array:
         """How much of a step may be taken, as `ContactStep` says."""
         of = (self.held or self.step).share_without_passing
-        return of(*lax.stop_gradient((t, h, last._replace(kept=[]), after._replace(kept=[]), last.kept)))
+        return of(*lax.stop_gradient((t, h, last._replace(kept=[]), after, last.kept)))
 
     def differentiate(
         self,
@@ -101,11 +108,38 @@ class SmoothStep(NamedTuple):
         if record is None:
             return after
         told = self.step, (t, h), last, coefficients
+        closed = _spread(self.step, after.contacts)
         # Impulses and displacements stand in the first derivative. For the second one they have derivatives themselves.
-        once, of_once = _differentiate(*told, after, record)
+        _, p, of_once = _differentiate(*told, after, closed, record)
         still = lambda x: loop(x.size, lambda i, y: put(y, i, freeze(entry(x, i))), blank(x.size, x.dtype))
-        after, d = after._replace(p=still(once.p)), freeze(of_once.d)
-        return _differentiate(*told, after, record._replace(push=still(of_once.push), d=d))[0]
+        closed, record = (
+            closed._replace(p=still(p)),
+            record._replace(push=still(of_once.push), d=freeze(of_once.d)),
+        )
+        state, p, _ = _differentiate(*told, after, closed, record)
+        take = lambda _, at, i, x: put(x, at, entry(p, i))
+        own = blank(after.contacts.p.size, p.dtype)
+        return state._replace(
+            contacts=after.contacts._replace(p=self.step.over_rows(after.contacts, take, own))
+        )
+
+
+class _Spread(NamedTuple):
+    """What a step leaves of contacts, in the places of all: impulses on all rows, and one place more (m + 1,), and 1 for
+    contacts that are closed, and closed fast (n,)."""
+
+    p: Array
+    closed: Array
+    struck: Array
+
+
+def _spread(step: ContactStep, of: StepContacts) -> _Spread:
+    n, dtype = len(step.layout.contacts), of.p.dtype
+    p = step.over_rows(of, lambda _, at, i, x: put(x, i, entry(of.p, at)), jnp.zeros(step.rows + 1, dtype))
+    place = lambda j, so_far: tuple(
+        put(x, entry(of.contact, j), entry(y, j)) for x, y in zip(so_far, (of.closed, of.struck), strict=True)
+    )
+    return _Spread(p, *loop(of.number, place, (jnp.zeros(n, dtype), jnp.zeros(n, dtype))))
 
 
 def _differentiate(
@@ -114,9 +148,11 @@ def _differentiate(
     last: StepState,
     coefficients: Coefficients,
     after: StepState,
+    spread: _Spread,
     record: StepRecord,
-) -> tuple[StepState, StepRecord]:
-    """What a step from time t of length h leaves, as `after` and `record` that have no derivatives, with derivatives."""
+) -> tuple[StepState, Array, StepRecord]:
+    """What a step from time t of length h leaves, as `after`, `spread` and `record` that have no derivatives, with
+    derivatives: the state, impulses on all rows, and the record."""
     (t, h), (q, v), room, dtype = span, (last.q, last.v), step.room, last.q.dtype
     free = step.free(t, q, v, h)
     none_of = lambda rows: fill_entries(blank(rows, dtype), 0, 0, rows)
@@ -130,9 +166,11 @@ def _differentiate(
         return closed.contacts._replace(J=rows.J), rows
 
     # Velocities, by the contacts that are closed
-    closed = _list_closed(step, after.closed, after.p, (coefficients.friction, coefficients.limit * h))
+    closed = _list_closed(step, spread.closed, spread.p, (coefficients.friction, coefficients.limit * h))
     contacts, rows = write(closed, Instant(free.t, free.q), record.middle, gaps=bool(step.layout.soft))
-    of = step.soften(delassus(contacts, room, free.inertia), contacts, coefficients, h)
+    space = empty_workspace(room, free.inertia, dtype)
+    of, space = delassus(contacts, room, free.inertia, space)
+    of = step.soften(of, contacts, coefficients, h)
     change = free.inertia.apply(_sum_rows(contacts, room, contacts.p))
     u = _add_rates(contacts, free.end + change, rows.drift)
     before = _add_rates(contacts, v, rows.drift)
@@ -140,7 +178,7 @@ def _differentiate(
 
     def add_laws(k: Array, u: Array) -> Array:
         row, of_contact = entry(contacts.row, k), lambda x: entry(x, entry(contacts.contact, k))
-        more = of_contact(after.struck) * of_contact(coefficients.restitution) * entry(before, row)
+        more = of_contact(spread.struck) * of_contact(coefficients.restitution) * entry(before, row)
         if step.layout.soft:
             more += of_contact(by_gap) * entry(rows.gap, row)
             more += of_contact(by_impulse) * entry(contacts.p, row)
@@ -155,7 +193,7 @@ def _differentiate(
     d, pi = record.d, record.push
     if len(step.layout.normals):
         pushed = lambda k, x: put(x, k, entry(record.push, entry(jnp.asarray(step.starts), k)) > 0)
-        pushed = loop(len(step.starts), pushed, jnp.zeros_like(after.closed))
+        pushed = loop(len(step.starts), pushed, jnp.zeros_like(spread.closed))
         closed = _list_closed(step, pushed, record.push, None)
 
         def write_at(d: Array) -> tuple[ContactList, _Rows]:
@@ -163,7 +201,7 @@ def _differentiate(
             return write(closed, at, record.end, gaps=True)
 
         held = write_at(freeze(d))[0]
-        of = delassus(held, room, free.inertia)
+        of, _ = delassus(held, room, free.inertia, space)
         follow = linearize_solution(held, room, of, no_impulses)
 
         def nearer(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -182,10 +220,10 @@ def _differentiate(
     state = after._replace(
         q=with_tangent_of(after.q, q_end, stays=True),
         v=with_tangent_of(after.v, v_end, stays=True),
-        p=_mark(after.p, impulses),
         push=with_tangent_of(after.push, push, stays=True),
     )
-    return state, record._replace(push=_mark(record.push, pi), d=with_tangent_of(record.d, d, stays=True))
+    p = _mark(spread.p, impulses)
+    return state, p, record._replace(push=_mark(record.push, pi), d=with_tangent_of(record.d, d, stays=True))
 
 
 def _list_closed(step: ContactStep, takes_part: Array, p: Array, laws: tuple[Array, Array] | None) -> _Closed:

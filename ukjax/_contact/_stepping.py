@@ -167,7 +167,8 @@ def one_step(
     ) -> tuple[Array, Array]:
         step = _smooth_step(smooth, model, layout, t, *y)
         given = t, h, step.before(t, *y), coefficients
-        after = step.differentiate(*given, *step.solve(*given, jnp.asarray(False)))
+        into = step.step.no_contacts(y[0].dtype)
+        after = step.differentiate(*given, *step.solve(*given, jnp.asarray(False), into))
         finite = (
             jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v)) & jnp.isfinite(after.residual)
         )

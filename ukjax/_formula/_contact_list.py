@@ -737,6 +737,112 @@ class Support(NamedTuple):
         return self.over_blocks(k, lambda block, x: self.inertia.over_block(block, body, x), state)
 
 
+class Islands(NamedTuple):
+    """Contacts of a list by islands: those of different ones have no block of velocities in common, and none of both has
+    one with a third. So they are solved apart.
+
+    - `number`: how many islands there are.
+    - `order`: the contacts, island after island, each in the order of the list.
+    - `begin`: where those of each begin, and the last ones end.
+    """
+
+    number: Array
+    order: Array
+    begin: Array
+
+    def take(self, i: Array, contacts: ContactList, room: Room) -> ContactList:
+        """The contacts of island i, as a list of their own."""
+        J, first = contacts.J, entry(self.begin, i)
+        whole, real = (lambda x, y, at, k: put(x, at, entry(y, k))), contacts.u.dtype
+
+        def add(at: Array, own: ContactList) -> ContactList:
+            k, row = entry(self.order, first + at), own.rows
+            old, columns = entry(contacts.row, k), entry(J.count, k)
+            size = entry(contacts.normals, k) + entry(contacts.tangents, k)
+            copied = loop(
+                columns,
+                lambda c, x: put(x, at * J.room + c, entry(J.columns, k * J.room + c)),
+                own.J.columns,
+            )
+
+            def copy_row(a: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+                values, u, p = so_far
+                to, of = (row + a) * J.room, (old + a) * J.room
+                values = loop(columns, lambda c, x: put(x, to + c, entry(J.values, of + c)), values)
+                return (
+                    values,
+                    put(u, row + a, entry(contacts.u, old + a)),
+                    put(p, row + a, entry(contacts.p, old + a)),
+                )
+
+            values, u, p = loop(size, copy_row, (own.J.values, own.u, own.p))
+            return ContactList(
+                contact=whole(own.contact, contacts.contact, at, k),
+                row=put(own.row, at, row),
+                normals=whole(own.normals, contacts.normals, at, k),
+                tangents=whole(own.tangents, contacts.tangents, at, k),
+                friction=whole(own.friction, contacts.friction, at, k),
+                limit=whole(own.limit, contacts.limit, at, k),
+                J=SparseRows(put(own.J.count, at, columns), copied, values, J.room),
+                u=u,
+                p=p,
+                number=at + 1,
+                rows=row + size,
+            )
+
+        return loop(entry(self.begin, i + 1) - first, add, empty_list(room, real))
+
+
+def find_islands(contacts: ContactList, room: Room, inertia: Inertia) -> Islands:
+    """The islands of a list, in the order of their first contacts."""
+    n, whole, most = contacts.number, contacts.row.dtype, contacts.row.size
+    support = _find_support(contacts, inertia, min(len(inertia.velocities), room.columns))
+    none, new = jnp.zeros((), whole), lambda: blank(most + 1, whole)
+    # By trees of contacts, each of which points to one before it, or to itself as the first of its island.
+    free = lambda k, x: support.over_blocks(k, lambda block, x: put(x, block, most), x)
+    owner = loop(n, free, blank(len(inertia.velocities), whole))
+
+    def find(before: Array, k: Array) -> Array:
+        return lax.while_loop(lambda k: entry(before, k) != k, lambda k: entry(before, k), k)
+
+    def join(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+        def with_block(block: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            before, owner = so_far
+            other = jnp.minimum(entry(owner, block), k)
+            a, b = find(before, other), find(before, k)
+            return put(before, jnp.maximum(a, b), jnp.minimum(a, b)), put(owner, block, jnp.minimum(a, b))
+
+        before, owner = so_far
+        return support.over_blocks(k, with_block, (put(before, k, k), owner))
+
+    before, _ = loop(n, join, (new(), owner))
+
+    def count(k: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        island, sizes, number = so_far
+        root = find(before, k)
+        is_new = root == k
+        own = jnp.where(is_new, number, entry(island, jnp.where(is_new, 0, root)))
+        sizes = put(sizes, own, jnp.where(is_new, 0, entry(sizes, own)) + 1)
+        return put(island, k, own), sizes, number + is_new.astype(whole)
+
+    island, sizes, number = loop(n, count, (put(new(), 0, 0), new(), none))
+
+    def add(i: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        begin, place, first = so_far
+        return put(begin, i, first), put(place, i, first), first + entry(sizes, i)
+
+    begin, place, end = loop(number, add, (new(), new(), none))
+
+    def sort(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+        order, place = so_far
+        own = entry(island, k)
+        at = entry(place, own)
+        return put(order, at, k), put(place, own, at + 1)
+
+    order, _ = loop(n, sort, (new(), place))
+    return Islands(number, order, put(begin, number, end))
+
+
 class DelassusRows(NamedTuple):
     """R = J W in rows of velocities, where a contact changes these, and G = R J^T in rows of `width`, where rows are
     coupled."""
@@ -796,13 +902,31 @@ def _find_support(contacts: ContactList, inertia: Inertia, most: int) -> Support
     return Support(inertia, most, *loop(contacts.number, of_contact, rooms))
 
 
-def delassus(contacts: ContactList, room: Room, inertia: Inertia) -> DelassusRows:
+class Workspace(NamedTuple):
+    """What `delassus` works in, and leaves as it was: so it takes no time for velocities that no contact of a list has.
+
+    - `zeros`: zero for each velocity.
+    - `last`: of each block of velocities no number of a contact.
+    """
+
+    zeros: Array
+    last: Array
+
+
+def empty_workspace(room: Room, inertia: Inertia, dtype: jnp.dtype) -> Workspace:
+    """A workspace."""
+    v, blocks, whole = room.velocities, len(inertia.velocities), jnp.asarray(0).dtype
+    return Workspace(fill_entries(blank(v, dtype), 0, 0, v), fill_entries(blank(blocks, whole), 0, 0, blocks))
+
+
+def delassus(
+    contacts: ContactList, room: Room, inertia: Inertia, space: Workspace
+) -> tuple[DelassusRows, Workspace]:
     """R and G of the rows of a list."""
     n, m, v, stride = contacts.number, contacts.rows, room.velocities, room.stride
     dtype, whole, most = contacts.u.dtype, contacts.row.dtype, contacts.row.size
     width, size = m + 1, _sizes(contacts)
     support = _find_support(contacts, inertia, min(len(inertia.velocities), room.columns))
-    zeros = lambda: fill_entries(blank(v, dtype), 0, 0, v)
 
     def of_row(k: Array, i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
         """R of a row, by a vector that is zero before and after."""
@@ -811,7 +935,7 @@ def delassus(contacts: ContactList, room: Room, inertia: Inertia) -> DelassusRow
         R = inertia.respond(x, R, i * v, functools.partial(support.over_blocks, k))
         return R, contacts.J.over_columns(k, lambda _, j, x: put(x, j, 0), x)
 
-    R, _ = contacts.over_rows(of_row, (blank(stride * v, dtype), zeros()))
+    R, zeros = contacts.over_rows(of_row, (blank(stride * v, dtype), space.zeros))
 
     def mark(a: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
         """1 for each contact up to a one that has a block of it."""
@@ -825,9 +949,9 @@ def delassus(contacts: ContactList, room: Room, inertia: Inertia) -> DelassusRow
 
         return loop(a + 1, of_other, marks), last
 
-    blocks = len(inertia.velocities)
-    none = blank(most * most, whole), fill_entries(blank(blocks, whole), 0, 0, blocks)
-    marks, _ = loop(n, mark, none)
+    marks, last = loop(n, mark, (blank(most * most, whole), space.last))
+    forget = lambda a, last: support.over_blocks(a, lambda block, last: put(last, block, 0), last)
+    last = loop(n, forget, last)
 
     def of_pair(b: Array, i: Array, x: Array, G: Array) -> Array:
         """G with products of the rows of contact b and W times row i."""
@@ -847,8 +971,9 @@ def delassus(contacts: ContactList, room: Room, inertia: Inertia) -> DelassusRow
         return G, support.over_velocities(a, lambda j, x: put(x, j, 0), x)
 
     G = loop(m, lambda i, G: fill_entries(G, i * width, 0, m), blank(stride * stride, dtype))
-    G, _ = contacts.over_rows(products, (G, zeros()))
-    return DelassusRows(R, without_rest(G, room, m), width, _couple(contacts, size, marks), support)
+    G, zeros = contacts.over_rows(products, (G, zeros))
+    coupling = _couple(contacts, size, marks)
+    return DelassusRows(R, without_rest(G, room, m), width, coupling, support), Workspace(zeros, last)
 
 
 def without_rest(G: Array, room: Room, m: Array) -> Array:
@@ -857,13 +982,17 @@ def without_rest(G: Array, room: Room, m: Array) -> Array:
 
 
 def solve(
-    contacts: ContactList, room: Room, of: DelassusRows, tolerance: float, enough: Array | float = 0.0
+    contacts: ContactList,
+    room: Room,
+    of: DelassusRows,
+    tolerance: float,
+    enough: Array | float,
+    change: Array,
 ) -> ImpulseSolution:
-    """The impulses of a list of contacts."""
+    """The impulses of a list of contacts, with what they change velocities by added to a change."""
     found = _solve(contacts, room, of, tolerance, enough)
     add = lambda k, i, x: of.add_response(k, i, entry(found.p, i), x)
-    change = contacts.over_rows(add, jnp.zeros(room.velocities, of.R.dtype))
-    return found._replace(change=change)
+    return found._replace(change=contacts.over_rows(add, change))
 
 
 def solve_delassus(

@@ -122,7 +122,7 @@ class ShapeKind(eqx.Module):
         """Half-spaces and surfaces are not."""
         return not isinstance(self.stacked.shapes[0], HalfSpace | Surface)
 
-    def share_without_passing(self, instants: Sequence[Instant], kept: Nearness) -> Array:
+    def share_without_passing(self, instants: Sequence[Instant], before: Nearness, after: Nearness) -> Array:
         each, dtype = [self.places.locate(self.bodies, at) for at in instants], instants[0].q.dtype
 
         def one(i: Array, share: Array) -> Array:
@@ -143,7 +143,9 @@ class ShapeKind(eqx.Module):
                 share = jnp.minimum(share, share_without_passing(apart(start), apart(ends) - bows, inradii))
             return share
 
-        return kept.over_coming(each, self._numbers, one, jnp.ones((), dtype))
+        # What came near within the step is among what may come near if bodies move as far again. To read what was known
+        # before it would have that copied.
+        return after.over_coming([*each, after.placements], self._numbers, one, jnp.ones((), dtype))
 
     def gaps(self, at: Instant, kept: Nearness | None, so_far: Array) -> Array:
         places = self.places.locate(self.bodies, at)

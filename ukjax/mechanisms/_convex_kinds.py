@@ -211,7 +211,7 @@ class ConvexKind(eqx.Module):
         """A half-space is not."""
         return not self.on_plane
 
-    def share_without_passing(self, instants: Sequence[Instant], kept: _Touches) -> Array:
+    def share_without_passing(self, instants: Sequence[Instant], kept: _Touches, after: _Touches) -> Array:
         dtype = instants[0].q.dtype
         each = kept.pairs.placements, *(self.places.locate(self.bodies, at) for at in instants[1:])
         placements = jax.tree.map(lambda *x: jnp.stack(x), *each)

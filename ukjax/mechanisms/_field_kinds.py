@@ -148,7 +148,7 @@ class FieldKind(eqx.Module):
         """Of a body that is deep within the ground it is not known where it came from."""
         return True
 
-    def share_without_passing(self, instants: Sequence[Instant], kept: _Places) -> Array:
+    def share_without_passing(self, instants: Sequence[Instant], kept: _Places, after: _Places) -> Array:
         each, dtype = [self.places.locate(self.bodies, at) for at in instants], instants[0].q.dtype
         gaps = self.gaps(instants[0], kept, blank(max(self.contacts) + 1, dtype))
         firsts = jnp.asarray(np.array(self.firsts))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._contact_list import entry, fill_entries, item, loop, put
+from .._formula._contact_list import copy_entries, entry, fill_entries, item, loop, put
 from .._misc._blank import blank
 from ._placement import AnyPlacement, Placement, norm
 
@@ -148,6 +148,7 @@ class Nearness(NamedTuple):
         state = self.near, self.until, state, new(self.which, whole), jnp.zeros_like(self.number), *blocks
         near, until, state, which, number, due, held = self._over_pairs(self.farthest, one, state)
         due = self.due if always else due  # so that all blocks stay due
+        which = copy_entries(self.which, which, number)  # where it was: nothing else is copied
         return self._replace(near=near, until=until, which=which, number=number, due=due, held=held), state
 
     def over_near(self, body: Callable[[Array, Any], Any], state: Any) -> Any:

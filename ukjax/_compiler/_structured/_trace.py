@@ -628,19 +628,13 @@ class Interpreter:
         fixed = sum(v.aval.ndim == x.aval.ndim for v, x in zip(e.invars, body.invars, strict=True)) - kept
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
         index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
-        short = length * max(weight(body), 1) <= SHORT and length <= _MOST_PASSES
-        if short or length <= self._passes_of_scan:
-            rows_of = [to_scalars(self.b, x) for x in columns]
-            collected: dict[int, list[Scalars]] = {}
-            self._passes += 1
-            for i in range(length)[:: -1 if p["reverse"] else 1]:
-                rows = [as_object_array(x[i], x.shape[1:]) for x in rows_of]
-                outputs = self.closed(p["jaxpr"], [*consts, *carry, *rows])
-                carry, collected[i] = outputs[:kept], [to_scalars(self.b, x) for x in outputs[kept:]]
-            self._passes -= 1
-            if not length:
-                return [*carry, *(constants(np.zeros(v.shape, v.dtype)) for v in outs[kept:])]
-            return [*carry, *(np.stack(x) for x in zip(*(collected[i] for i in range(length)), strict=True))]
+        each = max(weight(body), 1)
+        short = (length * each <= SHORT and length <= _MOST_PASSES) or length <= self._passes_of_scan
+        # Zeros and ones fold, as in the rotations of slides: how short passes become is only known once they are written.
+        if short or (each <= SHORT and length <= _MOST_PASSES):
+            most = math.inf if short else self.b.count + SHORT
+            if (written := self._write_out_scan(e, consts, carry, columns, most)) is not None:
+                return written
         if self._is_known(e, inputs):
             return self._known_outputs(e, inputs)
         rows_of = [
@@ -678,6 +672,27 @@ class Interpreter:
         first = [fill_array((), [0]), *carry, *saved]
         avals = [counter, *outs]
         return self._loop(first, avals, [False, *same, *[False] * len(saved)], goes_on, advance, {body})[1:]
+
+    def _write_out_scan(
+        self, e: Any, consts: list[Value], carry: list[Value], columns: list[Value], most: float
+    ) -> list[Value] | None:
+        """The passes of a scan one after the other, unless there are more nodes than `most` then."""
+        p, length, outs = e.params, e.params["length"], [v.aval for v in e.outvars]
+        rows_of, kept = [to_scalars(self.b, x) for x in columns], len(carry)
+        collected: dict[int, list[Scalars]] = {}
+        self._passes += 1
+        try:
+            for i in range(length)[:: -1 if p["reverse"] else 1]:
+                rows = [as_object_array(x[i], x.shape[1:]) for x in rows_of]
+                outputs = self.closed(p["jaxpr"], [*consts, *carry, *rows])
+                carry, collected[i] = outputs[:kept], [to_scalars(self.b, x) for x in outputs[kept:]]
+                if self.b.count > most:
+                    return None
+        finally:
+            self._passes -= 1
+        if not length:
+            return [*carry, *(constants(np.zeros(v.shape, v.dtype)) for v in outs[kept:])]
+        return [*carry, *(np.stack(x) for x in zip(*(collected[i] for i in range(length)), strict=True))]
 
     def _cond(self, e: Any, inputs: list[Value]) -> list[Value]:
         index, given, branches = to_scalars(self.b, inputs[0])[()], inputs[1:], e.params["branches"]
