@@ -258,7 +258,7 @@ class StepContacts(NamedTuple):
         return self.p.size // self.contact.size
 
     def over_rows(
-        self, starts: Array, sizes: Array, body: Callable[[Array, Array, Any], Any], state: Any
+        self, starts: Array, sizes: Array, body: Callable[[Array, Array, Array, Any], Any], state: Any
     ) -> Any:
         """The state after `body(j, at, i, state)` for each row i of all, where its impulse is at `at`, of contact j."""
 
