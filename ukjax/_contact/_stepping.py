@@ -4,8 +4,8 @@ A step of length h takes the state (q, v) to
 
     q' = q + h/2 N v,    M (v+ - v) = h Q + A^T lambda + J^T p    at q',    q+ = q + h/2 N (v + v+),
 
-where the contacts take part whose gap the motion without impulses would close by the middle of the step, and impulses p
-obey Signorini's condition with Newton's restitution and Coulomb's law after the step:
+where the contacts take part that touch as the step begins, and those whose gap the motion without impulses would close
+by its middle, and impulses p obey Signorini's condition with Newton's restitution and Coulomb's law after the step:
 
     0 <= p_n  perp  u_n+ + e u_n- >= 0,    |p_t| <= mu p_n + h c,    u_t+ != 0  =>  p_t = -(mu p_n + h c) u_t+ / |u_t+|.
 
