@@ -187,7 +187,6 @@ def run_time_stepping(
     steps: int | Int[Array, ""],
     ts: Float[Array, " k"],
     *,
-    room: int | None = None,
     most_impacts: int = 100,
     stops: bool = True,
     splits: bool = False,

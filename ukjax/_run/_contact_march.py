@@ -79,12 +79,12 @@ class StepsPlan:
                 run, q, v = not_differentiable((run, q, v), _NO_DERIVATIVE)
             ends = jnp.append(jnp.asarray(at), t1)
             observed, columns, found, counts, begun = _march_and_observe(
-                run, (t0, t1), q, v, steps, None, ends, not self._differentiated
+                run, (t0, t1), q, v, steps, ends, not self._differentiated
             )
         else:
             q, v = self._prepared.begun(asked)
-            room, ends = 2 ** (steps - 1).bit_length(), pad_times(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
-            given = (t0, t1), q, v, as_jax(np.asarray(steps)), room, ends, not self._differentiated
+            ends = pad_times(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
+            given = (t0, t1), q, v, as_jax(np.asarray(steps)), ends, not self._differentiated
             observed, columns, found, counts, begun = _march_and_observe(run, *given)
             while found.full:
                 run = self._with_more_room(v.size)
@@ -157,7 +157,6 @@ def _march_and_observe(
     q: Array,
     v: Array,
     steps: int | Array,
-    room: int | None,
     ts: Array,
     splits: bool,
 ) -> tuple[dict[str, Any], dict[str, Array], TimeSteppingRun, dict[str, Array], tuple[Array, Array]]:
@@ -166,7 +165,7 @@ def _march_and_observe(
     args = run.touching
     start = scalarize(args.model.start, fallback="xla")(span[0], (q, v))
     stops, given = run.settings["stop"] is not None, (args.model, args.layout, args.coefficients)
-    found = run_time_stepping(*given, start, span, steps, ts, room=room, stops=stops, splits=splits)
+    found = run_time_stepping(*given, start, span, steps, ts, stops=stops, splits=splits)
     at = lambda t, *state: observe_state(run, jnp.minimum(t, found.t_end), *state)
     told = observe_each(at, ts, found.q.T, found.v.T, found.push.T)
     columns = {name: getattr(found.contacts, name) for name in AT_TIMES}
