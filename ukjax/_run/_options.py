@@ -315,7 +315,8 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     ts = xp.where(xp.abs(ts - within) <= rounding, within, ts)
     way = xp.where(t1 < t0, -1, 1)  # backwards within `jit`
     good = (way * ts >= way * t0) & (way * ts <= way * t1)
-    good &= xp.append(True, way * xp.diff(ts) > 0)
+    later = way * xp.diff(ts)
+    good &= xp.append(True, later > 0 if xp is np else later >= 0)
     if xp is np and not np.all(good):
         raise InputError(
             f"ts must increase within t0 = {t0} and t1 = {t1}: ts[{(i := int(np.argmin(good)))}] is {ts[i]}."

@@ -105,7 +105,8 @@ def simulate(
     - `dt0`: the first step [s]; by default chosen automatically. It is the length of all steps where nothing changes it:
       with `diffrax.ConstantStepSize()`, by solvers that do not estimate their error, and with `contact="steps"`.
     - `ts`: increasing times to save at [s], or how many evenly spaced ones (by default 201), or `"steps"` for every
-      step. Under `jit` those that do not increase, or are outside of t0 and t1, are not reached, nor is what follows.
+      step. Under `jit` one that is earlier than the one before, or outside of t0 and t1, is not reached, nor are later
+      ones.
     - `formula`: how the acceleration is computed; by default that of `UdwadiaKalaba()`, by scalar code (`uk.lanes`) where
       the system allows it. In float64 the default's `rcond` is 1e-3 without projection. With it rows are judged by where
       a step starts: if all are independent it is 1.5e-6, else 3e-3 times the square of their least sine, at least 1e-4.
