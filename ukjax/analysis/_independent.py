@@ -41,11 +41,7 @@ def _choose_columns(A: np.ndarray, M: np.ndarray) -> tuple[int, ...]:
 def independent_of(
     system: AbstractSystem, state: tuple[Time, Coordinates, Velocities], names: tuple[str, ...], given: Any
 ) -> Split:
-    """The independent velocities: those given by name, or those of the best pivots.
-
-    **Raises:** `InputError` for names that are not known, that are too many or too few, or that do not determine the
-    rest; and where they are needed since values are traced.
-    """
+    """The independent velocities: those given by name, or those of the best pivots."""
     moving = len(names) - len(
         states_of(system)
     )  # states of first order, behind the others, are always independent

@@ -56,17 +56,12 @@ class TargetSpringSystem(AbstractForwardingSystem):
     """A mechanism under no forces but those of the springs of the module's docstring.
 
     **Arguments:**
-
-    - `system`: the mechanism.
-    - `positions`: places of frames by name.
-    - `orientations`: rotations of frames by name; in the plane angles.
-    - `length`: what one radian counts as [m].
     """
 
-    system: MechanismSystem
-    positions: Targets
-    orientations: Targets
-    length: Array
+    system: MechanismSystem  # the mechanism
+    positions: Targets  # places of frames by name
+    orientations: Targets  # rotations of frames by name; in the plane angles
+    length: Array  # what one radian counts as [m]
 
     def frames(self, q: Coordinates) -> dict[str, Frame]:
         """The frames that are pulled."""

@@ -73,10 +73,7 @@ def frame_names(mechanism: MechanismSystem) -> list[str]:
 
 
 def owner_of(mechanism: MechanismSystem, name: str) -> tuple[str, Array | None]:
-    """The body that carries a frame, and its point in the reference posture; None for the centre of mass.
-
-    **Raises:** `InputError` for a name that is not known.
-    """
+    """The body that carries a frame, and its point in the reference posture; None for the centre of mass."""
     for body in mechanism.bodies if isinstance(name, str) else ():
         if name == body.name:
             return name, None

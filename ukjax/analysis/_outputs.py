@@ -25,13 +25,10 @@ class FramePositions(eqx.Module):
     """The positions of frames, one after the other, as a function of (t, q, v, v').
 
     **Arguments:**
-
-    - `system`: the mechanism.
-    - `names`: of the frames.
     """
 
-    system: MechanismSystem
-    names: tuple[str, ...] = eqx.field(static=True)
+    system: MechanismSystem  # the mechanism
+    names: tuple[str, ...] = eqx.field(static=True)  # of the frames
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -56,10 +53,7 @@ class No(eqx.Module):
 def outputs_of(
     system: AbstractSystem, outputs: Outputs, t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Callable[..., Array], tuple[str, ...]]:
-    """The outputs as a function of (t, q, v, v'), and their names.
-
-    **Raises:** `InputError` for names that are not known, and for what is no vector.
-    """
+    """The outputs as a function of (t, q, v, v'), and their names."""
     if outputs is None:
         return No(), ()
     if not callable(outputs):

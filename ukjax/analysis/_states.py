@@ -50,10 +50,7 @@ def mechanism_of(system: AbstractSystem) -> MechanismSystem | None:
 
 
 def require_mechanism(system: AbstractSystem) -> MechanismSystem:
-    """As `mechanism_of`.
-
-    **Raises:** `InputError` for a system that is none.
-    """
+    """As `mechanism_of`."""
     found = mechanism_of(system)
     if found is None:
         raise InputError(
@@ -82,10 +79,7 @@ def bodies_at(
 
 
 def select_names(what: str, values: Any, known: Iterable[str]) -> tuple[str, ...]:
-    """Names, one at least, each of them known.
-
-    **Raises:** `InputError` for what is no list of names, and for a name that is not known.
-    """
+    """Names, one at least, each of them known."""
     known = list(known)
     names = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else ()
     if not names or not all(isinstance(x, str) for x in names):

@@ -128,10 +128,7 @@ class AbstractAxisJoint(AbstractJoint):
 
 
 def set_ends(joint: Any, name: str, parent: str, child: str) -> None:
-    """Gives a joint under construction its name and those of its bodies.
-
-    **Raises:** `InputError` for what is no name, and for a joint of a body with itself.
-    """
+    """Gives a joint under construction its name and those of its bodies."""
     joint.name = check_name("joint", name)
     joint.parent, joint.child = check_name("body", parent), check_name("body", child)
     if parent == child:
@@ -139,10 +136,7 @@ def set_ends(joint: Any, name: str, parent: str, child: str) -> None:
 
 
 def normalize_axis(what: str, axis: Any, dimension: int) -> Array:
-    """A unit vector along a given one.
-
-    **Raises:** `InputError` for the zero vector, a missing axis and a wrong shape.
-    """
+    """A unit vector along a given one."""
     if axis is None:
         raise InputError(f"{what} is missing: give a vector of {dimension} entries.")
     array = check_array(what, axis, (dimension,))

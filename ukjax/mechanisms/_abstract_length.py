@@ -11,14 +11,10 @@ from ._placement import AnyPlacement, Twist
 
 
 class AbstractLength(eqx.Module):
-    """What has limits and dry friction as a joint has and is none, such as a tendon.
+    """What has limits and dry friction as a joint has and is none, such as a tendon."""
 
-    - `name`: what reports call it.
-    - `turns`: whether it is an angle [rad] and no length [m].
-    """
-
-    name: eqx.AbstractVar[str]
-    turns: eqx.AbstractVar[bool]
+    name: eqx.AbstractVar[str]  # what reports call it
+    turns: eqx.AbstractVar[bool]  # whether it is an angle [rad] and no length [m]
 
     @property
     @abc.abstractmethod

@@ -30,11 +30,9 @@ ANGULAR_VELOCITY = ("wx", "wy", "wz")
 
 
 class AbstractCoordinates(eqx.Module):
-    """The coordinates of one body, or of the ground, which has none.
+    """The coordinates of one body, or of the ground, which has none."""
 
-    - `q_start`, `v_start`: where its coordinates and velocities begin.
-    """
-
+    # `q_start`, `v_start`: where its coordinates and velocities begin.
     q_start: eqx.AbstractVar[int]
     v_start: eqx.AbstractVar[int]
 

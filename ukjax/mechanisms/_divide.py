@@ -79,16 +79,11 @@ def divide_assembly(whole: Mechanism, coordinates: Mapping[str, Any]) -> list[Me
 
 
 class TreePart(NamedTuple):
-    """Parts of a tree that are alike.
+    """Parts of a tree that are alike."""
 
-    - `members`: their mechanisms.
-    - `bodies`: of each the numbers of its bodies in the whole.
-    - `order`: of each.
-    """
-
-    members: Members
-    bodies: tuple[tuple[int, ...], ...]
-    order: Order
+    members: Members  # their mechanisms
+    bodies: tuple[tuple[int, ...], ...]  # of each the numbers of its bodies in the whole
+    order: Order  # of each
 
 
 def divide_tree(

@@ -33,18 +33,12 @@ from ._vmap_by_structure import vmap_by_structure
 
 
 def all_joints(name: str, values: Any) -> tuple[AbstractJoint, ...]:
-    """Joints as a tuple.
-
-    **Raises:** `InputError` for anything but a list of joints.
-    """
+    """Joints as a tuple."""
     return all_of(name, values, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
 
 
 def all_loads(values: Any) -> tuple[Any, ...]:
-    """Loads as a tuple, of `values` as given.
-
-    **Raises:** `InputError` for anything but a list of loads.
-    """
+    """Loads as a tuple, of `values` as given."""
     return all_of("loads", values, (AbstractLoad, AbstractCoordinateLoad, AbstractTreeLoad), "Gravity()")
 
 

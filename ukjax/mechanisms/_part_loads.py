@@ -13,17 +13,13 @@ from ._loads import AbstractCoordinateLoad, AbstractTreeLoad, TreeMotion
 
 
 class Entries(eqx.Module):
-    """Which coordinates and velocities of a whole those of a part are.
+    """Which coordinates and velocities of a whole those of a part are."""
 
-    - `q0`: all coordinates in the reference posture, where those of other parts stay.
-    - `q`, `v`: the numbers of those of the part.
-    - `size`: how many velocities the whole has.
-    """
-
-    q0: Array
+    q0: Array  # all coordinates in the reference posture, where those of other parts stay
+    # `q`, `v`: the numbers of those of the part.
     q: tuple[int, ...] = eqx.field(static=True)
     v: tuple[int, ...] = eqx.field(static=True)
-    size: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)  # how many velocities the whole has
 
     def coordinates(self, q: Array) -> Array:
         """All coordinates, of those of the part."""

@@ -464,20 +464,14 @@ def _warn_of_degrees(system: MechanismSystem, values: dict[str, Array]) -> None:
 
 
 def hold_at(system: MechanismSystem, at: Mapping[str, Any], dtype: Any) -> MechanismSystem:
-    """The mechanism with further rows, which hold what is named at a value.
-
-    **Raises:** `InputError` for unknown names and wrong shapes.
-    """
+    """The mechanism with further rows, which hold what is named at a value."""
     t, q = (jax.ShapeDtypeStruct(x, dtype) for x in ((), system.q0.shape))
     shapes = _shapes(system, at, t, q)  # pyright: ignore[reportArgumentType]
     return _hold_values(system, {name: _check_value(name, value, shapes[name]) for name, value in at.items()})
 
 
 def posture(system: MechanismSystem, at: Mapping[str, Any], t: Time | float, q: Coordinates) -> Coordinates:
-    """The posture that another one leads to where what is named goes to a value.
-
-    **Raises:** `InputError` for unknown names, wrong shapes, and where the mechanism cannot be closed there.
-    """
+    """The posture that another one leads to where what is named goes to a value."""
     t = real_array("t", t).astype(q.dtype)
     shapes = _shapes(system, at, t, q)
     end = {name: _check_value(name, value, shapes[name]) for name, value in at.items()}
@@ -510,8 +504,6 @@ def close_loops(
 ) -> tuple[Coordinates, Velocities, tuple[str, ...]]:
     """The nearest state on the constraints, or one aside of it where Newton's method finds none near, as for a linkage
     that is drawn flat; then also the names of the loops.
-
-    **Raises:** `InputError` where none is found.
     """
     project = lambda q: project_known(Projection(), system, t, q, v0, tolerance_of(q0.dtype))
     try:

@@ -136,10 +136,7 @@ class TorsionalSpring(AbstractLoad):
 
 
 def joint_of(load: Any) -> AbstractAxisJoint:
-    """The joint a load or a drive works on.
-
-    **Raises:** `InputError` where it is a name still, that no mechanism has looked up.
-    """
+    """The joint a load or a drive works on."""
     if isinstance(load.joint, str):
         raise InputError(
             f"'{load.name}' refers to joint '{load.joint}' by name: assemble it into a mechanism first."

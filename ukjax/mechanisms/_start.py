@@ -32,10 +32,7 @@ from ._tree import TreeSystem
 def compute_named_rates(
     system: Any, names: Iterable[str], t: Time, q: Coordinates, v: Velocities
 ) -> list[Array]:
-    """What velocities are given of under these names: a joint's position, a body's turning, a point.
-
-    **Raises:** `InputError` for a name that is not known.
-    """
+    """What velocities are given of under these names: a joint's position, a body's turning, a point."""
     bodies = {body.name: body for body in system.bodies}
     joints = {joint.name: joint for joint in system.joints if isinstance(joint, AbstractAxisJoint)}
     labels = system.velocity_labels if isinstance(system, TreeSystem) else ()

@@ -60,21 +60,17 @@ class Composite(NamedTuple):
 class Links(NamedTuple):
     """A tree in axes of the world, or of the frames: then twists and inertias are numbers, but all that is passed on
     from frame to frame is turned.
-
-    - `angular`, `linear`: what each velocity does.
-    - `arm`: from the origin of the frame before each element, in its axes, to that of the frame behind.
-    - `lever`: from the origin of the frame of each body to its centre.
-    - `turn`: the axes of the frame behind each element in those before it.
-    - `composite`: of each.
-    - `rotation`: the axes of the frames behind in those of the world; None where they are the same.
     """
 
+    # `angular`, `linear`: what each velocity does.
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
+    # `arm`: from the origin of the frame before each element, in its axes, to that of the frame behind.
     arm: Float[Array, "elements 3"]
-    lever: Float[Array, "bodies 3"]
-    turn: Float[Array, "elements 3 3"]
-    composite: Composite
+    lever: Float[Array, "bodies 3"]  # from the origin of the frame of each body to its centre
+    turn: Float[Array, "elements 3 3"]  # the axes of the frame behind each element in those before it
+    composite: Composite  # of each
+    # `rotation`: the axes of the frames behind in those of the world; None where they are the same.
     rotation: Float[Array, "elements 3 3"] | None
 
 

@@ -17,22 +17,14 @@ from ._tree_motion import Element, TreeLayout
 
 
 class Order(NamedTuple):
-    """A tree that hangs together.
+    """A tree that hangs together."""
 
-    - `layout`: elements and the frames of the bodies.
-    - `labels`: a name for each coordinate.
-    - `velocity_labels`: a name for each velocity, states of first order included.
-    - `slides`: the labels of coordinates that are displacements.
-    - `carrying`: the number of the joint that carries each body.
-    - `parents`: the number of the body that carries each body; -1 for the ground.
-    """
-
-    layout: TreeLayout
-    labels: tuple[str, ...]
-    velocity_labels: tuple[str, ...]
-    slides: tuple[str, ...]
-    carrying: tuple[int, ...]
-    parents: tuple[int, ...]
+    layout: TreeLayout  # elements and the frames of the bodies
+    labels: tuple[str, ...]  # a name for each coordinate
+    velocity_labels: tuple[str, ...]  # a name for each velocity, states of first order included
+    slides: tuple[str, ...]  # the labels of coordinates that are displacements
+    carrying: tuple[int, ...]  # the number of the joint that carries each body
+    parents: tuple[int, ...]  # the number of the body that carries each body; -1 for the ground
 
 
 def _cycle(joints: Sequence[AbstractJoint], closing: AbstractJoint) -> list[str]:
@@ -149,10 +141,7 @@ def order(
 
 
 def armature_of(given: Any, labels: tuple[str, ...], states: int) -> Float[Array, " n"]:
-    """One entry for each velocity, zero for the states, which are the last ones.
-
-    **Raises:** `InputError` for unknown names, wrong shapes and negative values.
-    """
+    """One entry for each velocity, zero for the states, which are the last ones."""
     labels = labels[: len(labels) - states]
     if isinstance(given, Mapping):
         for name in given:

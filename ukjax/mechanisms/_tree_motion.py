@@ -40,15 +40,12 @@ def cross(x: Float[Array, "*k 3"], y: Float[Array, "*k 3"]) -> Float[Array, "*k 
 
 
 class Element(NamedTuple):
-    """One factor of the product of exponentials.
+    """One factor of the product of exponentials."""
 
-    - `kind`: `"twist"`, one coordinate, or `"ball"`, a quaternion and three angular velocities.
-    - `before`: the frame it starts from; 0 is the ground, i + 1 the frame behind element i.
-    - `q`, `v`: where its coordinates and its velocities start.
-    """
-
+    # `kind`: `"twist"`, one coordinate, or `"ball"`, a quaternion and three angular velocities.
     kind: Literal["twist", "ball"]
-    before: int
+    before: int  # the frame it starts from; 0 is the ground, i + 1 the frame behind element i
+    # `q`, `v`: where its coordinates and its velocities start.
     q: int
     v: int
 
@@ -125,27 +122,18 @@ class TreeLayout(NamedTuple):
 
 @final
 class Posture(eqx.Module):
-    """A tree at one q, in world axes; of frames the ground's comes first.
+    """A tree at one q, in world axes; of frames the ground's comes first."""
 
-    - `rotation`: of the frames, away from the reference posture.
-    - `origin`: where the element before each frame has its point [m].
-    - `slip`: how far the frame has slid along that element [m].
-    - `angle`: by how much frames have turned in the plane [rad].
-    - `arm`: from the point of the element before, to that of each element [m].
-    - `angular`, `linear`: what each velocity does: directions turned about [1], slides [m/rad or 1].
-    - `turn`: the rotation of each element alone.
-    - `slide`: how far each slides, in axes of the frame before it [m].
-    """
-
-    rotation: Float[Array, "frames 3 3"]
-    origin: Float[Array, "frames 3"]
-    slip: Float[Array, "frames 3"]
-    angle: Float[Array, " frames"]
-    arm: Float[Array, "elements 3"]
+    rotation: Float[Array, "frames 3 3"]  # of the frames, away from the reference posture
+    origin: Float[Array, "frames 3"]  # where the element before each frame has its point [m]
+    slip: Float[Array, "frames 3"]  # how far the frame has slid along that element [m]
+    angle: Float[Array, " frames"]  # by how much frames have turned in the plane [rad]
+    arm: Float[Array, "elements 3"]  # from the point of the element before, to that of each element [m]
+    # `angular`, `linear`: what each velocity does: directions turned about [1], slides [m/rad or 1].
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
-    turn: Float[Array, "elements 3 3"]
-    slide: Float[Array, "elements 3"]
+    turn: Float[Array, "elements 3 3"]  # the rotation of each element alone
+    slide: Float[Array, "elements 3"]  # how far each slides, in axes of the frame before it [m]
 
 
 @final
@@ -173,19 +161,16 @@ def _onwards(before: Rates, own: tuple[Array, Rates]) -> Rates:
 
 @final
 class Chains(eqx.Module):
-    """The bodies of a tree in the reference posture and what they hang on, as arrays.
-
-    - `angular`, `linear`: what each velocity does.
-    - `point`: of each element [m].
-    - `offset`: how far each is put off from there, with all behind it [m]; None for not at all.
-    - `mass`, `centre`, `inertia`: of the bodies, about their centres.
-    """
+    """The bodies of a tree in the reference posture and what they hang on, as arrays."""
 
     layout: TreeLayout = eqx.field(static=True)
+    # `angular`, `linear`: what each velocity does.
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
-    point: Float[Array, "elements 3"]
+    point: Float[Array, "elements 3"]  # of each element [m]
+    # `offset`: how far each is put off from there, with all behind it [m]; None for not at all.
     offset: Float[Array, "elements 3"] | None
+    # `mass`, `centre`, `inertia`: of the bodies, about their centres.
     mass: Float[Array, " bodies"]
     centre: Float[Array, "bodies 3"]
     inertia: Float[Array, "bodies 3 3"]

@@ -10,13 +10,10 @@ from .._misc._types import Coordinates, Time
 
 @final
 class NamedPoints(eqx.Module):
-    """points(t, q) with some of the points of a mechanism, by names of their own.
+    """points(t, q) with some of the points of a mechanism, by names of their own."""
 
-    - `system`: the mechanism.
-    - `names`: pairs (name, the mechanism's name), such as ("ball1", "rod 1.end").
-    """
-
-    system: Any
+    system: Any  # the mechanism
+    # `names`: pairs (name, the mechanism's name), such as ("ball1", "rod 1.end").
     names: tuple[tuple[str, str], ...] = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> dict[str, Array]:

@@ -25,13 +25,10 @@ class EllipsoidOnPlane(AbstractJoint):
 
     With n the plane's normal in axes of the body and E^2 the diagonal of the squared semi-axes, it touches at
     r = -E^2 n / sqrt(n . E^2 n) from its middle: one row of height, sqrt(n . E^2 n), and two of slip.
-
-    - `semi_axes`: along the body's axes in the reference posture [m] (3,).
-    - `point`: the ellipsoid's middle in the reference posture [m] (3,).
     """
 
-    semi_axes: Array
-    point: Array
+    semi_axes: Array  # along the body's axes in the reference posture [m] (3,)
+    point: Array  # the ellipsoid's middle in the reference posture [m] (3,)
     name: str = eqx.field(static=True, default="contact")
     parent: str = eqx.field(static=True, default=GROUND)
     child: str = eqx.field(static=True, default="stone")

@@ -27,22 +27,14 @@ Control = Array | Callable[..., Array]
 
 @final
 class ActuatorInputs(eqx.Module):
-    """The inputs of all actuators.
+    """The inputs of all actuators."""
 
-    - `law`: constant, or a function.
-    - `takes`: how many arguments the function takes.
-    - `names`: of the actuators.
-    """
-
-    law: Control
-    takes: int = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
+    law: Control  # constant, or a function
+    takes: int = eqx.field(static=True)  # how many arguments the function takes
+    names: tuple[str, ...] = eqx.field(static=True)  # of the actuators
 
     def replaced(self, ctrl: Any) -> "ActuatorInputs":
-        """With other inputs.
-
-        **Raises:** `InputError` for other shapes.
-        """
+        """With other inputs."""
         return self if ctrl is None else ActuatorInputs(_check_input("ctrl", ctrl, self.law), 0, self.names)
 
     def __call__(self, t: Time, *state: Array) -> Float[Array, " nu"]:
@@ -53,17 +45,15 @@ class ActuatorInputs(eqx.Module):
 
 @final
 class TotalLimits(eqx.Module):
-    """Ranges of what all actuators together come to, on joints and on tendons.
-
-    - `joints`: of each joint that has one, its velocity's number; with `joint_ranges` (j, 2).
-    - `compensated`: whether the compensation of gravity counts among what acts there.
-    - `tendons`: which actuators pull on each tendon that has one; with `tendon_ranges` (t, 2).
-    """
+    """Ranges of what all actuators together come to, on joints and on tendons."""
 
     joint_ranges: Float[Array, "j 2"]
     tendon_ranges: Float[Array, "t 2"]
+    # `joints`: of each joint that has one, its velocity's number; with `joint_ranges` (j, 2).
     joints: tuple[int, ...] = eqx.field(static=True)
+    # `compensated`: whether the compensation of gravity counts among what acts there.
     compensated: tuple[bool, ...] = eqx.field(static=True)
+    # `tendons`: which actuators pull on each tendon that has one; with `tendon_ranges` (t, 2).
     tendons: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     def on_tendons(self, force: Float[Array, " k"]) -> Float[Array, " k"]:
@@ -197,14 +187,10 @@ def _check_input(name: str, value: Any, like: Any) -> Array:
 
 @final
 class ControlMatrix(eqx.Module):
-    """What a small change of each input adds to the generalized force at rest, near the inputs there are.
+    """What a small change of each input adds to the generalized force at rest, near the inputs there are."""
 
-    - `system`: a robot's tree.
-    - `actuators`: its actuators.
-    """
-
-    system: TreeSystem
-    actuators: Actuators
+    system: TreeSystem  # a robot's tree
+    actuators: Actuators  # its actuators
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -230,10 +216,7 @@ def control_matrix(system: TreeSystem) -> ControlMatrix | None:
 
 
 def inputs_of(ctrl: Any, ctrl0: np.ndarray | Array, names: tuple[str, ...]) -> ActuatorInputs:
-    """The inputs of all actuators.
-
-    **Raises:** `InputError` for another shape, and a function of other arguments.
-    """
+    """The inputs of all actuators."""
     if callable(ctrl):
         return ActuatorInputs(ctrl, _arguments(ctrl), names)  # pyright: ignore[reportArgumentType]
     return ActuatorInputs(as_jax(ctrl0) if ctrl is None else _check_input("ctrl", ctrl, ctrl0), 0, names)

@@ -184,10 +184,7 @@ def _are_of_one_robot(tree: TreeSystem, contact: Contact) -> bool:
 def resolve_start_penetration(
     tree: TreeSystem, q: Coordinates, v: Velocities, start: Start
 ) -> tuple[TreeSystem, Coordinates, Velocities, list[Feature]]:
-    """A tree and a start that penetrates nothing, and what is to be said of it.
-
-    **Raises:** `InputError` where none is found.
-    """
+    """A tree and a start that penetrates nothing, and what is to be said of it."""
     if not _rows(tree):
         return tree, q, v, []
     clear = choose_by_precision(q.dtype, *_CLEAR)

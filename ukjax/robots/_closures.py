@@ -36,23 +36,15 @@ CLOSING = (*_KINDS, "ball", "fixed", "gearbox")
 
 
 class Closure(NamedTuple):
-    """A joint that closes a loop: where two sites meet.
-
-    - `kind`: one of `CLOSING`.
-    - `sites`: names of the sites, on its parent and on its child.
-    - `axis`: in axes of the first site.
-    - `child_axis`: of a universal joint and a gearbox, in axes of the second.
-    - `ratio`: of a gearbox; the pitch of a screw [m].
-    - `carrier`: the body that carries a gearbox.
-    """
+    """A joint that closes a loop: where two sites meet."""
 
     name: str
-    kind: str
-    sites: tuple[str, str]
-    axis: np.ndarray
-    child_axis: np.ndarray | None = None
-    ratio: float = 0.0
-    carrier: str = ""
+    kind: str  # one of `CLOSING`
+    sites: tuple[str, str]  # names of the sites, on its parent and on its child
+    axis: np.ndarray  # in axes of the first site
+    child_axis: np.ndarray | None = None  # of a universal joint and a gearbox, in axes of the second
+    ratio: float = 0.0  # of a gearbox; the pitch of a screw [m]
+    carrier: str = ""  # the body that carries a gearbox
 
     def with_prefix(self, prefix: str) -> "Closure":
         """The same of a model whose names have a prefix."""
@@ -62,16 +54,11 @@ class Closure(NamedTuple):
 
 @final
 class OpenJoint(AbstractJoint):
-    """A joint that may be open in the reference posture: the child is taken where the joint would be whole.
+    """A joint that may be open in the reference posture: the child is taken where the joint would be whole."""
 
-    - `joint`: whole in the reference posture.
-    - `turn`: of the child, from its reference posture to where it would be (3, 3).
-    - `shift`: likewise: X goes to turn X + shift [m] (3,).
-    """
-
-    joint: AbstractJoint
-    turn: Array
-    shift: Array
+    joint: AbstractJoint  # whole in the reference posture
+    turn: Array  # of the child, from its reference posture to where it would be (3, 3)
+    shift: Array  # likewise: X goes to turn X + shift [m] (3,)
     turns: ClassVar[bool] = True
 
     @property
@@ -98,10 +85,7 @@ class OpenJoint(AbstractJoint):
 
 
 def _join(at: Reference, of: Closure) -> AbstractJoint:
-    """The joint of `mechanisms`.
-
-    **Raises:** `RefusedError` where there is none.
-    """
+    """The joint of `mechanisms`."""
     sites = [frame_of(at, "site", at.names.sites.index(name)) for name in of.sites]
     (parent, child), (point, child_point), (axes, child_axes) = zip(*sites, strict=True)
     if parent == child:

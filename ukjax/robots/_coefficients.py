@@ -43,10 +43,7 @@ class Coefficients(NamedTuple):
 
 
 def coefficients(what: str, value: Any, most: float) -> Coefficients:
-    """What `load` is given.
-
-    **Raises:** `InputError` for anything but a number of 0 to `most`, or a mapping of names and pairs to such.
-    """
+    """What `load` is given."""
     such = f"{what} must be a number, or map geoms, bodies, joints and pairs to such, as {{('foot', 'floor'): 0.5}}"
 
     def checked(x: Any) -> float:

@@ -13,17 +13,12 @@ _WORDS = ("limits", "friction", "ground", "self")
 
 
 class ContactSelection(NamedTuple):
-    """A choice, as given to `load`.
+    """A choice, as given to `load`."""
 
-    - `words`: of `"limits"`, `"friction"`, `"ground"`, `"self"`.
-    - `pairs`: of geoms or bodies whose contact is taken besides.
-    - `given`: whether it was given, so that what is left out is so on purpose.
-    - `restitution`, `friction`: in place of the file's.
-    """
-
-    words: frozenset[str]
-    pairs: frozenset[frozenset[str]]
-    given: bool
+    words: frozenset[str]  # of `"limits"`, `"friction"`, `"ground"`, `"self"`
+    pairs: frozenset[frozenset[str]]  # of geoms or bodies whose contact is taken besides
+    given: bool  # whether it was given, so that what is left out is so on purpose
+    # `restitution`, `friction`: in place of the file's.
     restitution: Coefficients = Coefficients(None, {})
     friction: Coefficients = Coefficients(None, {})
 
@@ -48,10 +43,7 @@ class ContactSelection(NamedTuple):
 
 
 def read_contact_selection(contact: Any, restitution: Any, friction: Any) -> ContactSelection:
-    """The choice that a user made, as given to `load`.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """The choice that a user made, as given to `load`."""
     found = _read_contact_parts(contact)
     return found._replace(
         restitution=coefficients("restitution", restitution, 1.0),

@@ -8,17 +8,10 @@ from ._urdf_looks import Look
 
 
 class Description(NamedTuple):
-    """A robot as it is described, before MuJoCo compiles it.
+    """A robot as it is described, before MuJoCo compiles it."""
 
-    - `spec`: a `mujoco.MjSpec`.
-    - `features`: what the report says besides what follows from the spec.
-    - `looks`: visual elements that the spec has not.
-    - `closures`: joints that close loops and are no equalities of the spec.
-    - `base`: the root link of a URDF, of which the file does not say whether it moves.
-    """
-
-    spec: Any
-    features: tuple[Feature, ...] = ()
-    looks: tuple[Look, ...] = ()
-    closures: tuple[Closure, ...] = ()
-    base: str = ""
+    spec: Any  # a `mujoco.MjSpec`
+    features: tuple[Feature, ...] = ()  # what the report says besides what follows from the spec
+    looks: tuple[Look, ...] = ()  # visual elements that the spec has not
+    closures: tuple[Closure, ...] = ()  # joints that close loops and are no equalities of the spec
+    base: str = ""  # the root link of a URDF, of which the file does not say whether it moves

@@ -29,9 +29,6 @@ def directives(path: Path, wanted: ContactSelection, describe: Describe) -> Desc
     **Arguments:**
 
     - `describe`: reads the files that it names.
-
-    **Raises:** `InputError` for what is no such file, and what it names and is not there; `MissingExtraError` without
-    `pyyaml`.
     """
     given = _read(path)
     if "closed_loop" in given:
@@ -307,10 +304,7 @@ class _Station:
         return next(iter(self.poses[model].items()), ("", {}))
 
     def _locate(self, spec: Any, frame: str) -> tuple[str, np.ndarray]:
-        """The body of a frame, and where the frame is in it (4, 4).
-
-        **Raises:** `InputError` for a frame that is not there.
-        """
+        """The body of a frame, and where the frame is in it (4, 4)."""
         frame = self.aliases.get(frame, frame)
         if frame in self.frames:
             base, place = self.frames[frame]

@@ -35,22 +35,16 @@ class Weld(AbstractJoint):
     sin(angle / 2) times the axis. Half a turn away that has no slope along the axis, as MuJoCo's: nothing turns it back.
 
     **Arguments:**
-
-    - `name`: what reports call it.
-    - `parent`, `child`: names of the bodies.
-    - `parent_point`: of the parent, in the reference posture [m] (3,).
-    - `point`: of the child, likewise.
-    - `parent_frame`: of the parent, in the reference posture, in world axes (3, 3).
-    - `frame`: of the child, likewise.
     """
 
-    name: str = eqx.field(static=True)
+    name: str = eqx.field(static=True)  # what reports call it
+    # `parent`, `child`: names of the bodies.
     parent: str = eqx.field(static=True)
     child: str = eqx.field(static=True)
-    parent_point: Array
-    point: Array
-    parent_frame: Array
-    frame: Array
+    parent_point: Array  # of the parent, in the reference posture [m] (3,)
+    point: Array  # of the child, likewise
+    parent_frame: Array  # of the parent, in the reference posture, in world axes (3, 3)
+    frame: Array  # of the child, likewise
     turns: ClassVar[bool] = True
 
     def __init__(
@@ -113,14 +107,10 @@ def polynomial(coefficients: Float[Array, "5"], x: Array) -> Array:
 
 @final
 class Tie(eqx.Module):
-    """phi(t, q) = s1 - c0 - c1 s2 - ... - c4 s2^4, of the changes of lengths from the reference posture.
+    """phi(t, q) = s1 - c0 - c1 s2 - ... - c4 s2^4, of the changes of lengths from the reference posture."""
 
-    - `lengths`: of s1, and of s2 where there is one.
-    - `coefficients`: c0 to c4 (5,).
-    """
-
-    lengths: Lengths
-    coefficients: Float[Array, "5"]
+    lengths: Lengths  # of s1, and of s2 where there is one
+    coefficients: Float[Array, "5"]  # c0 to c4 (5,)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, ""]:
         first, *second = self.lengths.change(q)

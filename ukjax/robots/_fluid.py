@@ -38,17 +38,12 @@ class Medium(eqx.Module):
 
 
 class AbstractFluidLoad(AbstractLoad):
-    """What a fluid does to k shapes.
-
-    - `carriers`: the bodies of the tree that carry them.
-    - `centres`: in the reference posture [m] (k, 3).
-    - `axes`: of each there, as columns (k, 3, 3).
-    """
+    """What a fluid does to k shapes."""
 
     medium: eqx.AbstractVar[Medium]
-    carriers: eqx.AbstractVar[tuple[str, ...]]
-    centres: eqx.AbstractVar[Float[Array, "k 3"]]
-    axes: eqx.AbstractVar[Float[Array, "k 3 3"]]
+    carriers: eqx.AbstractVar[tuple[str, ...]]  # the bodies of the tree that carry them
+    centres: eqx.AbstractVar[Float[Array, "k 3"]]  # in the reference posture [m] (k, 3)
+    axes: eqx.AbstractVar[Float[Array, "k 3 3"]]  # of each there, as columns (k, 3, 3)
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -77,16 +72,13 @@ class AbstractFluidLoad(AbstractLoad):
 
 @final
 class BoxDrag(AbstractFluidLoad):
-    """Of boxes with the inertia of bodies.
-
-    - `sizes`: of their edges [m] (k, 3).
-    """
+    """Of boxes with the inertia of bodies."""
 
     medium: Medium
     carriers: tuple[str, ...] = eqx.field(static=True)
     centres: Float[Array, "k 3"]
     axes: Float[Array, "k 3 3"]
-    sizes: Float[Array, "k 3"]
+    sizes: Float[Array, "k 3"]  # of their edges [m] (k, 3)
     name: str = eqx.field(static=True, default="fluid on bodies")
 
     def drag(self, w: Float[Array, "k 3"], u: Float[Array, "k 3"]) -> tuple[Array, Array]:
@@ -103,23 +95,20 @@ class BoxDrag(AbstractFluidLoad):
 
 @final
 class EllipsoidDrag(AbstractFluidLoad):
-    """Of ellipsoids in place of geoms.
-
-    - `sizes`: half axes [m] (k, 3).
-    - `blunt`, `slender`, `angular`, `kutta`, `magnus`: coefficients of drag and lift (k,).
-    - `mass`, `inertia`: of the fluid that is moved, of density 1 [m^3] (k, 3), [m^5] (k, 3).
-    """
+    """Of ellipsoids in place of geoms."""
 
     medium: Medium
     carriers: tuple[str, ...] = eqx.field(static=True)
     centres: Float[Array, "k 3"]
     axes: Float[Array, "k 3 3"]
-    sizes: Float[Array, "k 3"]
+    sizes: Float[Array, "k 3"]  # half axes [m] (k, 3)
+    # `blunt`, `slender`, `angular`, `kutta`, `magnus`: coefficients of drag and lift (k,).
     blunt: Float[Array, " k"]
     slender: Float[Array, " k"]
     angular: Float[Array, " k"]
     kutta: Float[Array, " k"]
     magnus: Float[Array, " k"]
+    # `mass`, `inertia`: of the fluid that is moved, of density 1 [m^3] (k, 3), [m^5] (k, 3).
     mass: Float[Array, "k 3"]
     inertia: Float[Array, "k 3"]
     name: str = eqx.field(static=True, default="fluid on geoms")

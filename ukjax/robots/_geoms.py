@@ -40,20 +40,15 @@ def rigid_words(what: str, e: float) -> str:
 
 
 class Touch(NamedTuple):
-    """Two geoms that may touch.
+    """Two geoms that may touch."""
 
-    - `geoms`: MuJoCo's numbers.
-    - `friction`: sliding along two directions, against turning about the normal [m], and against rolling about two [m].
-    - `condim`: how many of these count: 1 for none, 3 with sliding, 4 with turning, 6 with rolling.
-    - `margin`: the distance at which MuJoCo's contact starts to push.
-    - `solref`: how MuJoCo's contact pushes back (2,).
-    """
-
-    geoms: tuple[int, int]
+    geoms: tuple[int, int]  # MuJoCo's numbers
+    # `friction`: sliding along two directions, against turning about the normal [m], and against rolling about two
+    # [m].
     friction: np.ndarray
-    condim: int
-    margin: float
-    solref: np.ndarray
+    condim: int  # how many of these count: 1 for none, 3 with sliding, 4 with turning, 6 with rolling
+    margin: float  # the distance at which MuJoCo's contact starts to push
+    solref: np.ndarray  # how MuJoCo's contact pushes back (2,)
 
 
 def geom_names(at: Reference) -> tuple[str, ...]:

@@ -16,91 +16,62 @@ WORLD = "world"
 
 
 class Shape(NamedTuple):
-    """A shape that touches.
-
-    - `kind`: of MuJoCo's geoms: `"box"`, `"sphere"`, `"cylinder"`, `"capsule"`, `"ellipsoid"`, `"plane"`, `"mesh"`.
-    - `size`: MuJoCo's, halves of lengths [m].
-    - `place`: in the link (4, 4).
-    - `mesh`: its file, or vertices (n, 3) and triangles (m, 3).
-    - `scale`: of a mesh's file.
-    - `friction`: its coefficient.
-    - `groups`: bits, of which two shapes that touch have one in common.
-    - `density`: where the link's mass follows from it [kg/m^3].
-    """
+    """A shape that touches."""
 
     name: str
-    kind: str
-    size: Sequence[float] | np.ndarray
-    place: np.ndarray
+    kind: str  # of MuJoCo's geoms: `"box"`, `"sphere"`, `"cylinder"`, `"capsule"`, `"ellipsoid"`, `"plane"`, `"mesh"`
+    size: Sequence[float] | np.ndarray  # MuJoCo's, halves of lengths [m]
+    place: np.ndarray  # in the link (4, 4)
+    # `mesh`: its file, or vertices (n, 3) and triangles (m, 3).
     mesh: Path | tuple[np.ndarray, np.ndarray] | None = None
-    scale: Sequence[float] | np.ndarray = (1.0, 1.0, 1.0)
-    friction: float = 1.0
-    groups: int = 1
-    density: float = 1000.0
+    scale: Sequence[float] | np.ndarray = (1.0, 1.0, 1.0)  # of a mesh's file
+    friction: float = 1.0  # its coefficient
+    groups: int = 1  # bits, of which two shapes that touch have one in common
+    density: float = 1000.0  # where the link's mass follows from it [kg/m^3]
 
 
 class Link(NamedTuple):
-    """A rigid body.
-
-    - `place`: in the world, where the file has it (4, 4).
-    - `mass`: [kg]; None where mass and inertia follow from the shapes.
-    - `centre`: the frame of its inertia, in the link (4, 4).
-    - `inertia`: about the centre [kg m^2] (3, 3).
-    - `weightless`: whether gravity does not act on it.
-    """
+    """A rigid body."""
 
     name: str
-    place: np.ndarray
-    mass: float | None
-    centre: np.ndarray
-    inertia: np.ndarray
+    place: np.ndarray  # in the world, where the file has it (4, 4)
+    mass: float | None  # [kg]; None where mass and inertia follow from the shapes
+    centre: np.ndarray  # the frame of its inertia, in the link (4, 4)
+    inertia: np.ndarray  # about the centre [kg m^2] (3, 3)
     shapes: tuple[Shape, ...] = ()
-    weightless: bool = False
+    weightless: bool = False  # whether gravity does not act on it
 
 
 class Axis(NamedTuple):
-    """A freedom of a joint.
+    """A freedom of a joint."""
 
-    - `direction`: in the joint's frame (3,).
-    - `limits`: lowest and highest position [rad], [m].
-    - `damping`, `stiffness`, `rest`, `friction`: of a damper, a spring and dry friction.
-    - `effort`: the largest that actuators give.
-    - `armature`: what it moves besides.
-    - `name`: that of the joint for the first axis, where none is given.
-    """
-
-    direction: np.ndarray
+    direction: np.ndarray  # in the joint's frame (3,)
     slides: bool = False
-    limits: tuple[float, float] = (-np.inf, np.inf)
+    limits: tuple[float, float] = (-np.inf, np.inf)  # lowest and highest position [rad], [m]
+    # `damping`, `stiffness`, `rest`, `friction`: of a damper, a spring and dry friction.
     damping: float = 0.0
     stiffness: float = 0.0
     rest: float = 0.0
     friction: float = 0.0
-    effort: float = np.inf
-    armature: float = 0.0
-    name: str = ""
+    effort: float = np.inf  # the largest that actuators give
+    armature: float = 0.0  # what it moves besides
+    name: str = ""  # that of the joint for the first axis, where none is given
 
 
 class Joint(NamedTuple):
-    """A joint between two links, or a link and the world.
-
-    - `kind`: one of `CLOSING`, or `"planar"` or `"free"`.
-    - `places`: its frame in the parent and in the child (4, 4), the same place in the world where all positions are zero.
-    - `axes`: its freedoms from the parent outwards; of a gearbox, the axes of both gears.
-    - `ratio`: of a screw, the advance a turn [m]; of a gearbox the child's rate by the parent's.
-    - `carrier`: the link that carries a gearbox.
-    - `loop`: whether it is to close a loop.
-    """
+    """A joint between two links, or a link and the world."""
 
     name: str
-    kind: str
+    kind: str  # one of `CLOSING`, or `"planar"` or `"free"`
     parent: str
     child: str
+    # `places`: its frame in the parent and in the child (4, 4), the same place in the world where all positions are
+    # zero.
     places: tuple[np.ndarray, np.ndarray]
-    axes: tuple[Axis, ...] = ()
-    ratio: float = 0.0
-    carrier: str = ""
-    loop: bool = False
+    axes: tuple[Axis, ...] = ()  # its freedoms from the parent outwards; of a gearbox, the axes of both gears
+    ratio: float = 0.0  # of a screw, the advance a turn [m]; of a gearbox the child's rate by the parent's
+    carrier: str = ""  # the link that carries a gearbox
+    loop: bool = False  # whether it is to close a loop
 
     def turned(self) -> "Joint":
         """The same joint with parent and child exchanged."""
@@ -237,10 +208,7 @@ def tie(spec: Any, mimic: Mimic) -> None:
 
 
 def add_start(spec: Any, positions: Mapping[str, Any]) -> None:
-    """A keyframe where joints are at given positions, by their names.
-
-    **Raises:** `InputError` for another count of positions than a joint has.
-    """
+    """A keyframe where joints are at given positions, by their names."""
     if not positions:
         return
     model = spec.copy().compile()
@@ -326,10 +294,7 @@ def specify(
     mimics: Iterable[Mimic] = (),
     fixed: Iterable[str] = (),
 ) -> tuple[Any, list[Closure], list[Row]]:
-    """Links and joints as a `MjSpec` with the joints that close its loops, and what is to be said of these.
-
-    **Raises:** `InputError` for joints of links that are not there, and kinds that cannot close a loop.
-    """
+    """Links and joints as a `MjSpec` with the joints that close its loops, and what is to be said of these."""
     by_name, fixed = {link.name: link for link in links}, tuple(fixed)
     still = by_name.pop(WORLD, None)
     for joint in joints:

@@ -22,17 +22,13 @@ from ._reference import Reference, kind_of, remove_rounding
 
 @final
 class SeveralJoints(AbstractJoint):
-    """Joints one after the other between two bodies, without bodies between them; the coordinates have their names.
-
-    - `point`: of the last of them [m] (3,).
-    - `parts`: from the parent outwards.
-    """
+    """Joints one after the other between two bodies, without bodies between them; the coordinates have their names."""
 
     name: str = eqx.field(static=True)
     parent: str = eqx.field(static=True)
     child: str = eqx.field(static=True)
-    point: Array
-    parts: tuple[AbstractJoint, ...]
+    point: Array  # of the last of them [m] (3,)
+    parts: tuple[AbstractJoint, ...]  # from the parent outwards
     turns: ClassVar[bool] = True
 
     @property

@@ -25,22 +25,18 @@ _LEAST = 1e-15  # MuJoCo's mjMINVAL: what it divides by at least
 
 @final
 class Muscles(eqx.Module):
-    """The curves of force over length and velocity of k muscles, without unit (`mju_muscleGain`, `mju_muscleBias`).
+    """The curves of force over length and velocity of k muscles, without unit (`mju_muscleGain`, `mju_muscleBias`)."""
 
-    - `peak`: the active force at rest and at optimum length [N].
-    - `start`, `first`, `optimum`: a length of `first` [m] is `start` optimum lengths [m].
-    - `least`, `greatest`: where the active force ends, in optimum lengths.
-    - `fastest`: where it ends [optimum lengths / s].
-    - `passive`, `lengthening`: the largest passive and active force, in peaks.
-    """
-
-    peak: Float[Array, " k"]
+    peak: Float[Array, " k"]  # the active force at rest and at optimum length [N]
+    # `start`, `first`, `optimum`: a length of `first` [m] is `start` optimum lengths [m].
     start: Float[Array, " k"]
     first: Float[Array, " k"]
     optimum: Float[Array, " k"]
+    # `least`, `greatest`: where the active force ends, in optimum lengths.
     least: Float[Array, " k"]
     greatest: Float[Array, " k"]
-    fastest: Float[Array, " k"]
+    fastest: Float[Array, " k"]  # where it ends [optimum lengths / s]
+    # `passive`, `lengthening`: the largest passive and active force, in peaks.
     passive: Float[Array, " k"]
     lengthening: Float[Array, " k"]
 
@@ -92,33 +88,26 @@ def _muscle_rate(u: Array, z: Array, times: Float[Array, "k 3"]) -> Array:
 
 @final
 class Laws(eqx.Module):
-    """What k actuators exert, and how their activations change.
+    """What k actuators exert, and how their activations change."""
 
-    - `gain`: of the input, g (k, 3).
-    - `bias`: what is exerted besides, b (k, 3).
-    - `range`: of the force f (k, 2); `limited`: whether it has one.
-    - `inputs`: which input each follows.
-    - `states`: which of all activations is that of each; -1 for none.
-    - `dynamics`: `"none"`, `"integrator"`, `"filter"` or `"muscle"`, each.
-    - `times`: of filters T, and those of muscles (k, 3).
-    - `activation_range`: of z (k, 2); `kept`: whether it has one.
-    - `period`: of lengths that are angles of servos (k,), whose input means the nearest turn; 0 of others.
-    - `controllers`: PID controllers, DC motors and servos of orientations, whose gain is zero here.
-    - `muscles`, `passive`: those whose gain, and whose bias, are the curves of muscles; `pulls`, `resists` say which.
-    """
-
-    gain: Float[Array, "k 3"]
-    bias: Float[Array, "k 3"]
+    gain: Float[Array, "k 3"]  # of the input, g (k, 3)
+    bias: Float[Array, "k 3"]  # what is exerted besides, b (k, 3)
+    # `range`: of the force f (k, 2); `limited`: whether it has one.
     range: Float[Array, "k 2"]
-    times: Float[Array, "k 3"]
+    times: Float[Array, "k 3"]  # of filters T, and those of muscles (k, 3)
+    # `activation_range`: of z (k, 2); `kept`: whether it has one.
     activation_range: Float[Array, "k 2"]
+    # `period`: of lengths that are angles of servos (k,), whose input means the nearest turn; 0 of others.
     period: Float[Array, " k"]
+    # `muscles`, `passive`: those whose gain, and whose bias, are the curves of muscles; `pulls`, `resists` say which.
     muscles: Muscles
     passive: Muscles
+    # `controllers`: PID controllers, DC motors and servos of orientations, whose gain is zero here.
     controllers: tuple[AbstractController, ...]
     limited: tuple[bool, ...] = eqx.field(static=True)
-    inputs: tuple[int, ...] = eqx.field(static=True)
-    states: tuple[int, ...] = eqx.field(static=True)
+    inputs: tuple[int, ...] = eqx.field(static=True)  # which input each follows
+    states: tuple[int, ...] = eqx.field(static=True)  # which of all activations is that of each; -1 for none
+    # `dynamics`: `"none"`, `"integrator"`, `"filter"` or `"muscle"`, each.
     dynamics: tuple[str, ...] = eqx.field(static=True)
     kept: tuple[bool, ...] = eqx.field(static=True)
     turns: tuple[bool, ...] = eqx.field(static=True)

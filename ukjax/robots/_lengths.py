@@ -21,18 +21,14 @@ class Lengths(eqx.Module):
     """k lengths l = l0 + sum c_i q_i; each has as many terms as the longest, those it lacks with c = 0.
 
     That of a servo on a ball is c.x of its rotation vector x, whose rate counts as the angular velocity, as in MuJoCo.
-
-    - `coordinates`: the numbers of the coordinates of each; -1 where the length does not know it.
-    - `velocities`: the numbers of their velocities.
-    - `coefficients`: c (k, terms).
-    - `reference`: l0, in the reference posture (k,).
-    - `balls`: where the quaternion of a ball starts, for each length; -1 for none.
     """
 
+    # `coordinates`: the numbers of the coordinates of each; -1 where the length does not know it.
     coordinates: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-    velocities: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-    coefficients: Float[Array, "k terms"]
-    reference: Float[Array, " k"]
+    velocities: tuple[tuple[int, ...], ...] = eqx.field(static=True)  # the numbers of their velocities
+    coefficients: Float[Array, "k terms"]  # c (k, terms)
+    reference: Float[Array, " k"]  # l0, in the reference posture (k,)
+    # `balls`: where the quaternion of a ball starts, for each length; -1 for none.
     balls: tuple[int, ...] = eqx.field(static=True, default=())
 
     @classmethod

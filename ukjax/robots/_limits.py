@@ -29,14 +29,10 @@ from ._state import Conversion, conversion
 
 @final
 class JointRates(eqx.Module):
-    """The rates of joints in MuJoCo's axes.
+    """The rates of joints in MuJoCo's axes."""
 
-    - `places`: of the velocities.
-    - `conversion`: where components are those of MuJoCo: its axes turn with the body.
-    """
-
-    places: tuple[int, ...] = eqx.field(static=True)
-    conversion: Conversion | None
+    places: tuple[int, ...] = eqx.field(static=True)  # of the velocities
+    conversion: Conversion | None  # where components are those of MuJoCo: its axes turn with the body
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
         return (v if self.conversion is None else self.conversion.rates(v))[np.array(self.places)]

@@ -22,8 +22,6 @@ def _geoms_with(spec: Any, field: str, lacking: list[Any]) -> list[Any]:
 def without_missing(spec: Any, touching: bool) -> list[Feature]:
     """Takes out what lies in files that are not there, where it is only for pictures and contacts; and tells of it, of
     contacts where they are wanted.
-
-    **Raises:** `InputError` for a missing mesh that the inertia of a body follows from.
     """
     meshdir, texturedir = spec.compiler.meshdir or spec.meshdir, spec.compiler.texturedir or spec.texturedir
     meshes, fields = _lacking(spec, spec.meshes, meshdir), _lacking(spec, spec.hfields, meshdir)

@@ -25,16 +25,12 @@ Motion = Array | Callable[[Time], Array]
 
 @final
 class GivenPose(AbstractJoint):
-    """A body is where a motion says. 6 rows, as of a `Weld`.
-
-    - `motion`: as `Motion`; without a quaternion the body keeps the axes of the file.
-    - `weld`: of the body's frame to one that moves.
-    """
+    """A body is where a motion says. 6 rows, as of a `Weld`."""
 
     name: str = eqx.field(static=True)
     child: str = eqx.field(static=True)
-    motion: Motion
-    weld: Weld
+    motion: Motion  # as `Motion`; without a quaternion the body keeps the axes of the file
+    weld: Weld  # of the body's frame to one that moves
     turns: ClassVar[bool] = True
 
     @property
@@ -60,10 +56,7 @@ class GivenPose(AbstractJoint):
 
 
 def check_motions(given: Any) -> dict[str, Motion]:
-    """The motions of mocap bodies, by name.
-
-    **Raises:** `InputError` for anything but a mapping of names to arrays and functions of time.
-    """
+    """The motions of mocap bodies, by name."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -78,10 +71,7 @@ def check_motions(given: Any) -> dict[str, Motion]:
 
 
 def set_mocap_free(spec: Any, names: tuple[str, ...]) -> None:
-    """Gives mocap bodies free joints, in the keyframes too.
-
-    **Raises:** `InputError` for names that are none of mocap bodies.
-    """
+    """Gives mocap bodies free joints, in the keyframes too."""
     if not names:
         return
     known = [body.name for body in spec.bodies if body.mocap]
@@ -135,10 +125,7 @@ def mocap(at: Reference, motions: Mapping[str, Motion]) -> FeatureParts:
 
 
 def with_motions(tree: TreeSystem, motions: Mapping[str, Motion]) -> TreeSystem:
-    """A robot's tree with other motions of mocap bodies.
-
-    **Raises:** `InputError` for bodies that have none.
-    """
+    """A robot's tree with other motions of mocap bodies."""
     places = {x.child: i for i, x in enumerate(tree.joints) if isinstance(x, GivenPose)}
     for name in motions:
         if name not in places:

@@ -8,10 +8,7 @@ from .._misc._errors import missing_extra
 
 
 def mujoco() -> Any:
-    """The module `mujoco`.
-
-    **Raises:** `MissingExtraError` where it is not installed.
-    """
+    """The module `mujoco`."""
     try:
         import mujoco
     except ImportError as error:

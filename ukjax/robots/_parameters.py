@@ -40,29 +40,19 @@ Values = dict[str, Array]
 
 
 class Axes(NamedTuple):
-    """Of the tree's bodies and the ground, in the reference posture, by name.
+    """Of the tree's bodies and the ground, in the reference posture, by name."""
 
-    - `origins`: of their frames in the file [m] (3,).
-    - `turns`: those frames' axes as columns (3, 3).
-    - `starts`: of coordinates of joints, the file's there [rad], [m].
-    - `actuators`: their names.
-    """
-
-    origins: dict[str, Array]
-    turns: dict[str, Array]
-    starts: dict[str, Array]
-    actuators: tuple[str, ...]
+    origins: dict[str, Array]  # of their frames in the file [m] (3,)
+    turns: dict[str, Array]  # those frames' axes as columns (3, 3)
+    starts: dict[str, Array]  # of coordinates of joints, the file's there [rad], [m]
+    actuators: tuple[str, ...]  # their names
 
 
 class _Kind(NamedTuple):
-    """A kind of parameter.
+    """A kind of parameter."""
 
-    - `known`: what it is of a tree, by name.
-    - `put`: the tree with others.
-    """
-
-    known: Callable[[TreeSystem, Axes], Values]
-    put: Callable[[TreeSystem, Axes, Values], TreeSystem]
+    known: Callable[[TreeSystem, Axes], Values]  # what it is of a tree, by name
+    put: Callable[[TreeSystem, Axes, Values], TreeSystem]  # the tree with others
 
 
 def _numbers(of: TreeSystem) -> dict[str, int]:
@@ -405,10 +395,7 @@ def parameters(tree: TreeSystem, axes: Axes) -> dict[str, Values]:
 def with_parameters(
     tree: TreeSystem, axes: Axes, changes: Mapping[str, Mapping[str, Numbers]]
 ) -> tuple[TreeSystem, bool]:
-    """A robot's tree with other numbers, and whether its loops may have opened.
-
-    **Raises:** `InputError` for unknown kinds and names, and for wrong shapes.
-    """
+    """A robot's tree with other numbers, and whether its loops may have opened."""
     for kind, given in changes.items():
         if kind not in _KINDS:
             raise unknown_name("parameter", kind, _KINDS)

@@ -11,19 +11,13 @@ from ._report import Feature
 
 
 class FeatureParts(NamedTuple):
-    """What one kind of feature, such as equalities or tendons, brings.
+    """What one kind of feature, such as equalities or tendons, brings."""
 
-    - `loads`: on bodies, on coordinates, or on all of the tree.
-    - `loops`: joints that close loops.
-    - `constraints`: on the coordinates.
-    - `contacts`: limits, and contacts of shapes.
-    - `features`: for the report, one for each feature of this kind that the file has.
-    - `geoms`: of each contact of shapes, by the names of its rows, that of its first shape first.
-    """
-
+    # `loads`: on bodies, on coordinates, or on all of the tree.
     loads: tuple[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad, ...] = ()
-    loops: tuple[AbstractJoint, ...] = ()
-    constraints: tuple[AbstractConstraint | AbstractUnilateral, ...] = ()
-    features: tuple[Feature, ...] = ()
-    contacts: tuple[AnyContact, ...] = ()
+    loops: tuple[AbstractJoint, ...] = ()  # joints that close loops
+    constraints: tuple[AbstractConstraint | AbstractUnilateral, ...] = ()  # on the coordinates
+    features: tuple[Feature, ...] = ()  # for the report, one for each feature of this kind that the file has
+    contacts: tuple[AnyContact, ...] = ()  # limits, and contacts of shapes
+    # `geoms`: of each contact of shapes, by the names of its rows, that of its first shape first.
     geoms: Mapping[str, tuple[int, int]] = MappingProxyType({})

@@ -23,15 +23,11 @@ from ._state import Conversion, conjugate, conversion, rotation_vector, state_of
 
 @final
 class JointSprings(AbstractCoordinateLoad):
-    """Springs on hinges and slides: effort -(k0 + k1 x + k2 x^2) x, with x = q - rest.
+    """Springs on hinges and slides: effort -(k0 + k1 x + k2 x^2) x, with x = q - rest."""
 
-    - `stiffness`: k0, k1, k2 of each joint (k, 3).
-    - `rest`: where it is slack [rad], [m] (k,).
-    - `places`: of their coordinates and of their velocities.
-    """
-
-    stiffness: Float[Array, "k 3"]
-    rest: Float[Array, " k"]
+    stiffness: Float[Array, "k 3"]  # k0, k1, k2 of each joint (k, 3)
+    rest: Float[Array, " k"]  # where it is slack [rad], [m] (k,)
+    # `places`: of their coordinates and of their velocities.
     places: tuple[tuple[int, ...], tuple[int, ...]] = eqx.field(static=True)
     name: str = eqx.field(static=True, default="joint springs")
 
@@ -53,16 +49,12 @@ class BallSpring(AbstractCoordinateLoad):
     """A spring on a ball, or on the displacement or the rotation of a free joint: effort -(k0 + k1 |x| + k2 |x|^2) x.
 
     Of a rotation x is the vector along its axis as long as its angle, in body axes.
-
-    - `stiffness`: k0, k1, k2 (3,).
-    - `rest`: the displacement [m] (3,) or the quaternion of the tree (4,) at which it is slack.
-    - `places`: where its coordinates and its velocities start.
     """
 
     name: str = eqx.field(static=True)
-    stiffness: Float[Array, "3"]
-    rest: Array
-    places: tuple[int, int] = eqx.field(static=True)
+    stiffness: Float[Array, "3"]  # k0, k1, k2 (3,)
+    rest: Array  # the displacement [m] (3,) or the quaternion of the tree (4,) at which it is slack
+    places: tuple[int, int] = eqx.field(static=True)  # where its coordinates and its velocities start
 
     def rate(self, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
         return v[self.places[1] : self.places[1] + 3]
@@ -83,16 +75,11 @@ class BallSpring(AbstractCoordinateLoad):
 
 @final
 class JointDamping(AbstractCoordinateLoad):
-    """Damping of joints: effort -(c0 + c1 |v| + c2 v^2) v, each component for itself.
+    """Damping of joints: effort -(c0 + c1 |v| + c2 v^2) v, each component for itself."""
 
-    - `damping`: c0, c1, c2 of each velocity (k, 3).
-    - `places`: of the velocities.
-    - `conversion`: where components are those of MuJoCo: its axes turn with the body.
-    """
-
-    damping: Float[Array, "k 3"]
-    places: tuple[int, ...] = eqx.field(static=True)
-    conversion: Conversion | None
+    damping: Float[Array, "k 3"]  # c0, c1, c2 of each velocity (k, 3)
+    places: tuple[int, ...] = eqx.field(static=True)  # of the velocities
+    conversion: Conversion | None  # where components are those of MuJoCo: its axes turn with the body
     name: str = eqx.field(static=True, default="joint damping")
 
     def rate(self, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
@@ -105,16 +92,11 @@ class JointDamping(AbstractCoordinateLoad):
 
 @final
 class GravityCompensation(AbstractLoad):
-    """Constant forces that carry a share of the weight of bodies, at their centres.
+    """Constant forces that carry a share of the weight of bodies, at their centres."""
 
-    - `carriers`: the bodies of the tree they act on.
-    - `centres`: in the reference posture [m] (k, 3).
-    - `forces`: in world axes [N] (k, 3).
-    """
-
-    carriers: tuple[str, ...] = eqx.field(static=True)
-    centres: Float[Array, "k 3"]
-    forces: Float[Array, "k 3"]
+    carriers: tuple[str, ...] = eqx.field(static=True)  # the bodies of the tree they act on
+    centres: Float[Array, "k 3"]  # in the reference posture [m] (k, 3)
+    forces: Float[Array, "k 3"]  # in world axes [N] (k, 3)
     name: str = eqx.field(static=True, default="gravity compensation")
 
     @property

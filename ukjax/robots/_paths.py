@@ -15,14 +15,10 @@ from ..mechanisms._placement import AnyPlacement, norm
 
 @final
 class Anchor(eqx.Module):
-    """A point of a body.
+    """A point of a body."""
 
-    - `body`: which of the path's bodies.
-    - `point`: in the reference posture [m] (3,).
-    """
-
-    body: int = eqx.field(static=True)
-    point: Float[Array, "3"]
+    body: int = eqx.field(static=True)  # which of the path's bodies
+    point: Float[Array, "3"]  # in the reference posture [m] (3,)
 
     def __call__(self, placements: Sequence[AnyPlacement]) -> Float[Array, "3"]:
         return placements[self.body].point(self.point)
@@ -41,23 +37,16 @@ class Straight(eqx.Module):
 
 @final
 class Around(eqx.Module):
-    """A part of a path around a sphere or a cylinder, where that is in its way; else straight.
+    """A part of a path around a sphere or a cylinder, where that is in its way; else straight."""
 
-    - `start`, `end`: its ends.
-    - `centre`: of the sphere or the cylinder.
-    - `frame`: of the body's reference posture, the cylinder's axis last (3, 3).
-    - `radius`: [m].
-    - `side`: the side on which it passes, by a point outside; None for the shorter way.
-    - `cylinder`: whether it is one.
-    """
-
+    # `start`, `end`: its ends.
     start: Anchor
     end: Anchor
-    centre: Anchor
-    frame: Float[Array, "3 3"]
-    radius: Float[Array, ""]
-    side: Anchor | None
-    cylinder: bool = eqx.field(static=True)
+    centre: Anchor  # of the sphere or the cylinder
+    frame: Float[Array, "3 3"]  # of the body's reference posture, the cylinder's axis last (3, 3)
+    radius: Float[Array, ""]  # [m]
+    side: Anchor | None  # the side on which it passes, by a point outside; None for the shorter way
+    cylinder: bool = eqx.field(static=True)  # whether it is one
 
     def __call__(self, placements: Sequence[AnyPlacement]) -> Float[Array, ""]:
         body = placements[self.centre.body]
@@ -76,16 +65,11 @@ class Around(eqx.Module):
 
 @final
 class Path(eqx.Module):
-    """A path through points of bodies.
+    """A path through points of bodies."""
 
-    - `bodies`: their names.
-    - `parts`: straight ones and those around something.
-    - `divisors`: of the parts.
-    """
-
-    bodies: tuple[str, ...] = eqx.field(static=True)
-    parts: tuple[Straight | Around, ...]
-    divisors: Float[Array, " parts"]
+    bodies: tuple[str, ...] = eqx.field(static=True)  # their names
+    parts: tuple[Straight | Around, ...]  # straight ones and those around something
+    divisors: Float[Array, " parts"]  # of the parts
 
     def __call__(self, *placements: AnyPlacement) -> Float[Array, ""]:
         """Its length [m]."""

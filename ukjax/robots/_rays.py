@@ -108,16 +108,13 @@ class Ray(NamedTuple):
 
 @final
 class Solids(eqx.Module):
-    """Geoms of one kind, in the reference posture.
-
-    - `carriers`: numbers of the tree's bodies plus 1; 0 for the ground.
-    - `bodies`: of the file.
-    - `centres`, `axes`, `sizes`: theirs; axes as columns.
-    """
+    """Geoms of one kind, in the reference posture."""
 
     kind: str = eqx.field(static=True)
+    # `carriers`: numbers of the tree's bodies plus 1; 0 for the ground.
     carriers: tuple[int, ...] = eqx.field(static=True)
-    bodies: tuple[int, ...] = eqx.field(static=True)
+    bodies: tuple[int, ...] = eqx.field(static=True)  # of the file
+    # `centres`, `axes`, `sizes`: theirs; axes as columns.
     centres: Float[Array, "k 3"]
     axes: Float[Array, "k 3 3"]
     sizes: Float[Array, "k 3"]

@@ -33,17 +33,12 @@ class Names(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A model in its reference posture.
+    """A model in its reference posture."""
 
-    - `model`: MuJoCo's `MjModel`.
-    - `data`: its `MjData` at `qpos0`: `xpos`, `xmat`, `xipos`, `xanchor`, `xaxis`, `site_xpos`, ...
-    - `names`: of all parts.
-    - `carriers`: the name of the tree's body that carries each of MuJoCo's bodies; `"ground"` for what stands still.
-    """
-
-    model: Any
-    data: Any
-    names: Names
+    model: Any  # MuJoCo's `MjModel`
+    data: Any  # its `MjData` at `qpos0`: `xpos`, `xmat`, `xipos`, `xanchor`, `xaxis`, `site_xpos`, ..
+    names: Names  # of all parts
+    # `carriers`: the name of the tree's body that carries each of MuJoCo's bodies; `"ground"` for what stands still.
     carriers: tuple[str, ...]
 
     def rotation(self, body: int) -> np.ndarray:

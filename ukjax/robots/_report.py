@@ -73,10 +73,7 @@ class RobotReport:
 
 
 def report_of(source: str, features: Iterable[Feature], strict: bool, problem: Problem) -> RobotReport:
-    """The report; features that nothing has are left out.
-
-    **Raises:** `InputError` with `strict`, naming what would be approximated or ignored.
-    """
+    """The report; features that nothing has are left out."""
     order = ("used", "approximated", "ignored")
     found = sorted((x for x in features if x.names), key=lambda x: order.index(x.status))
     lost = [f"{x.feature} ({x.status}: {x.why})" for x in found if x.moves and x.status != "used"]

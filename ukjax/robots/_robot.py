@@ -33,16 +33,12 @@ from ._state import Conversion
 
 @final
 class Frames(eqx.Module):
-    """The places of a robot's bodies and sites, as functions of its coordinates.
-
-    - `carriers`: what carries each, by name.
-    - `places`: in the reference posture [m] (3,), by name.
-    - `turns`: the axes that the file gives the tree's bodies, as columns in the reference posture (3, 3), by name.
-    """
+    """The places of a robot's bodies and sites, as functions of its coordinates."""
 
     mechanism: TreeSystem
-    carriers: dict[str, str] = eqx.field(static=True)
-    places: dict[str, Array]
+    carriers: dict[str, str] = eqx.field(static=True)  # what carries each, by name
+    places: dict[str, Array]  # in the reference posture [m] (3,), by name
+    # `turns`: the axes that the file gives the tree's bodies, as columns in the reference posture (3, 3), by name.
     turns: dict[str, Array]
 
     def axes(self, starts: dict[str, Array], actuators: tuple[str, ...]) -> Axes:

@@ -51,10 +51,7 @@ def _text(element: ET.Element | None, path: str, default: str = "") -> str:
 
 
 def numbers_in(text: str, count: int, what: str) -> np.ndarray:
-    """Numbers of a text.
-
-    **Raises:** `InputError` for another count of them, and what is none.
-    """
+    """Numbers of a text."""
     try:
         found = np.array([float(x) for x in text.split()])
     except ValueError as error:
@@ -175,10 +172,7 @@ class Model:
         return self.element.find(tag) if found is None else found
 
     def scope_of(self, name: str) -> "tuple[Model, str]":
-        """The scope of a name, and the name there, such as `arm::hand`.
-
-        **Raises:** `InputError` for a model that is not there.
-        """
+        """The scope of a name, and the name there, such as `arm::hand`."""
         first, _, rest = name.partition("::")
         if not rest:
             return self, name
@@ -187,10 +181,7 @@ class Model:
         return self.inside[first].scope_of(rest)
 
     def place(self, name: str) -> np.ndarray:
-        """Where a frame is in this scope's own frame (4, 4).
-
-        **Raises:** `InputError` for a name that is not known, and for frames that refer to each other.
-        """
+        """Where a frame is in this scope's own frame (4, 4)."""
         if name in ("", "__model__", "__root__") or (name == WORLD and name not in self.named):
             return np.eye(4) if name != WORLD else inverse(self.in_world)
         first, _, rest = name.partition("::")
@@ -239,10 +230,7 @@ class Model:
         return self.in_above if self.above is None else self.above.in_world @ self.in_above
 
     def link_of(self, name: str) -> tuple[str, np.ndarray]:
-        """The link that a frame is fixed to, by its name in the robot, and where that is in the world (4, 4).
-
-        **Raises:** `InputError` for a frame that is fixed to none.
-        """
+        """The link that a frame is fixed to, by its name in the robot, and where that is in the world (4, 4)."""
         scope, own = self.scope_of(name)
         if own == WORLD and own not in scope.named:
             return WORLD, np.eye(4)
@@ -280,10 +268,7 @@ class Model:
 
 
 def _include(include: ET.Element, above: Model) -> Model:
-    """The model that an `<include>` means.
-
-    **Raises:** `InputError` where its file is not there.
-    """
+    """The model that an `<include>` means."""
     uri = _text(include, "uri")
     file = find_model(uri, above.folder)
     if file is None:
@@ -516,10 +501,7 @@ def _axis(element: ET.Element, tag: str, scope: Model, slides: bool, endless: bo
 
 
 def joint_of(element: ET.Element, scope: Model, rows: list[Row]) -> Joint:
-    """A `<joint>`.
-
-    **Raises:** `InputError` for a kind that SDF does not have, and for what is missing.
-    """
+    """A `<joint>`."""
     name, given = str(element.get("name")), str(element.get("type"))
     kind, what = _KINDS.get(given, given), f"joint '{name}' in {scope.what}"
     if kind not in _FREEDOMS:
@@ -568,10 +550,7 @@ def _mimics(element: ET.Element, scope: Model) -> Iterator[Mimic]:
 
 
 def sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Description:
-    """An SDF file.
-
-    **Raises:** `InputError` for what is no SDF, and where what it refers to is not there.
-    """
+    """An SDF file."""
     version = version_of(root)
     tops = [x for x in root if x.tag in ("world", "model")]
     if len(tops) != 1:

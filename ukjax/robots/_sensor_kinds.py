@@ -40,31 +40,30 @@ from ._tendons import FixedTendon, SpatialTendon
 
 
 class Sensor(NamedTuple):
-    """A sensor of a file.
-
-    - `kind`: its element, such as `"gyro"`; `size`: how many numbers it reads.
-    - `frame`, `reference`: places in the table's frames; -1 for none. Of a joint's limit, `reference` is its velocity.
-    - `number`: of its joint's coordinate or velocity, its tendon or its actuator; `of`: that joint's or tendon's name.
-    - `members`: the places of what its subtree has, in the table's pieces, or of shapes in its pairs; of a tendon its
-      actuators; `turned`: which of the pairs are the other way round; `bodies`: that of a touch sensor, or those of
-      the subtree, by the file's numbers.
-    - `shape`, `numbers`: of a zone kind and size; of a limit the range, the margin and where the joint starts; of a
-      camera its focal lengths and half its picture [pixels].
-    - `cutoff`, `noise`: as the file gives them.
-    - `data`: `"real"`, `"positive"`, `"axis"` or `"quaternion"`.
-    """
+    """A sensor of a file."""
 
     name: str
+    # `kind`: its element, such as `"gyro"`; `size`: how many numbers it reads.
     kind: str
     size: int
+    # `cutoff`, `noise`: as the file gives them.
     cutoff: float
     noise: float
-    data: str
+    data: str  # `"real"`, `"positive"`, `"axis"` or `"quaternion"`
+    # `frame`, `reference`: places in the table's frames; -1 for none. Of a joint's limit, `reference` is its
+    # velocity.
     frame: int = -1
     reference: int = -1
+    # `number`: of its joint's coordinate or velocity, its tendon or its actuator; `of`: that joint's or tendon's
+    # name.
     number: int = -1
+    # `members`: the places of what its subtree has, in the table's pieces, or of shapes in its pairs; of a tendon its
+    # actuators; `turned`: which of the pairs are the other way round; `bodies`: that of a touch sensor, or those of
+    # the subtree, by the file's numbers.
     members: tuple[int, ...] = ()
     bodies: tuple[int, ...] = ()
+    # `shape`, `numbers`: of a zone kind and size; of a limit the range, the margin and where the joint starts; of a
+    # camera its focal lengths and half its picture [pixels].
     shape: str = ""
     numbers: tuple[float, ...] = ()
     of: str = ""
@@ -73,34 +72,31 @@ class Sensor(NamedTuple):
 
 @final
 class SensorTable(eqx.Module):
-    """All sensors of a robot, and what they are on, in the reference posture.
-
-    - `refused`: those that are not built, with the reason.
-    - `carriers`: of the frames: numbers of the tree's bodies plus 1; 0 for the ground.
-    - `places`, `axes`, `quaternions`: of the frames (k, 3), (k, 3, 3), (k, 4).
-    - `pieces`: behind the bodies of the tree, parts of them and of the ground: what carries each.
-    - `masses`, `centres`, `inertias`: theirs, about their centres, in world axes.
-    - `ends`: the file's two bodies of each contact and of each loop, by name.
-    - `lengths`: of tendons, by number.
-    - `gravity`, `magnetic`: fields; `still`: the potential of what stands still [J].
-    - `scene`: what rangefinders see; `pairs`: the shapes of which it is told how far they are apart.
-    """
+    """All sensors of a robot, and what they are on, in the reference posture."""
 
     sensors: tuple[Sensor, ...] = eqx.field(static=True)
+    # `refused`: those that are not built, with the reason.
     refused: tuple[tuple[str, str, str], ...] = eqx.field(static=True)
+    # `carriers`: of the frames: numbers of the tree's bodies plus 1; 0 for the ground.
     carriers: tuple[int, ...] = eqx.field(static=True)
+    # `places`, `axes`, `quaternions`: of the frames (k, 3), (k, 3, 3), (k, 4).
     places: Float[Array, "k 3"]
     axes: Float[Array, "k 3 3"]
     quaternions: Float[Array, "k 4"]
+    # `pieces`: behind the bodies of the tree, parts of them and of the ground: what carries each.
     pieces: tuple[int, ...] = eqx.field(static=True)
+    # `masses`, `centres`, `inertias`: theirs, about their centres, in world axes.
     masses: Float[Array, " p"]
     centres: Float[Array, "p 3"]
     inertias: Float[Array, "p 3 3"]
+    # `ends`: the file's two bodies of each contact and of each loop, by name.
     ends: tuple[tuple[str, tuple[int, int]], ...] = eqx.field(static=True)
-    lengths: dict[int, Lengths | Path]
+    lengths: dict[int, Lengths | Path]  # of tendons, by number
+    # `gravity`, `magnetic`: fields; `still`: the potential of what stands still [J].
     gravity: Float[Array, "3"]
     magnetic: Float[Array, "3"]
     still: Float[Array, ""]
+    # `scene`: what rangefinders see; `pairs`: the shapes of which it is told how far they are apart.
     scene: Scene
     pairs: tuple[tuple[AbstractShape, AbstractShape], ...]
 

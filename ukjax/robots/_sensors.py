@@ -39,14 +39,10 @@ _REMEDY = {
 
 
 class _Evaluate(NamedTuple):
-    """What sensors read at a state, of which some parts may be left out; of rangefinders the rays.
+    """What sensors read at a state, of which some parts may be left out; of rangefinders the rays."""
 
-    - `parts`: the names of the arrays behind v, of `_GIVEN`.
-    - `rows`: which of the forces of contacts are on which contact, by name.
-    """
-
-    parts: tuple[str, ...]
-    rows: tuple[tuple[str, int, int], ...]
+    parts: tuple[str, ...]  # the names of the arrays behind v, of `_GIVEN`
+    rows: tuple[tuple[str, int, int], ...]  # which of the forces of contacts are on which contact, by name
 
     def __call__(self, sensors: "Sensors", t: Time, q: Coordinates, v: Velocities, *parts: Array) -> Any:
         of = dict.fromkeys(_GIVEN) | dict(zip(self.parts, parts, strict=True))
@@ -172,8 +168,6 @@ class Sensors(eqx.Module):
         - `key`: a random key, to add the file's noise; by default there is none.
 
         **Returns:** a number or an array each, as in MuJoCo's `sensordata`.
-
-        **Raises:** `InputError` for wrong shapes, and where `a`, `contacts` or `multipliers` are needed and missing.
         """
         q = real_array("q", q)
         as_given = lambda name, x: real_array(name, x).astype(q.dtype)
@@ -244,10 +238,7 @@ class Sensors(eqx.Module):
     # --- How they are read
 
     def _needed(self, given: dict[str, Array]) -> dict[str, Array]:
-        """What of the given is needed by some sensor.
-
-        **Raises:** `InputError` where something needed is missing.
-        """
+        """What of the given is needed by some sensor."""
         own, contacts, loops = self.chosen_sensors, self.tree.mechanism.contacts, self.tree.loops
         shapes, stops = (any(isinstance(x, kind) for x in contacts) for kind in (Contact, Limit))
         closed = any(x.name in dict(self.table.ends) for x in loops)

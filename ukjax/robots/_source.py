@@ -32,22 +32,14 @@ _UNREAD = "read by MuJoCo alone, which loses some of a URDF: limits of velocity,
 
 
 class Source(NamedTuple):
-    """A robot as MuJoCo compiled it.
+    """A robot as MuJoCo compiled it."""
 
-    - `model`: the `MjModel`.
-    - `title`: what reports call the source.
-    - `name`: of the robot.
-    - `features`: of the file that the model has lost.
-    - `looks`: visual elements that the model has lost.
-    - `closures`: joints that close loops and are no equalities of the model.
-    """
-
-    model: Any
-    title: str
-    name: str
-    features: tuple[Feature, ...]
-    looks: tuple[Look, ...] = ()
-    closures: tuple[Closure, ...] = ()
+    model: Any  # the `MjModel`
+    title: str  # what reports call the source
+    name: str  # of the robot
+    features: tuple[Feature, ...]  # of the file that the model has lost
+    looks: tuple[Look, ...] = ()  # visual elements that the model has lost
+    closures: tuple[Closure, ...] = ()  # joints that close loops and are no equalities of the model
 
 
 def read(
@@ -57,10 +49,7 @@ def read(
     mocap: tuple[str, ...] = (),
     floor: float | None = None,
 ) -> Source:
-    """A robot as MuJoCo compiles it.
-
-    **Raises:** `InputError` for what is no robot; `MissingExtraError` without `mujoco`.
-    """
+    """A robot as MuJoCo compiles it."""
     such_as = "the path of a robot's file, its text, a mujoco.MjSpec or a mujoco.MjModel"
     require_instance("a robot", source, (str, Path, mujoco().MjSpec, mujoco().MjModel), such_as)
     if isinstance(source, mujoco().MjModel):

@@ -25,16 +25,12 @@ from ._reference import Reference
 
 @final
 class Conversion(eqx.Module):
-    """Between the states of a model and those of its tree, which have the same places.
+    """Between the states of a model and those of its tree, which have the same places."""
 
-    - `qpos0`: MuJoCo's coordinates in the reference posture (nq,).
-    - `balls`: where the coordinates and the velocities of each quaternion start, and whether it is of a free joint.
-    - `upright`: p0 of each (k, 4).
-    """
-
-    qpos0: Float[Array, " nq"]
+    qpos0: Float[Array, " nq"]  # MuJoCo's coordinates in the reference posture (nq,)
+    # `balls`: where the coordinates and the velocities of each quaternion start, and whether it is of a free joint.
     balls: tuple[tuple[int, int, bool], ...] = eqx.field(static=True)
-    upright: Float[Array, "k 4"]
+    upright: Float[Array, "k 4"]  # p0 of each (k, 4)
 
     def _turned(self, v: Array, back: bool) -> Array:
         """R0 omega, or R0^T omega, in place of each omega."""

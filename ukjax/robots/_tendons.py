@@ -24,15 +24,11 @@ from ._rows import RefusedError, Row, features, frame_of
 
 @final
 class Elastic(eqx.Module):
-    """A spring that pulls beyond one length and pushes below another, and a damper: -k x - c l'.
+    """A spring that pulls beyond one length and pushes below another, and a damper: -k x - c l'."""
 
-    - `stiffness`: k [N/m].
-    - `damping`: c [N s/m].
-    - `least`, `greatest`: between these lengths x is zero [m].
-    """
-
-    stiffness: Float[Array, ""]
-    damping: Float[Array, ""]
+    stiffness: Float[Array, ""]  # k [N/m]
+    damping: Float[Array, ""]  # c [N s/m]
+    # `least`, `greatest`: between these lengths x is zero [m].
     least: Float[Array, ""]
     greatest: Float[Array, ""]
 
@@ -95,15 +91,12 @@ class SpatialTendon(AbstractLoad):
 
 @final
 class TendonArmature(AbstractTreeLoad):
-    """What tendons move by their rates: no force but that of inertia.
+    """What tendons move by their rates: no force but that of inertia."""
 
-    - `fixed`: lengths that are linear in the coordinates, which come first; `paths`: those through points of bodies.
-    - `moved`: of each [kg] (k,).
-    """
-
+    # `fixed`: lengths that are linear in the coordinates, which come first; `paths`: those through points of bodies.
     fixed: Lengths
     paths: tuple[Path, ...]
-    moved: Float[Array, " k"]
+    moved: Float[Array, " k"]  # of each [kg] (k,)
     name: str = eqx.field(static=True, default="tendon armature")
 
     @property

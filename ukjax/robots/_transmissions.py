@@ -57,13 +57,11 @@ class PathTransmission(AbstractTransmission):
 
 @final
 class SiteTransmission(AbstractTransmission):
-    """A force and a torque at a point of a body, in axes that turn with it; its length is zero.
-
-    - `force`, `torque`: of a unit input, in the reference posture, in world axes (3,).
-    """
+    """A force and a torque at a point of a body, in axes that turn with it; its length is zero."""
 
     bodies: tuple[str, ...] = eqx.field(static=True)
     point: Float[Array, "3"]
+    # `force`, `torque`: of a unit input, in the reference posture, in world axes (3,).
     force: Float[Array, "3"]
     torque: Float[Array, "3"]
 
@@ -80,18 +78,15 @@ class SiteTransmission(AbstractTransmission):
 class SiteAgainst(AbstractTransmission):
     """A force and a torque between points of two bodies, in axes of the first; its length is the displacement, and what
     the second has turned against the first: the vector along the axis of that turn, as long as its angle.
-
-    - `origin`: of the first body, from where it is measured [m] (3,).
-    - `point`: of the second (3,).
-    - `force`, `torque`: of a unit input on the second, in the reference posture, in world axes (3,).
-    - `axes`: of both, in the reference posture, as columns (2, 3, 3), if it counts turns.
     """
 
     bodies: tuple[str, ...] = eqx.field(static=True)
-    origin: Float[Array, "3"]
-    point: Float[Array, "3"]
+    origin: Float[Array, "3"]  # of the first body, from where it is measured [m] (3,)
+    point: Float[Array, "3"]  # of the second (3,)
+    # `force`, `torque`: of a unit input on the second, in the reference posture, in world axes (3,).
     force: Float[Array, "3"]
     torque: Float[Array, "3"]
+    # `axes`: of both, in the reference posture, as columns (2, 3, 3), if it counts turns.
     axes: Float[Array, "2 3 3"] | None = None
 
     def _displacement(self, *placements: AnyPlacement) -> Float[Array, ""]:
@@ -114,20 +109,15 @@ class SiteAgainst(AbstractTransmission):
 
 @final
 class Crank(AbstractTransmission):
-    """A slider on an axis that drives a pin by a rod of given length: a.d - sqrt((a.d)^2 + r^2 - d.d).
-
-    - `pin`, `slider`: points.
-    - `axis`: of the slider's body in the reference posture (3,).
-    - `rod`: r [m].
-    - `gear`: a ratio.
-    """
+    """A slider on an axis that drives a pin by a rod of given length: a.d - sqrt((a.d)^2 + r^2 - d.d)."""
 
     bodies: tuple[str, ...] = eqx.field(static=True)
+    # `pin`, `slider`: points.
     pin: Anchor
     slider: Anchor
-    axis: Float[Array, "3"]
-    rod: Float[Array, ""]
-    gear: Float[Array, ""]
+    axis: Float[Array, "3"]  # of the slider's body in the reference posture (3,)
+    rod: Float[Array, ""]  # r [m]
+    gear: Float[Array, ""]  # a ratio
 
     def length(self, placements: Ends) -> Float[Array, ""]:
         axis = placements[self.slider.body].vector(self.axis)

@@ -30,20 +30,14 @@ _READABLE = (".stl", ".obj", ".msh")  # what MuJoCo reads of meshes
 
 
 class Urdf(NamedTuple):
-    """A URDF as MuJoCo is to read it.
+    """A URDF as MuJoCo is to read it."""
 
-    - `text`: the XML.
-    - `root`: the name of its root link.
-    - `mimics`: of joints that follow others: the names of both, offset and multiplier.
-    - `features`: what MuJoCo does not read.
-    - `looks`: its visual elements.
-    """
-
-    text: str
-    root: str
+    text: str  # the XML
+    root: str  # the name of its root link
+    # `mimics`: of joints that follow others: the names of both, offset and multiplier.
     mimics: tuple[tuple[str, str, float, float], ...]
-    features: tuple[Feature, ...]
-    looks: tuple[Look, ...]
+    features: tuple[Feature, ...]  # what MuJoCo does not read
+    looks: tuple[Look, ...]  # its visual elements
 
 
 def _meshes(element: ET.Element) -> list[ET.Element]:
@@ -177,10 +171,7 @@ def _root(robot: ET.Element) -> str:
 
 
 def urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
-    """A URDF as MuJoCo is to read it.
-
-    **Raises:** `InputError` for one that is no tree, and one that `xacro` is yet to expand.
-    """
+    """A URDF as MuJoCo is to read it."""
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
     ends = {str(x.get("link")) for x in robot.findall("joint/parent")}

@@ -16,19 +16,14 @@ from ._reference import Reference, remove_rounding
 
 
 class Look(NamedTuple):
-    """A visual element.
+    """A visual element."""
 
-    - `link`: whose it is.
-    - `shape`: the arguments of a `Visual` that say what it is.
-    - `position`, `rotation`: in the link's frame [m] (3,), (3, 3).
-    - `colour`: red, green, blue and opacity; None where the file has none.
-    """
-
-    link: str
-    shape: dict[str, Any]
+    link: str  # whose it is
+    shape: dict[str, Any]  # the arguments of a `Visual` that say what it is
+    # `position`, `rotation`: in the link's frame [m] (3,), (3, 3).
     position: np.ndarray
     rotation: np.ndarray
-    colour: np.ndarray | None
+    colour: np.ndarray | None  # red, green, blue and opacity; None where the file has none
 
 
 def _numbers(element: ET.Element | None, key: str, default: str) -> np.ndarray:
@@ -45,10 +40,7 @@ def _make_rpy_rotation(rpy: np.ndarray) -> np.ndarray:
 
 
 def _mesh(path: Path, scale: np.ndarray) -> dict[str, Any]:
-    """Vertices in the file's own axes, and faces.
-
-    **Raises:** `ValueError` for what MuJoCo cannot read.
-    """
+    """Vertices in the file's own axes, and faces."""
     spec = mujoco().MjSpec()
     spec.add_mesh(
         name="mesh", file=str(path), scale=scale, inertia=mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL

@@ -155,10 +155,7 @@ def _gazebo(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row
 
 
 def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
-    """The joints that close loops, taken out of a URDF, and what is to be said of them.
-
-    **Raises:** `InputError` for links that are not there, and joints that cannot close a loop.
-    """
+    """The joints that close loops, taken out of a URDF, and what is to be said of them."""
     links, found, rows = _place_links(robot), list[Joint](), list[Row]()
     reached = set[str]()
     for joint in robot.findall("joint"):

@@ -29,10 +29,7 @@ _LARGE = 1e15  # files write the largest number of 32 bits for no limit
 
 
 def usd(path: Path, wanted: ContactSelection) -> Description:
-    """A USD file.
-
-    **Raises:** `InputError` for what is no such file; `MissingExtraError` without `usd-core`.
-    """
+    """A USD file."""
     try:
         from pxr import Tf, Usd  # pyright: ignore[reportMissingImports]
     except ImportError as error:

@@ -7,10 +7,7 @@ from .._misc._errors import InputError
 
 
 def parse_xml(raw: bytes, title: str) -> ET.Element:
-    """The root of an XML file.
-
-    **Raises:** `InputError` for one that is not well-formed.
-    """
+    """The root of an XML file."""
     raw = raw.strip()
     try:
         try:
