@@ -15,8 +15,7 @@ from .._misc._types import Coordinates, Time
 from .._system._problem import Problem
 from .._system._system import innermost
 from ..mechanisms import GROUND, HalfSpace, SpringDamper, Visual
-from ..mechanisms._contact_visuals import contact_shapes
-from ..mechanisms._default_visuals import looks, looks_of_contacts
+from ..mechanisms._default_visuals import contact_shapes, looks, looks_of_contacts
 from ..mechanisms._visual import facing, lift_to_space
 from ._meshes import revolve
 

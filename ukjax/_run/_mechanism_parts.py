@@ -14,9 +14,8 @@ from .._system._labels import title_of
 from .._system._system import innermost
 from ..mechanisms import GROUND, Contact, Effort, Reaction, TreeSystem, contact_frames
 from ..mechanisms._current_values import MechanismSystem
-from ..mechanisms._efforts import efforts_along
 from ..mechanisms._postures import quaternions
-from ..mechanisms._reactions import reactions_along
+from ..mechanisms._reactions import efforts_along, reactions_along
 from ..mechanisms._start import InputMatrix
 from ._doctor import contacts_of_shapes
 from ._parts import energies, get_problem, points

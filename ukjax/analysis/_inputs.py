@@ -13,7 +13,7 @@ from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._system._labels import make_indexed_names, own_labels
 from .._system._system import AbstractSystem
 from ..mechanisms._abstract_joint import AbstractAxisJoint
-from ..mechanisms._springs import Actuator
+from ..mechanisms._loads import Actuator
 from ..mechanisms._start import InputMatrix
 from ..mechanisms._tree import TreeSystem
 from ..robots._actuators import ControlMatrix, control_matrix

@@ -31,10 +31,10 @@ from ._coordinates import (
     AbstractCoordinates,
     EulerCoordinates,
     GroundCoordinates,
+    call_each_body,
     coordinates_of,
 )
 from ._divide import acts_on_its_own, divide_assembly
-from ._each_body import call_each_body
 from ._loads import AbstractLoad
 from ._mechanism import Mechanism
 from ._placement import AnyPlacement, Twist

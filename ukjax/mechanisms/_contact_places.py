@@ -14,9 +14,8 @@ from .._formula._members import Members
 from .._misc._types import Coordinates, Velocities
 from ._bodies import GROUND
 from ._contact_rows import AbstractBodyKinematics
-from ._coordinates import AbstractCoordinates, GroundCoordinates
+from ._coordinates import AbstractCoordinates, GroundCoordinates, call_each_body
 from ._divide import divide_tree
-from ._each_body import call_each_body
 from ._mechanism import Mechanism, Placements, Twists
 from ._moving_bodies import AbstractBodies, DividedBodies, flat_twist
 from ._placement import AnyPlacement, Twist

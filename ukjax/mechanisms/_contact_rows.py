@@ -13,15 +13,13 @@ from .._misc._arguments import real_array
 from .._misc._errors import InputError, format_value, unknown_name
 from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
 from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral
-from ._abstract_joint import AbstractAxisJoint, AbstractJoint
+from ._abstract_joint import AbstractJoint
 from ._contact_kinds import ShapeKind, kinds_of_shapes
 from ._contact_pairs import Meeting, is_closed_form, meet_each
 from ._contact_table import RowForm
 from ._contacts import Contact, JointFriction, Limit
 from ._convex_kinds import ConvexKind
 from ._field_kinds import FieldKind
-from ._joint_rows import rotation_angle
-from ._joints import Revolute, Spherical
 from ._mechanism import Mechanism, Placements, Twists
 from ._moving_bodies import DividedBodies
 from ._placement import AnyPlacement, Twist, rate_of
@@ -64,14 +62,6 @@ class AbstractBodyKinematics(eqx.Module):
         return None
 
 
-def _position(joint: AbstractJoint, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
-    return (
-        joint.position(parent, child)
-        if isinstance(joint, AbstractAxisJoint)
-        else rotation_angle(parent, child)
-    )
-
-
 def _joints(
     places: AbstractBodyKinematics, items: Sequence[Any], dtype: jnp.dtype
 ) -> dict[str, AbstractJoint]:
@@ -91,9 +81,10 @@ def _measure_joints(
     if names:
         placed, moved = (places.placements(names, q), {}) if v is None else places.moving(names, q, v)
     of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
-    rate = lambda joint, ends, moves: rate_of(lambda *ends: _position(joint, *ends), ends, moves)
+    position = lambda joint, *ends: joint.stop_position(*ends)
+    rate = lambda joint, ends, moves: rate_of(joint.stop_position, ends, moves)
     if v is None:
-        by_joint = vmap_by_structure(_position, [(x, *of(placed, x)) for x in joints.values()])
+        by_joint = vmap_by_structure(position, [(x, *of(placed, x)) for x in joints.values()])
     else:
         by_joint = vmap_by_structure(rate, [(x, of(placed, x), of(moved, x)) for x in joints.values()])
     found, values = dict(zip(joints, by_joint, strict=True)), []
@@ -266,8 +257,7 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
 
 def require_positions(places: AbstractBodyKinematics) -> None:
     """Raises `InputError` for a limit or friction of what has no position of its own."""
-    has = (AbstractAxisJoint, Spherical)
-    known = [joint.name for joint in places.mechanism.joints if isinstance(joint, has)]
+    known = [joint.name for joint in places.mechanism.joints if joint.stops]
     of_joints = (x for x in places.mechanism.of_joints if x.length is None)
     for x in of_joints:
         if x.joint not in known and places.coordinate(x.joint) is None:
@@ -289,7 +279,7 @@ def _turns(places: AbstractBodyKinematics, limit: Limit) -> bool:
         return limit.length.turns
     if places.coordinate(name) is not None:
         return name not in places.slides
-    return any(isinstance(x, (Revolute, Spherical)) for x in places.mechanism.joints if x.name == name)
+    return any(x.stops == "angle" for x in places.mechanism.joints if x.name == name)
 
 
 def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """What acts in one direction only between bodies: limits and dry friction of joints, and contacts of shapes."""
 
+import abc
 from collections.abc import Collection, Sequence
 from typing import Any, final
 
@@ -11,15 +12,48 @@ from jaxtyping import Array, Float
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError, unknown_name
 from .._misc._modules import replace_unchecked
-from .._misc._types import as_jax, is_traced, module_for
+from .._misc._types import Coordinates, Velocities, as_jax, is_traced, module_for
 from .._system._constraint import ImpactLaw, impact_law, require_soft
 from ._abstract_joint import AbstractJoint, normalize_axis
-from ._abstract_length import AbstractLength
 from ._bodies import check_array, check_name, check_nonnegative
 from ._contact_pairs import CLOSED_FORMS, Meeting, count_contacts, is_offered, meet
 from ._contact_shapes import AbstractShape, HalfSpace, HeightField, Surface
-from ._placement import AnyPlacement, ground_placement
+from ._placement import AnyPlacement, Twist, ground_placement
 from ._slips import SlipAxes, SlipForm
+
+
+class AbstractLength(eqx.Module):
+    """What has limits and dry friction as a joint has and is none, such as a tendon."""
+
+    name: eqx.AbstractVar[str]  # what reports call it
+    turns: eqx.AbstractVar[bool]  # whether it is an angle [rad] and no length [m]
+
+    @property
+    @abc.abstractmethod
+    def bodies(self) -> tuple[str, ...]:
+        """The bodies whose places it depends on, if any."""
+
+    @abc.abstractmethod
+    def value(self, q: Coordinates, placements: Sequence[AnyPlacement]) -> Float[Array, ""]:
+        """How long it is.
+
+        **Arguments:**
+
+        - `q`: coordinates.
+        - `placements`: of `bodies`.
+        """
+
+    @abc.abstractmethod
+    def rate(
+        self, v: Velocities, placements: Sequence[AnyPlacement], twists: Sequence[Twist]
+    ) -> Float[Array, ""]:
+        """How fast it becomes longer, linear in v.
+
+        **Arguments:**
+
+        - `v`: velocities.
+        - `placements`, `twists`: of `bodies`.
+        """
 
 
 def _length_of(joint: Any) -> AbstractLength | None:

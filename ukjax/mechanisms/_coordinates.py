@@ -11,7 +11,9 @@ W^T J W of rank 3 (Udwadia and Schutte 2010).
 """
 
 import abc
-from typing import final
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +24,7 @@ from .._misc._lie import hat, quaternion_rate, rotation_matrix
 from .._misc._types import Coordinates, Forces, Velocities, module_for
 from ._bodies import AbstractBody, Body, PlanarBody, PointMass
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
+from ._vmap_by_structure import vmap_by_structure
 
 QUATERNION = ("qw", "qx", "qy", "qz")
 """Labels of a quaternion, scalar first."""
@@ -290,3 +293,15 @@ def coordinates_of(bodies: tuple[AbstractBody, ...], euler: bool) -> dict[str, A
             k = 3 if kind is PlanarCoordinates else body.dimension
             i, j = i + k, j + k
     return by_body
+
+
+def call_each_body(method: str, parts: Mapping[Any, AbstractCoordinates], *motion: Array) -> dict[Any, Any]:
+    """What a method of each body's coordinates returns, by the keys of the bodies."""
+    items = []
+    for part in parts.values():
+        alone = dataclasses.replace(part, q_start=0, v_start=0)
+        starts = zip(motion, (part.q_start, part.v_start), part.sizes, strict=False)
+        items.append((alone, *(x[i : i + n] for x, i, n in starts)))
+    return dict(
+        zip(parts, vmap_by_structure(lambda part, *own: getattr(part, method)(*own), items), strict=True)
+    )

@@ -27,12 +27,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._compiler import AtStates, evaluate_at_state
 from .._misc._arguments import fails, real_array
 from .._misc._errors import InputError
-from .._misc._lie import rotation_about, rotation_matrix
 from .._misc._types import Coordinates, Time, Velocities, as_jax, in_full_precision, is_traced, module_for
 from .._motion._model import nearest_start
 from .._motion._project import (
@@ -46,15 +45,13 @@ from .._motion._project import (
 )
 from .._system._constraint import Holonomic
 from .._system._rows import constraint_rows, most_off, position_rows
-from ._abstract_joint import AbstractAxisJoint, AbstractJoint
+from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, PlanarBody, PointMass, check_array
 from ._coordinates import EulerCoordinates, QuaternionCoordinates
 from ._current_values import MechanismSystem, is_coordinate, now
-from ._free import Free
-from ._given_motions import position_row
-from ._joint_rows import same_direction, same_point
-from ._joints import Fixed, Revolute, Spherical, Universal
-from ._placement import AnyPlacement, Placement, PlanarPlacement
+from ._joint_rows import orientation_rows, same_direction, turn_rows
+from ._joints import Fixed
+from ._placement import AnyPlacement, PlanarPlacement
 from ._tree import TreeSystem
 
 _STEPS = 64
@@ -73,35 +70,6 @@ def _shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordina
     return eqx.filter_eval_shape(lambda t, q: now(system, tuple(at), t, q), t, q)
 
 
-def _orientation_rows(value: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
-    """Zero where the child is turned against the parent as a quaternion says, or in the plane an angle."""
-    if isinstance(parent, PlanarPlacement):
-        return same_direction(parent, child) - value
-    return _compute_turn_rows(rotation_matrix(value), parent, child)
-
-
-def _compute_turn_rows(
-    R: Float[Array, "3 3"], parent: AnyPlacement, child: AnyPlacement
-) -> Float[Array, "3"]:
-    return same_direction(Placement(parent.R @ R, parent.p, parent.centre), child)  # pyright: ignore
-
-
-def _joint_rows(joint: AbstractJoint, value: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
-    """Zero where a joint's position is a value."""
-    if isinstance(joint, AbstractAxisJoint):
-        return position_row(joint, value, parent, child)
-    if isinstance(joint, Universal):
-        R = rotation_about(joint.axis, value[0]) @ rotation_about(joint.child_axis, value[1])
-        return _compute_turn_rows(R, parent, child)
-    if isinstance(joint, Spherical):
-        return _orientation_rows(value, parent, child)
-    d = joint.dimension
-    moved = parent.back(same_point(joint.point, parent, child)) - value[:d]
-    if value.size == d:
-        return moved
-    return jnp.concatenate([moved, _orientation_rows(value[d:], parent, child)])
-
-
 @final
 class HeldAt(eqx.Module):
     """Rows that are zero where what bears a name is at a value."""
@@ -117,9 +85,9 @@ class HeldAt(eqx.Module):
         joints = {joint.name: joint for joint in self.system.joints}
         if self.name in joints:
             joint = joints[self.name]
-            return _joint_rows(joint, self.value, *(placements[name] for name in joint.bodies))
+            return joint.configuration_rows(self.value, placements[joint.parent], placements[joint.child])
         if self.name in placements and not isinstance(self.system.mechanism.by_name[self.name], PointMass):
-            return _orientation_rows(self.value, placements[GROUND], placements[self.name])
+            return orientation_rows(self.value, placements[GROUND], placements[self.name])
         return self.system.points(t, q)[self.name] - self.value
 
 
@@ -148,7 +116,7 @@ class Unmoved(eqx.Module):
         if isinstance(parent, PlanarPlacement):
             turned = same_direction(parent, child) - same_direction(self.parent, self.child)
         else:
-            turned = _compute_turn_rows(self.parent.R.T @ self.child.R, parent, child)  # pyright: ignore
+            turned = turn_rows(self.parent.R.T @ self.child.R, parent, child)  # pyright: ignore
         return jnp.concatenate([moved, turned])
 
 
@@ -436,18 +404,12 @@ def _check_value(name: str, value: Any, like: Any) -> Array:
     return xp.concatenate([array[:-4], p])
 
 
-def _angles(system: MechanismSystem, name: str, value: np.ndarray) -> np.ndarray:
+def _angles(system: MechanismSystem, name: str, value: np.ndarray) -> Any:
     """What of a value is angles (k,)."""
     joint = {joint.name: joint for joint in system.joints}.get(name)
-    if isinstance(joint, Revolute | Universal):
-        return value.ravel()
-    if system.mechanism.dimension == 2:
-        if isinstance(joint, Free):
-            return value[2:]
-        body = system.mechanism.by_name.get(name)
-        if isinstance(joint, Spherical) or (joint is None and isinstance(body, PlanarBody)):
-            return value.ravel()
-    return np.zeros(0)
+    if joint is not None:
+        return joint.angles_in(value)
+    return value.ravel() if isinstance(system.mechanism.by_name.get(name), PlanarBody) else np.zeros(0)
 
 
 def _warn_of_degrees(system: MechanismSystem, values: dict[str, Array]) -> None:

@@ -31,14 +31,14 @@ from ._abstract_joint import AbstractJoint
 from ._coordinates import EulerCoordinates
 from ._current_values import MechanismSystem, require_mechanism
 from ._given_motions import Drive
-from ._joints import Revolute
+from ._loads import command_actuators
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
-from ._springs import command_actuators
 from ._tree import TreeSystem
 from ._vmap_by_structure import vmap_by_structure
 
 if TYPE_CHECKING:
     from .._run._trajectory import Trajectory
+
 
 _SHARED = 1e-6
 """How much of a multiplier may be shared with other rows before it no longer counts as unique (as `check`)."""
@@ -97,25 +97,16 @@ def _reaction(
     child, force = placements[1], wrench.velocity
     point = child.point(child.centre if joint.point is None else joint.point)
     arm = point - child.p
-    work = _work(joint.joint, placements, twists, wrench) if isinstance(joint, Drive) else (None, None)
+    work = None, None
+    if isinstance(joint, Drive):
+        driven: Any = joint.joint
+        effort = driven.effort(placements[0], wrench)
+        work = effort, effort * rate_of(driven.position, placements, twists)
     if isinstance(child, PlanarPlacement):
         torque = wrench.omega - (arm[0] * force[1] - arm[1] * force[0])
         return force, torque, child.back(force), torque, point, *work
     torque = wrench.omega - jnp.cross(arm, force)
     return force, torque, child.back(force), child.back(torque), point, *work
-
-
-def _work(
-    joint: Any, placements: tuple[AnyPlacement, ...], twists: tuple[Twist, ...], wrench: Twist
-) -> tuple[Array, Array]:
-    """Effort and power of a drive, whose wrench is a pure torque about the axis of a hinge, or a force along a slide."""
-    if not isinstance(joint, Revolute):
-        effort = jnp.dot(placements[0].vector(joint.axis), wrench.velocity)
-    elif joint.axis is None:
-        effort = wrench.omega
-    else:
-        effort = jnp.dot(placements[0].vector(joint.axis), wrench.omega)
-    return effort, effort * rate_of(joint.position, placements, twists)
 
 
 def _compute_absolute_reactions(
@@ -295,3 +286,74 @@ def reactions(
     motion = acceleration_at(formula, system, *state)
     states = tuple(x[None] for x in (*state, motion.a, motion.multipliers))
     return jax.tree.map(lambda x: x[0], reactions_along(system, states, {}))
+
+
+# --- Efforts of loads
+
+
+@final
+class Effort(eqx.Module):
+    """What a load does; along a trajectory with times in front.
+
+    - `effort`: force or torque [N], [N m]: a scalar of springs and actuators, a vector of a `Force`, one row a body of
+      `Gravity`; in world axes.
+    - `rate`: what it works on, of the same shape: a velocity [m/s], an angular velocity [rad/s].
+    - `power`: their product [W].
+    """
+
+    effort: Array
+    rate: Array
+    power: Float[Array, ""]
+
+
+@eqx.filter_jit
+@in_full_precision
+def efforts_along(
+    system: MechanismSystem, states: tuple[Array, ...], inputs: Mapping[str, Array]
+) -> dict[str, Effort]:
+    """The efforts of all loads at k states."""
+
+    def at(inputs: Mapping[str, Array], t: Time, q: Coordinates, v: Velocities) -> dict[str, Effort]:
+        mechanism = command_actuators(system, inputs).mechanism
+        placements, twists = system.placements(t, q), system.twists(t, q, v)
+        efforts = mechanism.efforts(t, placements, twists)
+        rates = mechanism.rates(placements, twists)
+        if isinstance(system, TreeSystem):
+            efforts += [load.effort(t, q, v) for load in system.on_coordinates]
+            rates += [load.rate(q, v) for load in system.on_coordinates]
+            motions = system.motions(t, q, v)
+            efforts += [load.effort(motion) for load, motion in motions]
+            rates += [load.rate(motion) for load, motion in motions]
+        names = [load.name for load in system.loads]
+        return {name: Effort(e, r, jnp.sum(e * r)) for name, e, r in zip(names, efforts, rates, strict=True)}
+
+    return jax.vmap(at)(inputs, *states)
+
+
+def efforts(
+    system: MechanismSystem,
+    t: "Time | float | Trajectory",
+    q: Numbers | None = None,
+    v: Numbers | None = None,
+) -> dict[str, Effort]:
+    """The effort and the power of each load, at one state or along a run.
+
+    A load works by e . r, where its effort e is a force or torque and r the rate that it works on (principle of virtual
+    power); a positive power feeds the mechanism.
+
+    **Arguments:**
+
+    - `system`: a mechanism, in absolute coordinates or a tree.
+    - `t`: time [s]; or a `Trajectory` of the system.
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+
+    **Returns:** an `Effort` by the load's name; along a trajectory with its times in front.
+
+    **Raises:** `InputError` for a system that is no mechanism, and a state of wrong shape.
+    """
+    require_mechanism(system)
+    if hasattr(t, "multipliers"):
+        return efforts_along(system, tuple(getattr(t, x) for x in ("t", "q", "v")), {})
+    states = tuple(x[None] for x in resolve_state(system, t, q, v)[1:])  # pyright: ignore[reportArgumentType]
+    return jax.tree.map(lambda x: x[0], efforts_along(system, states, {}))

@@ -23,9 +23,9 @@ from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, check_array
 from ._current_values import require_mechanism
 from ._joints import Connect
+from ._loads import Actuator
 from ._placement import rate_of
 from ._postures import close_loops, hold_joint, joints_that_stay, posture
-from ._springs import Actuator
 from ._tree import TreeSystem
 
 

@@ -16,21 +16,25 @@ from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
 from .._system._constraint import AbstractConstraint, as_constraints, bilateral
 from .._system._system import AbstractSystem, TreeInertia
+from ._abstract_joint import AbstractJoint, lift_to_space
 from ._bodies import AbstractBody
 from ._contact_places import TreePlaces
 from ._contact_rows import require_no_contacts, require_positions, unilateral_rows
 from ._contacts import AnyContact
-from ._divide import acts_on_its_own, divide_tree
-from ._freedoms import lift_to_space
-from ._joints import AbstractJoint
+from ._divide import (
+    ConstraintOfPart,
+    CoordinateLoadOfPart,
+    Entries,
+    TreeLoadOfPart,
+    acts_on_its_own,
+    divide_tree,
+)
 from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, Touched, TreeMotion
 from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
-from ._part_loads import ConstraintOfPart, CoordinateLoadOfPart, Entries, TreeLoadOfPart
 from ._placement import Twist
-from ._tree_closures import loop_constraints
 from ._tree_dynamics import compute_inertial_wrenches, force, sum_subtree_wrenches, tree_inertia
 from ._tree_layout import Order, armature_of, order
-from ._tree_loops import loop_wrenches
+from ._tree_loops import loop_constraints, loop_wrenches
 from ._tree_place import TreeAt, cast_arrays, moving, place
 from ._visual import Visual
 

@@ -23,8 +23,7 @@ from .._misc._lie import hat
 from .._misc._types import Forces, Velocities
 from .._system._system import TreeInertia
 from ._placement import Twist
-from ._tree_motion import Chains, Posture, Rates, TreeLayout, cross
-from ._tree_recursion import inwards, outwards
+from ._tree_motion import Chains, Posture, Rates, TreeLayout, cross, inwards, outwards
 
 
 def _sum_by_element(

@@ -9,10 +9,9 @@ from jaxtyping import Array, Float
 
 from .._misc._errors import InputError, unknown_name
 from .._misc._types import as_jax, module_for
-from ._abstract_joint import AbstractJoint
+from ._abstract_joint import AbstractJoint, Freedom
 from ._bodies import GROUND, AbstractBody, check_nonnegative
 from ._coordinates import ANGULAR_VELOCITY, QUATERNION
-from ._freedoms import Freedom
 from ._tree_motion import Element, TreeLayout
 
 

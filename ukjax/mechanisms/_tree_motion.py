@@ -14,18 +14,67 @@ w about an axis through its point o, and slides it with s. So with the arm r fro
 are the rates of the frame, those with a dash of the frame before: turning, and of what of it is at the point.
 """
 
-from typing import Literal, NamedTuple, final
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from .._misc._lie import quaternion_product, quaternion_rate, rotation_about, rotation_matrix
 from .._misc._types import Coordinates, Velocities
 from ._placement import Twist
-from ._tree_recursion import outwards
+
+# --- Recursion along a tree
+
+
+Before = Sequence[int]
+"""The node before each, which stands before it in the list; 0 for the ground, i + 1 for node i."""
+
+
+def _numbers(values: Sequence[int]) -> Array:
+    return jnp.asarray(np.asarray(values, np.uint32))  # JAX takes no care of negative ones then
+
+
+def _read(states: Any, place: Array) -> Any:
+    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, place, keepdims=False), states)
+
+
+def outwards(before: Before, combine: Callable[[Any, Any], Any], ground: Any, given: Any) -> Any:
+    """The states of all nodes, stacked behind that of the ground: each from that of the node before and what is given."""
+    room = lambda x: jnp.concatenate([x[None], jnp.zeros((len(before), *x.shape), x.dtype)])
+    states = jax.tree.map(room, ground)
+
+    def visit(states: Any, at: Any) -> tuple[Any, None]:
+        place, parent, own = at
+        found = combine(_read(states, parent), own)
+        put = lambda x, new: lax.dynamic_update_index_in_dim(x, new, place, 0)
+        return jax.tree.map(put, states, found), None
+
+    places = _numbers(range(1, len(before) + 1))
+    return lax.scan(visit, states, (places, _numbers(before), given))[0]
+
+
+def inwards(before: Before, passed: Callable[[Any, Any], Any], own: Any, given: Any) -> Any:
+    """The sum, for each node, of what is its own and what all nodes behind pass on to it."""
+    sums = jax.tree.map(lambda x: jnp.concatenate([jnp.zeros_like(x[:1]), x]), own)
+
+    def visit(sums: Any, at: Any) -> tuple[Any, None]:
+        place, parent, its = at
+        more = jax.tree.map(jnp.add, _read(sums, parent), passed(_read(sums, place), its))
+        put = lambda x, new: lax.dynamic_update_index_in_dim(x, new, parent, 0)
+        return jax.tree.map(put, sums, more), None
+
+    places = _numbers(range(1, len(before) + 1))
+    sums = lax.scan(visit, sums, (places, _numbers(before), given), reverse=True)[0]
+    return jax.tree.map(lambda x: x[1:], sums)
+
+
+# --- Motion
+
 
 _LEVI_CIVITA = np.zeros((3, 3, 3))
 for _a, _b, _c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates
+from ._abstract_joint import Freedom, lift_to_space
 from ._bodies import GROUND, AbstractBody, Body, PlanarBody
-from ._freedoms import Freedom, lift_to_space
 from ._loads import Placements
 from ._mechanism import Mechanism, Twists
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist

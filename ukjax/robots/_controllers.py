@@ -168,7 +168,7 @@ class DCMotor(AbstractController):
 
 @final
 class OrientationServo(AbstractController):
-    """kp log(p* o p_u) + c - kv omega in axes of the body that turns, with its quaternion p, and p_u that of the input."""
+    """kp log(p* o p_u) + c - kv omega in axes of the body that turns, its quaternion p, and p_u that of the input."""
 
     place: int = eqx.field(static=True)
     inputs: Places = eqx.field(static=True)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._misc._types import Coordinates, Time, Velocities, as_jax
 from .._system._constraint import DryFriction
 from ..mechanisms import JointFriction, Limit
-from ..mechanisms._abstract_length import AbstractLength
+from ..mechanisms._contacts import AbstractLength
 from ..mechanisms._placement import AnyPlacement, Twist, rate_of
 from ._coefficients import is_usual, restitution_of
 from ._contact_selection import ContactSelection

@@ -26,10 +26,9 @@ from ..mechanisms._contact_rows import contact_frames
 from ..mechanisms._mechanism import Twists
 from ..mechanisms._placement import norm, rate_of
 from ..mechanisms._tree_loops import loop_wrenches
-from ..mechanisms._tree_motion import cross
+from ..mechanisms._tree_motion import cross, outwards
 from ..mechanisms._tree_place import TreeAt, cast_arrays, place
 from ..mechanisms._tree_place import moving as twists_by_name
-from ..mechanisms._tree_recursion import outwards
 from ._actuators import Actuators
 from ._lengths import Lengths
 from ._passive import BallSpring, JointSprings
