@@ -25,6 +25,7 @@ from ._bodies import AbstractBody, check_array, check_name
 from ._laws import check_law, value_of
 from ._placement import AnyPlacement, PlanarPlacement, Twist, norm, rate_of
 
+Bodies = Mapping[str, AbstractBody]
 Placements = Mapping[str, AnyPlacement]
 Twists = Mapping[str, Twist]
 
@@ -40,7 +41,7 @@ class AbstractLoad(eqx.Module):
         """The names of the bodies it acts on, as far as it names them."""
 
     @abc.abstractmethod
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         """What the effort works on, linear in the twists: a velocity, an angular velocity, a rate of length.
 
         **Arguments:**
@@ -50,14 +51,10 @@ class AbstractLoad(eqx.Module):
         """
 
     @abc.abstractmethod
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         """The force or torque that works on `rate`, of the same shape."""
 
-    def potential(
-        self, bodies: Mapping[str, AbstractBody], placements: Placements
-    ) -> Float[Array, ""] | None:
+    def potential(self, bodies: Bodies, placements: Placements) -> Float[Array, ""] | None:
         """The potential energy [J], or None for a load without."""
         return None
 
@@ -94,20 +91,18 @@ class Gravity(AbstractLoad):
         default = (0.0,) * (dimension - 1) + (-9.81,)
         return jnp.asarray(default if self.g is None else self.g, dtype)
 
-    def _weights(self, bodies: Mapping[str, AbstractBody]) -> Array:
+    def _weights(self, bodies: Bodies) -> Array:
         centre = next(iter(bodies.values())).centre
         g = self.acceleration(centre.size, centre.dtype)
         return jnp.stack([body.mass * g for body in bodies.values()])
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         return jnp.stack([twists[name].velocity for name in bodies])
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         return self._weights(bodies)
 
-    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+    def potential(self, bodies: Bodies, placements: Placements) -> Float[Array, ""]:
         return -jnp.sum(self._weights(bodies) * jnp.stack([placements[name].p for name in bodies]))
 
 
@@ -286,12 +281,10 @@ class Force(AbstractLoad):
     def bodies(self) -> tuple[str, ...]:
         return (self.body,)
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         return rate_of(lambda p: p.point(self.point), parts_of(self, placements), parts_of(self, twists))
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         placement = placements[self.body]
         motion = placement.point(self.point), self.rate(bodies, placements, twists)
         force = value_of(f"force '{self.name}'", self.force, self.point.shape, t, *motion)
@@ -325,12 +318,10 @@ class Torque(AbstractLoad):
     def bodies(self) -> tuple[str, ...]:
         return (self.body,)
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         return twists[self.body].omega
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         placement = placements[self.body]
         planar = isinstance(placement, PlanarPlacement)
         motion = placement.angle if planar else placement.R, twists[self.body].omega
@@ -341,8 +332,47 @@ class Torque(AbstractLoad):
 # --- Springs, dampers and actuators
 
 
+class AbstractSpring(AbstractLoad):
+    """A linear spring and damper: effort -k s - c s' along a length or an angle whose stretch is s."""
+
+    stiffness: eqx.AbstractVar[Float[Array, ""]]
+    damping: eqx.AbstractVar[Float[Array, ""]]
+
+    @abc.abstractmethod
+    def _stretch(self, *placements: AnyPlacement) -> Float[Array, ""]:
+        """s, of the placements of `bodies`."""
+
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
+        return rate_of(self._stretch, parts_of(self, placements), parts_of(self, twists))
+
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
+        stretch = self._stretch(*parts_of(self, placements))
+        return -self.stiffness * stretch - self.damping * self.rate(bodies, placements, twists)
+
+    def potential(self, bodies: Bodies, placements: Placements) -> Float[Array, ""]:
+        return 0.5 * self.stiffness * self._stretch(*parts_of(self, placements)) ** 2
+
+
+class AbstractJointLoad(AbstractLoad):
+    """A load on the position of a joint, which it may know by name until a mechanism looks that up."""
+
+    joint: eqx.AbstractVar[AbstractAxisJoint | str]
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return self._joint.bodies
+
+    @property
+    def _joint(self) -> AbstractAxisJoint:
+        if isinstance(self.joint, str):
+            raise InputError(
+                f"'{self.name}' refers to joint '{self.joint}' by name: assemble it into a mechanism first."
+            )
+        return self.joint
+
+
 @final
-class SpringDamper(AbstractLoad):
+class SpringDamper(AbstractSpring):
     """A linear spring and damper between points of two bodies: tension k (l - l0) + c l' along their line.
 
     **Arguments:**
@@ -391,24 +421,13 @@ class SpringDamper(AbstractLoad):
     def bodies(self) -> tuple[str, ...]:
         return (self.parent, self.child)
 
-    def _length(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
-        return norm(child.point(self.point) - parent.point(self.parent_point))
-
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
-        return rate_of(self._length, parts_of(self, placements), parts_of(self, twists))
-
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
-        stretch = self._length(*parts_of(self, placements)) - self.length
-        return -self.stiffness * stretch - self.damping * self.rate(bodies, placements, twists)
-
-    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
-        return 0.5 * self.stiffness * (self._length(*parts_of(self, placements)) - self.length) ** 2
+    def _stretch(self, *placements: AnyPlacement) -> Float[Array, ""]:
+        parent, child = placements
+        return norm(child.point(self.point) - parent.point(self.parent_point)) - self.length
 
 
 @final
-class TorsionalSpring(AbstractLoad):
+class TorsionalSpring(AbstractSpring, AbstractJointLoad):
     """A spring and damper on the position s of a joint: effort -k (s - s0) - c s'; an angle, or a slide.
 
     In space the angle of a hinge is known between -pi and pi.
@@ -443,35 +462,12 @@ class TorsionalSpring(AbstractLoad):
         self.damping = check_array(f"the damping of spring '{name}'", damping, ())
         self.rest = check_array(f"the rest of spring '{name}'", rest, ())
 
-    @property
-    def bodies(self) -> tuple[str, ...]:
-        return joint_of(self).bodies
-
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
-        return rate_of(joint_of(self).position, parts_of(self, placements), parts_of(self, twists))
-
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
-        turn = joint_of(self).position(*parts_of(self, placements)) - self.rest
-        return -self.stiffness * turn - self.damping * self.rate(bodies, placements, twists)
-
-    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
-        turn = joint_of(self).position(*parts_of(self, placements)) - self.rest
-        return 0.5 * self.stiffness * turn**2
-
-
-def joint_of(load: Any) -> AbstractAxisJoint:
-    """The joint a load or a drive works on."""
-    if isinstance(load.joint, str):
-        raise InputError(
-            f"'{load.name}' refers to joint '{load.joint}' by name: assemble it into a mechanism first."
-        )
-    return load.joint
+    def _stretch(self, *placements: AnyPlacement) -> Float[Array, ""]:
+        return self._joint.position(*placements) - self.rest
 
 
 @final
-class Actuator(AbstractLoad):
+class Actuator(AbstractJointLoad):
     """A motor on a joint: a torque about the axis of a hinge, a force along a slide. Also an input for servo control.
 
     **Arguments:**
@@ -492,17 +488,11 @@ class Actuator(AbstractLoad):
         self.joint = joint
         self.drive = check_law(f"the drive of actuator '{name}'", drive, "t, s, rate", ())
 
-    @property
-    def bodies(self) -> tuple[str, ...]:
-        return joint_of(self).bodies
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
+        return rate_of(self._joint.position, parts_of(self, placements), parts_of(self, twists))
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
-        return rate_of(joint_of(self).position, parts_of(self, placements), parts_of(self, twists))
-
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
-        position = joint_of(self).position(*parts_of(self, placements))
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
+        position = self._joint.position(*parts_of(self, placements))
         rate = self.rate(bodies, placements, twists)
         return value_of(f"the drive of actuator '{self.name}'", self.drive, (), t, position, rate)
 

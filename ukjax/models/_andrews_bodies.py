@@ -1,6 +1,5 @@
 """Andrews' squeezer as seven bodies: its dimensions, how it is closed, and the mechanism in absolute coordinates."""
 
-from collections.abc import Mapping
 from typing import NamedTuple, final
 
 import equinox as eqx
@@ -12,7 +11,6 @@ from .._misc._types import Coordinates, Time, module_for
 from ..mechanisms import (
     GROUND,
     AbsoluteSystem,
-    AbstractBody,
     AbstractLoad,
     PlanarBody,
     PlanarPlacement,
@@ -20,10 +18,9 @@ from ..mechanisms import (
     SpringDamper,
     assemble,
 )
-from ..mechanisms._loads import Placements, Twists
+from ..mechanisms._loads import Bodies, Placements, Twists
 from ._rr_module import direction as unit
 
-Bodies = Mapping[str, AbstractBody]
 POINTS = {"F": "K1.F", "E": "K2.E", "D": "K3.D", "G": "K5.G", "H": "K7.H"}
 
 

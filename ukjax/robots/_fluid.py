@@ -6,7 +6,6 @@ and Wang 2005, J. Fluid Mech. 541, 91-104). Virtual mass adds forces of velociti
 """
 
 import abc
-from collections.abc import Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -16,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Time, as_jax
-from ..mechanisms import GROUND, AbstractBody, AbstractLoad
-from ..mechanisms._loads import Placements, Twists
+from ..mechanisms import GROUND, AbstractLoad
+from ..mechanisms._loads import Bodies, Placements, Twists
 from ..mechanisms._placement import norm, rate_of
 from ._mujoco import mujoco
 from ._parts import FeatureParts
@@ -53,14 +52,12 @@ class AbstractFluidLoad(AbstractLoad):
     def drag(self, w: Float[Array, "k 3"], u: Float[Array, "k 3"]) -> tuple[Array, Array]:
         """Torques and forces, of angular velocities and velocities against the fluid, in own axes (k, 3)."""
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         own = zip(self.carriers, self.centres, strict=True)
         at = [rate_of(lambda p, x=x: p.point(x), [placements[b]], [twists[b]]) for b, x in own]
         return jnp.stack([jnp.stack([twists[b].omega for b in self.carriers]), jnp.stack(at)])
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         rotations: Any = [placements[b].R for b in self.carriers]  # pyright: ignore[reportAttributeAccessIssue]
         R = jnp.einsum("kab,kbc->kac", jnp.stack(rotations), self.axes)
         omega, velocity = self.rate(bodies, placements, twists)

@@ -1,6 +1,5 @@
 """Passive forces of a robot's joints: springs, dampers, armature, and the compensation of weights."""
 
-from collections.abc import Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -10,8 +9,8 @@ from jaxtyping import Array, Float
 
 from .._misc._lie import quaternion_product
 from .._misc._types import Coordinates, Time, Velocities, as_jax
-from ..mechanisms import GROUND, AbstractBody, AbstractCoordinateLoad, AbstractLoad
-from ..mechanisms._loads import Placements, Twists
+from ..mechanisms import GROUND, AbstractCoordinateLoad, AbstractLoad
+from ..mechanisms._loads import Bodies, Placements, Twists
 from ..mechanisms._placement import norm, rate_of
 from ._joints import kinds
 from ._mujoco import mujoco
@@ -103,16 +102,14 @@ class GravityCompensation(AbstractLoad):
     def bodies(self) -> tuple[str, ...]:
         return self.carriers
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         own = zip(self.carriers, self.centres, strict=True)
         return jnp.stack([rate_of(lambda p, x=x: p.point(x), [placements[b]], [twists[b]]) for b, x in own])
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         return self.forces
 
-    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+    def potential(self, bodies: Bodies, placements: Placements) -> Float[Array, ""]:
         points = [placements[b].point(x) for b, x in zip(self.carriers, self.centres, strict=True)]
         return -jnp.sum(self.forces * jnp.stack(points))
 

@@ -10,8 +10,7 @@ from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Time, Velocities, as_jax
 from ..mechanisms import AbstractTreeLoad, Touched, TreeMotion
-from ..mechanisms._bodies import AbstractBody
-from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements, Twists, parts_of
+from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Bodies, Placements, Twists, parts_of
 from ..mechanisms._placement import rate_of
 from ._lengths import Lengths, stack_lengths
 from ._mujoco import is_given, mujoco
@@ -76,16 +75,14 @@ class SpatialTendon(AbstractLoad):
     def bodies(self) -> tuple[str, ...]:
         return self.path.bodies
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         return rate_of(self.path, parts_of(self, placements), parts_of(self, twists))
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         length = self.path(*parts_of(self, placements))
         return self.elastic.force(length, self.rate(bodies, placements, twists))
 
-    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+    def potential(self, bodies: Bodies, placements: Placements) -> Float[Array, ""]:
         return self.elastic.potential(self.path(*parts_of(self, placements)))
 
 
