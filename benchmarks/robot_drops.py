@@ -70,7 +70,7 @@ def model_over_floor(path: str) -> Any:
     import mujoco
 
     from ukjax.robots._contact_selection import read_contact_selection
-    from ukjax.robots._missing_meshes import without_missing
+    from ukjax.robots._source import without_missing
     from ukjax.robots._urdf import urdf
 
     folder, every = Path(path).resolve().parent, read_contact_selection(True, None, None)

@@ -127,6 +127,9 @@ class Fixed(AbstractPointJoint):
 
     turns: ClassVar[bool] = True
 
+    def __init__(self, name: str, parent: str, child: str, point: Any):
+        super().__init__(name, parent, child, point)
+
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return []
 
@@ -190,6 +193,9 @@ class Spherical(AbstractPointJoint):
     turns: ClassVar[bool] = False
     stops: ClassVar[Stops] = "angle"
     looks: ClassVar[Looks] = "ball"
+
+    def __init__(self, name: str, parent: str, child: str, point: Any):
+        super().__init__(name, parent, child, point)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         if isinstance(child, PointMass):
@@ -340,6 +346,9 @@ class Free(AbstractPointJoint):
     @property
     def holonomic(self) -> bool:
         return False
+
+    def __init__(self, name: str, parent: str, child: str, point: Any):
+        super().__init__(name, parent, child, point)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         axes: Any = np.eye(self.dimension, dtype=self.point.dtype)

@@ -20,9 +20,8 @@ from ..mechanisms import (
 )
 from ..mechanisms._placement import AnyPlacement
 from ._equalities import Weld
-from ._parts import FeatureParts
 from ._reference import Reference, remove_rounding
-from ._rows import RefusedError, Row, features, frame_of
+from ._report import FeatureParts, RefusedError, Row, features
 
 _KINDS: dict[str, Any] = {
     "revolute": Revolute,
@@ -86,7 +85,7 @@ class OpenJoint(AbstractJoint):
 
 def _join(at: Reference, of: Closure) -> AbstractJoint:
     """The joint of `mechanisms`."""
-    sites = [frame_of(at, "site", at.names.sites.index(name)) for name in of.sites]
+    sites = [at.frame("site", at.names.sites.index(name)) for name in of.sites]
     (parent, child), (point, child_point), (axes, child_axes) = zip(*sites, strict=True)
     if parent == child:
         raise RefusedError("both of its ends are on one body, or do not move")

@@ -14,11 +14,10 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError, missing_extra, unknown_name
 from ._contact_selection import ContactSelection
-from ._description import Description
-from ._graph import Joint, add_closure, add_start, inverse, place_of, posed
-from ._mujoco import mujoco
+from ._files import find_file
+from ._graph import Description, Joint, add_closure, add_start, inverse, place_of, posed
+from ._reference import mujoco
 from ._report import Feature
-from ._urdf import find_file
 
 Describe = Callable[[Path, ContactSelection], Description]
 

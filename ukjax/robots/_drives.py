@@ -10,14 +10,13 @@ from .._system._labels import unique_names
 from ._actuators import ActuatorInputs, Actuators, TotalLimits
 from ._controllers import SLOTS, read_controller
 from ._laws import Laws, Muscles
-from ._lengths import Lengths, Term
-from ._mujoco import is_given, mujoco
-from ._parts import FeatureParts
+from ._lengths import Lengths, Path, Term
 from ._passive import compensation
-from ._paths import Path
-from ._reference import Reference
-from ._rows import RefusedError, Row, features
-from ._targets import (
+from ._reference import Reference, is_given, mujoco
+from ._report import FeatureParts, RefusedError, Row, features
+from ._transmissions import (
+    AbstractTransmission,
+    PathTransmission,
     crank,
     find_joint_terms,
     make_orientation,
@@ -25,7 +24,6 @@ from ._targets import (
     make_site_transmission,
     turns_in_parent,
 )
-from ._transmissions import AbstractTransmission, PathTransmission
 
 
 class _Drives(NamedTuple):

@@ -19,12 +19,9 @@ from ..mechanisms import Connect, TreeSystem
 from ..mechanisms._abstract_joint import AbstractJoint, set_ends
 from ..mechanisms._bodies import check_array
 from ..mechanisms._placement import AnyPlacement, Placement, norm
-from ._lengths import Lengths, stack_lengths
-from ._mujoco import mujoco
-from ._parts import FeatureParts
-from ._paths import Path
-from ._reference import Reference
-from ._rows import RefusedError, features, frame_of
+from ._lengths import Lengths, Path, stack_lengths
+from ._reference import Reference, mujoco
+from ._report import FeatureParts, RefusedError, features
 
 
 @final
@@ -159,7 +156,7 @@ def _loop(at: Reference, i: int, name: str, weld: bool) -> Connect | Weld:
     model, data = at.model, at.model.eq_data[i]
     ends = int(model.eq_obj1id[i]), int(model.eq_obj2id[i])
     by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE
-    frames = [frame_of(at, "site" if by_sites else "body", end) for end in ends]
+    frames = [at.frame("site" if by_sites else "body", end) for end in ends]
     (parent, child), points, turns = zip(*frames, strict=True)
     if parent == child:
         raise RefusedError("both of its ends are on one body, or do not move")

@@ -18,11 +18,9 @@ from .._misc._types import Time, as_jax
 from ..mechanisms import GROUND, AbstractLoad
 from ..mechanisms._loads import Bodies, Placements, Twists
 from ..mechanisms._placement import norm, rate_of
-from ._mujoco import mujoco
-from ._parts import FeatureParts
 from ._passive import is_passive_off
-from ._reference import Reference, remove_rounding
-from ._report import Feature
+from ._reference import Reference, mujoco, remove_rounding
+from ._report import Feature, FeatureParts
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL
 

@@ -23,13 +23,9 @@ from ..mechanisms import (
     _contact_pairs,
 )
 from ..mechanisms._contacts import copy_contact
-from ._coefficients import is_usual, restitution_of
-from ._contact_selection import ContactSelection
-from ._mujoco import mujoco
-from ._parts import FeatureParts
-from ._reference import Reference
-from ._report import Feature
-from ._rows import Row, features, frame_of
+from ._contact_selection import ContactSelection, is_usual, restitution_of
+from ._reference import Reference, mujoco
+from ._report import Feature, FeatureParts, Row, features
 
 UNUSED_SOLREF = "its damping ratio is 1 or more, so rigid and without restitution"
 
@@ -126,7 +122,7 @@ def kind_of_geom(at: Reference, geom: int) -> str:
 
 def shape_of(at: Reference, geom: int) -> AbstractShape | None:
     """The shape of a geom in the reference posture; None where there is no such."""
-    body, centre, axes = frame_of(at, "geom", geom)
+    body, centre, axes = at.frame("geom", geom)
     size, kind = np.array(at.model.geom_size[geom]), kind_of_geom(at, geom)
     if kind == "plane":
         return HalfSpace(body, centre, axes[:, 2])

@@ -9,8 +9,20 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError
 from ._closures import Closure
-from ._mujoco import mujoco
-from ._rows import Row
+from ._reference import mujoco
+from ._report import Feature, Row
+from ._visuals import Look
+
+
+class Description(NamedTuple):
+    """A robot as it is described, before MuJoCo compiles it."""
+
+    spec: Any  # a `mujoco.MjSpec`
+    features: tuple[Feature, ...] = ()  # what the report says besides what follows from the spec
+    looks: tuple[Look, ...] = ()  # visual elements that the spec has not
+    closures: tuple[Closure, ...] = ()  # joints that close loops and are no equalities of the spec
+    base: str = ""  # the root link of a URDF, of which the file does not say whether it moves
+
 
 WORLD = "world"
 

@@ -12,18 +12,13 @@ from .._system._constraint import DryFriction
 from ..mechanisms import JointFriction, Limit
 from ..mechanisms._contacts import AbstractLength
 from ..mechanisms._placement import AnyPlacement, Twist, rate_of
-from ._coefficients import is_usual, restitution_of
-from ._contact_selection import ContactSelection
+from ._bodies import kinds
+from ._contact_selection import ContactSelection, is_usual, restitution_of
 from ._geoms import UNUSED_SOLREF, rigid_words
-from ._joints import kinds
-from ._lengths import Lengths
-from ._mujoco import mujoco
-from ._parts import FeatureParts
-from ._paths import Path
-from ._reference import Reference, kind_of
-from ._report import Feature
-from ._rows import Row
-from ._rows import features as as_features
+from ._lengths import Lengths, Path
+from ._reference import Reference, kind_of, mujoco
+from ._report import Feature, FeatureParts, Row
+from ._report import features as as_features
 from ._state import Conversion, conversion
 
 

@@ -15,9 +15,8 @@ from .._misc._types import Time
 from ..mechanisms import GROUND, AbstractJoint, Placement, TreeSystem
 from ..mechanisms._placement import AnyPlacement
 from ._equalities import Weld
-from ._parts import FeatureParts
 from ._reference import Reference
-from ._report import Feature
+from ._report import Feature, FeatureParts
 
 Motion = Array | Callable[[Time], Array]
 """Where a body is [m] (3,), or that and its quaternion, scalar first (7,): constant, or a function of time."""

@@ -30,8 +30,8 @@ from ..mechanisms import (
 )
 from ..mechanisms._bodies import check_array, check_nonnegative, check_positive_scalar
 from ._actuators import actuators_of
+from ._bodies import SeveralJoints
 from ._clear import with_contacts
-from ._joints import SeveralJoints
 from ._limits import JointRates
 from ._passive import GravityCompensation, JointDamping, JointSprings
 from ._transmissions import Crank, PathTransmission

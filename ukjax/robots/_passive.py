@@ -12,11 +12,9 @@ from .._misc._types import Coordinates, Time, Velocities, as_jax
 from ..mechanisms import GROUND, AbstractCoordinateLoad, AbstractLoad
 from ..mechanisms._loads import Bodies, Placements, Twists
 from ..mechanisms._placement import norm, rate_of
-from ._joints import kinds
-from ._mujoco import mujoco
-from ._parts import FeatureParts
-from ._reference import Reference
-from ._report import Feature
+from ._bodies import kinds
+from ._reference import Reference, mujoco
+from ._report import Feature, FeatureParts
 from ._state import Conversion, conjugate, conversion, rotation_vector, state_of
 
 

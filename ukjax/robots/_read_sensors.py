@@ -12,18 +12,15 @@ import numpy as np
 from .._misc._types import as_jax
 from ..mechanisms import GROUND, AbstractShape, Limit, TreeSystem
 from ._actuators import Actuators
+from ._bodies import kinds
 from ._closures import Closure
 from ._equalities import equality_name
 from ._geoms import is_offered, kind_of_geom, shape_of
-from ._joints import kinds
-from ._lengths import Lengths
-from ._mujoco import is_given, mujoco
+from ._lengths import Lengths, Path
 from ._passive import GravityCompensation
-from ._paths import Path
 from ._rays import SOLID, Mesh, Scene, Solids
-from ._reference import Reference, remove_rounding
-from ._report import Feature
-from ._rows import RefusedError, Row, features
+from ._reference import Reference, is_given, mujoco, remove_rounding
+from ._report import Feature, RefusedError, Row, features
 from ._sensor_kinds import DISTANT, READ, STOPPED, Sensor, SensorTable
 
 _WHY = {

@@ -14,12 +14,10 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError, unknown_name
 from ._contact_selection import ContactSelection
-from ._description import Description
-from ._graph import WORLD, Axis, Joint, Link, Mimic, Shape, inverse, place_of, posed, specify
-from ._rows import Row, features
-from ._urdf import find_mesh, is_ascii
-from ._urdf_looks import Look, mesh_shape
-from ._xml import local, parse_xml
+from ._files import find_mesh, is_ascii, local, parse_xml
+from ._graph import WORLD, Axis, Description, Joint, Link, Mimic, Shape, inverse, place_of, posed, specify
+from ._report import Row, features
+from ._visuals import Look, mesh_shape
 
 _KINDS = {"continuous": "revolute", "revolute2": "universal"}
 _FREEDOMS = {"revolute": 1, "prismatic": 1, "universal": 2, "gearbox": 2, "screw": 1, "fixed": 0, "ball": 0}

@@ -30,9 +30,8 @@ from ..mechanisms._tree_motion import cross, outwards
 from ..mechanisms._tree_place import TreeAt, cast_arrays, place
 from ..mechanisms._tree_place import moving as twists_by_name
 from ._actuators import Actuators
-from ._lengths import Lengths
+from ._lengths import Lengths, Path
 from ._passive import BallSpring, JointSprings
-from ._paths import Path
 from ._rays import Scene, first_hit, is_within
 from ._state import Conversion, conjugate, rotation_vector
 from ._tendons import FixedTendon, SpatialTendon

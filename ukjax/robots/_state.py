@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from .._compiler import evaluate_at_states
 from .._misc._lie import quaternion_product, rotation_matrix
 from .._misc._types import Coordinates, Velocities, as_jax
-from ._joints import kinds
+from ._bodies import kinds
 from ._reference import Reference
 
 

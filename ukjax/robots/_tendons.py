@@ -12,13 +12,10 @@ from .._misc._types import Coordinates, Time, Velocities, as_jax
 from ..mechanisms import AbstractTreeLoad, Touched, TreeMotion
 from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Bodies, Placements, Twists, parts_of
 from ..mechanisms._placement import rate_of
-from ._lengths import Lengths, stack_lengths
-from ._mujoco import is_given, mujoco
-from ._parts import FeatureParts
+from ._lengths import Anchor, Around, Lengths, Path, Straight, stack_lengths
 from ._passive import from_actuators
-from ._paths import Anchor, Around, Path, Straight
-from ._reference import Reference
-from ._rows import RefusedError, Row, features, frame_of
+from ._reference import Reference, is_given, mujoco
+from ._report import FeatureParts, RefusedError, Row, features
 
 
 @final
@@ -139,7 +136,7 @@ def _spatial(at: Reference, places: range) -> Path:
     names: dict[str, int] = {}
 
     def anchor(kind: str, number: int) -> Anchor:
-        carrier, point, _ = frame_of(at, kind, number)
+        carrier, point, _ = at.frame(kind, number)
         return Anchor(names.setdefault(carrier, len(names)), as_jax(point))
 
     parts, divisors, divisor = [], [], 1.0
@@ -164,7 +161,7 @@ def _spatial(at: Reference, places: range) -> Path:
 def _around(
     at: Reference, anchor: Any, start: Anchor, end: Anchor, geom: int, side: int, cylinder: bool
 ) -> Around:
-    _, centre, frame = frame_of(at, "geom", geom)
+    _, centre, frame = at.frame("geom", geom)
     radius = float(at.model.geom_size[geom][0])
     by = None
     if side >= 0:

@@ -1,21 +1,34 @@
-"""What MuJoCo's reader of URDF loses, read here: limits, mimics, paths of meshes, links without an inertia.
+"""URDF: what MuJoCo loses of it, loops that its standard has not, and motors of its transmissions.
 
 Meshes of links that have an inertia say nothing of the motion but in contacts, so they are taken out where these are not
-asked for, and need not be there.
+asked for, and need not be there. Loops are read in the forms that files and proposals have:
+
+- A second joint that leads to a link (ros/urdf issue 13).
+- `<constraint>`, with an origin and an axis on both links (ros/urdfdom pull request 264).
+- `<loop>` and `<coupling>`, with a predecessor and a successor (URDF+, Chignoli et al. 2024).
+- `<gazebo><joint>`, an SDF joint in a URDF.
+- `<drake:ball_constraint>`, points of two links that coincide (Drake).
+
+Motors are those of ROS 1, of `ros2_control`, of PR2's controllers and of Drake.
 """
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._misc._errors import InputError
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from .._misc._errors import InputError, unknown_name
+from ._closures import CLOSING
 from ._contact_selection import ContactSelection
-from ._mujoco import mujoco
-from ._report import Feature
-from ._rows import features
-from ._urdf_looks import Look, looks
-from ._xml import local
+from ._files import find_mesh, is_ascii, local
+from ._graph import WORLD, Axis, Joint, place_of
+from ._reference import mujoco
+from ._report import Feature, Row, features
+from ._sdf import Model, joint_of, numbers_in
+from ._visuals import Look, looks
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
 _OTHERS = ("gazebo", "sensor", "calibration", "safety_controller")
@@ -26,7 +39,6 @@ _LENGTHS = {
     "cylinder": ("radius", "length"),
     "capsule": ("radius", "length"),
 }
-_READABLE = (".stl", ".obj", ".msh")  # what MuJoCo reads of meshes
 
 
 class Urdf(NamedTuple):
@@ -42,32 +54,6 @@ class Urdf(NamedTuple):
 
 def _meshes(element: ET.Element) -> list[ET.Element]:
     return list(element.iter("mesh"))
-
-
-def find_mesh(name: str, folder: Path) -> Path | None:
-    """The file that a mesh's name means, if it is of a kind that is read."""
-    return find_file(name, folder) if Path(name).suffix.lower() in _READABLE else None
-
-
-def find_file(name: str, folder: Path) -> Path | None:
-    """The file that a name means: `package://` packages are looked for in the folders above."""
-    scheme, _, rest = name.rpartition("://")
-    places = [folder / rest]
-    if scheme == "package" or scheme == "model":
-        package, _, inside = rest.partition("/")
-        above = [folder, *folder.parents]
-        places = [
-            x for up in above for x in (up / package / inside, *([up / inside] if up.name == package else []))
-        ]
-    return next((x for x in places if x.is_file()), None)
-
-
-def is_ascii(file: Path) -> bool:
-    """Whether a file is an STL of text, which MuJoCo does not read: its size is not that of its number of faces."""
-    start = file.read_bytes()[:84]
-    return file.suffix.lower() == ".stl" and file.stat().st_size != 84 + 50 * int.from_bytes(
-        start[80:], "little"
-    )
 
 
 def _has_size(element: ET.Element) -> bool:
@@ -218,3 +204,249 @@ def with_mimics(spec: Any, given: Urdf) -> None:
         added = spec.add_equality(name1=follower, objtype=mujoco().mjtObj.mjOBJ_JOINT, **followed)
         added.type = mujoco().mjtEq.mjEQ_JOINT
         added.data[:2] = offset, factor
+
+
+# --- Loops
+
+
+_KINDS = {"continuous": "revolute", "spherical": "ball", "floating": "free"}
+
+
+def _numbers(element: ET.Element | None, key: str, default: str, what: str) -> np.ndarray:
+    return numbers_in((None if element is None else element.get(key)) or default, 3, f"{what}: {key}")
+
+
+def _origin(element: ET.Element | None, what: str) -> np.ndarray:
+    xyz, rpy = (_numbers(element, key, "0 0 0", what) for key in ("xyz", "rpy"))
+    return place_of(xyz, Rotation.from_euler("xyz", rpy))
+
+
+def _kind(element: ET.Element, what: str) -> str:
+    given = element.get("type", "")
+    kind = _KINDS.get(given, given)
+    if kind not in CLOSING or kind in ("screw", "gearbox"):
+        raise InputError(
+            f"{what} of type '{given}' cannot close a loop; revolute, ball, fixed and others can."
+        )
+    return kind
+
+
+def _end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray], what: str) -> str:
+    """The link of a `<parent link="...">` or the like."""
+    own = element.find(tag)
+    name = "" if own is None else own.get("link") or (own.text or "").strip()
+    if name not in links:
+        raise unknown_name(f"<{tag}> link of {what}:", name, links)
+    return name
+
+
+def _constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+    name = element.get("name", "constraint")
+    what = f"constraint '{name}'"
+    kind, ends = (
+        _kind(element, what),
+        (_end(element, "parent", links, what), _end(element, "child", links, what)),
+    )
+    places = [_origin(element.find(f"{end}_origin"), what) for end in ("parent", "child")]
+    first, second = (
+        _numbers(element.find(f"{end}_axis"), "xyz", "1 0 0", what) for end in ("parent", "child")
+    )
+    if not (first.any() and second.any()):
+        raise InputError(f"{what}: an axis must not be the zero vector.")
+    axes = [Axis(first), Axis(second)]
+    if kind != "universal" and (first != second).any():  # one axis, in different axes of the two frames
+        places[1] = places[1] @ place_of(turn=Rotation.align_vectors([second], [first])[0])
+    return Joint(name, kind, *ends, (places[0], places[1]), tuple(axes if kind == "universal" else axes[:1]))
+
+
+def _loop(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+    name = element.get("name", "loop")
+    what = f"loop '{name}'"
+    ends = _end(element, "predecessor", links, what), _end(element, "successor", links, what)
+    axis = Axis(_numbers(element.find("axis"), "xyz", "1 0 0", what))
+    places = [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")]
+    places[0] = _origin(element.find("origin"), what) @ places[0]
+    return Joint(name, _kind(element, what), *ends, (places[0], places[1]), (axis,))
+
+
+def _joint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+    name = element.get("name", "joint")
+    what = f"joint '{name}'"
+    axis = Axis(_numbers(element.find("axis"), "xyz", "1 0 0", what))
+    ends = _end(element, "parent", links, what), _end(element, "child", links, what)
+    return Joint(
+        name, _kind(element, what), *ends, (_origin(element.find("origin"), what), np.eye(4)), (axis,)
+    )
+
+
+def _ball(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+    """`<drake:ball_constraint>`."""
+    own = {local(x.tag).removeprefix("ball_constraint_"): x for x in element}
+    ends, what = (
+        [str(own[x].get("name")) for x in ("body_A", "body_B") if x in own],
+        "<drake:ball_constraint>",
+    )
+    for name in ends:
+        if name not in links:
+            raise unknown_name(f"body of {what}:", name, links)
+    if len(ends) < 2:
+        raise InputError(f"{what} needs <drake:ball_constraint_body_A> and <drake:ball_constraint_body_B>.")
+    points = [place_of(_numbers(own.get(x), "value", "0 0 0", what)) for x in ("p_AP", "p_BQ")]
+    return Joint(f"ball {ends[0]} {ends[1]}", "ball", ends[0], ends[1], (points[0], points[1]))
+
+
+def _place_links(robot: ET.Element) -> dict[str, np.ndarray]:
+    """Where the links are with all joints at zero, in the root link (4, 4); joints that lead to a link a second time
+    count for nothing."""
+    carrying = dict[str, ET.Element]()
+    for joint in robot.findall("joint"):
+        child = joint.find("child")
+        if child is not None:
+            carrying.setdefault(str(child.get("link")), joint)
+    found = dict[str, np.ndarray]()
+
+    def place(name: str, below: tuple[str, ...] = ()) -> np.ndarray:
+        if name in below:
+            raise InputError(
+                f"joints of this URDF lead in a circle, from '{name}' back to it; one link must be the root."
+            )
+        if name not in found:
+            joint = carrying.get(name)
+            parent = None if joint is None else joint.find("parent")
+            above = np.eye(4) if parent is None else place(str(parent.get("link")), (*below, name))
+            found[name] = (
+                above
+                if joint is None
+                else above @ _origin(joint.find("origin"), f"joint '{joint.get('name')}'")
+            )
+        return found[name]
+
+    return {name: place(name) for name in (str(link.get("name")) for link in robot.findall("link"))}
+
+
+def _gazebo(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Iterator[Joint]:
+    """SDF joints in a `<gazebo>`, which are taken out of it."""
+    scope = Model(ET.Element("model", name="gazebo"), "", None, Path(), (1, 12))
+    for name, place in links.items():
+        numbers = [*place[:3, 3], *Rotation.from_matrix(place[:3, :3]).as_quat()]
+        scope.named[name] = ET.Element("link", name=name)
+        pose = ET.SubElement(scope.named[name], "pose", rotation_format="quat_xyzw")
+        pose.text = " ".join(map(repr, map(float, numbers)))
+    for joint in element.findall("joint"):
+        scope.named[str(joint.get("name"))] = joint
+        element.remove(joint)
+        found = joint_of(joint, scope, rows)
+        if WORLD in (found.parent, found.child) and WORLD not in links:
+            root = next(name for name, place in links.items() if (place == np.eye(4)).all())
+            found = found._replace(parent=root)
+        yield found
+
+
+def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
+    """The joints that close loops, taken out of a URDF, and what is to be said of them."""
+    links, found, rows = _place_links(robot), list[Joint](), list[Row]()
+    reached = set[str]()
+    for joint in robot.findall("joint"):
+        child = joint.find("child")
+        name = "" if child is None else str(child.get("link"))
+        if name in reached:
+            found.append(_joint(joint, links))
+            robot.remove(joint)
+        reached.add(name)
+    kinds = {"constraint": _constraint, "loop": _loop, "ball_constraint": _ball}
+    for element in list(robot):
+        tag = local(element.tag)
+        if tag in kinds:
+            found.append(kinds[tag](element, links))
+            robot.remove(element)
+        elif tag == "coupling":
+            rows.append(
+                ("coupling", element.get("name", tag), "ignored", "not read; a mimic says the same of joints")
+            )
+        elif tag == "gazebo" and element.find("joint") is not None:
+            found += _gazebo(element, links, rows)
+            if not len(element):
+                robot.remove(element)
+    return found, rows
+
+
+# --- Motors
+
+
+def _value(elements: list[ET.Element], *tags: str) -> float | None:
+    """The first number in elements of some tags: their text, or their `value`."""
+    for element in elements:
+        for x in element.iter():
+            if local(x.tag) in tags:
+                try:
+                    return float(x.get("value") or x.text or "")
+                except ValueError as error:
+                    raise InputError(
+                        f"<{local(x.tag)}> of '{elements[0].get('name')}' is no number: {error}."
+                    ) from error
+    return None
+
+
+def _add_motor(spec: Any, name: str, joint: str, gear: float) -> None:
+    motor = spec.add_actuator(name=name, target=joint, trntype=mujoco().mjtTrn.mjTRN_JOINT)
+    motor.set_to_motor()
+    motor.gear[0] = gear
+
+
+def _interfaces(element: ET.Element, tag: str) -> str:
+    """What kinds of commands other than efforts an element takes."""
+    found = [x.get("name") or (x.text or "").strip().rpartition("/")[2] for x in element.iter(tag)]
+    return "" if not found or any("effort" in x.lower() for x in found) else found[0]
+
+
+def _used(name: str, interface: str) -> Row:
+    why = "its input is an effort" + (f"; the gains of '{interface}' are in no URDF" if interface else "")
+    return "actuator of a transmission", name, "used", why
+
+
+def add_motors(spec: Any, robot: ET.Element) -> Iterator[Row]:
+    """Adds a motor for each simple transmission and each `ros2_control` joint; yields what is to be said of it.
+
+    With the reduction n the joint's effort is n times the motor's, and a rotor of inertia I counts as n^2 I.
+    """
+    moving, driven = {joint.name: joint for joint in spec.joints}, set[str]()
+    taken = {x.name for x in spec.actuators}
+    for given in robot.iter("transmission"):
+        name = given.get("name") or "transmission"
+        kind = (
+            given.get("type")
+            or (given.findtext("type") or given.findtext("plugin") or "SimpleTransmission").strip()
+        )
+        joints, actuators = given.findall("joint"), given.findall("actuator")
+        target = str(joints[0].get("name")) if joints else ""
+        if "SimpleTransmission" not in kind or len(joints) != 1 or len(actuators) > 1:
+            yield "transmission", name, "ignored", f"{kind} is not read, only simple ones of one joint are"
+            continue
+        if target not in moving:
+            yield "transmission", name, "ignored", f"its joint '{target}' is not there, or does not move"
+            continue
+        gear = _value([*actuators, *joints, given], "mechanicalReduction", "mechanical_reduction") or 1.0
+        own = actuators[0].get("name") if actuators else None
+        own = own if own and own not in taken else name
+        if own in taken:
+            raise InputError(
+                f"two transmissions of this URDF are called '{own}': each needs a name of its own."
+            )
+        taken.add(own)
+        driven.add(target)
+        _add_motor(spec, own, target, gear)
+        rotor, ratio = _value(actuators, "rotor_inertia"), _value(actuators, "gear_ratio")
+        if rotor:
+            moving[target].armature += rotor * (ratio or 1.0) ** 2
+        yield _used(own, _interfaces(given, "hardwareInterface"))
+    for control in robot.iter("ros2_control"):
+        for joint in control.findall("joint"):
+            name = str(joint.get("name"))
+            if joint.find("command_interface") is None or name in driven:
+                continue
+            if name not in moving:
+                yield "ros2_control", name, "ignored", "its joint is not there, or does not move"
+                continue
+            driven.add(name)
+            _add_motor(spec, name, name, 1.0)
+            yield _used(name, _interfaces(joint, "command_interface"))

@@ -17,11 +17,10 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError, missing_extra
 from ._contact_selection import ContactSelection
-from ._description import Description
-from ._graph import WORLD, Axis, Joint, Link, Shape, add_shape, place_of, specify
-from ._mujoco import mujoco
-from ._rows import Row, features
-from ._urdf_looks import Look
+from ._graph import WORLD, Axis, Description, Joint, Link, Shape, add_shape, place_of, specify
+from ._reference import mujoco
+from ._report import Row, features
+from ._visuals import Look
 
 USD_ENDINGS = (".usd", ".usda", ".usdc", ".usdz")
 _DEGREE = np.pi / 180.0
