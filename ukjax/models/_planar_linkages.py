@@ -39,8 +39,8 @@ class AbstractPlanarSystem(AbstractSystem):
 
     @property
     @abc.abstractmethod
-    def bodies(self) -> tuple[str, ...]:
-        """Their names."""
+    def body_names(self) -> tuple[str, ...]:
+        """The names of the bodies."""
 
     @abc.abstractmethod
     def masses(self) -> Float[Array, " n"]:
@@ -48,11 +48,11 @@ class AbstractPlanarSystem(AbstractSystem):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(f"{body} {x}" for body in self.bodies for x in ("x", "y", "theta"))
+        return tuple(f"{body} {x}" for body in self.body_names for x in ("x", "y", "theta"))
 
     @property
     def units(self) -> tuple[str, ...]:
-        return ("m", "m", "rad") * len(self.bodies)
+        return ("m", "m", "rad") * len(self.body_names)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return jnp.diag(self.masses()).astype(q.dtype)
@@ -111,7 +111,7 @@ class SliderCrank(AbstractPlanarSystem):
     gravity: Array = eqx.field(converter=as_parameter)
 
     @property
-    def bodies(self) -> tuple[str, ...]:
+    def body_names(self) -> tuple[str, ...]:
         return ("crank", "rod", "slider")
 
     def masses(self) -> Float[Array, "9"]:
@@ -224,7 +224,7 @@ class Parallelogram(AbstractPlanarSystem):
     gravity: Array = eqx.field(converter=as_parameter)
 
     @property
-    def bodies(self) -> tuple[str, ...]:
+    def body_names(self) -> tuple[str, ...]:
         return ("link 1", "link 2", "link 3", "coupler")
 
     def masses(self) -> Float[Array, "12"]:
@@ -332,7 +332,7 @@ class FourBars(AbstractPlanarSystem):
     n: int = eqx.field(static=True)
 
     @property
-    def bodies(self) -> tuple[str, ...]:
+    def body_names(self) -> tuple[str, ...]:
         return ("link 0", *(f"{part} {i}" for i in range(1, self.n + 1) for part in ("coupler", "link")))
 
     def masses(self) -> Float[Array, " {6*self.n+3}"]:

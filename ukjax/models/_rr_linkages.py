@@ -111,7 +111,7 @@ class FiveBar(AbstractPlanarSystem):
         return tuple(RRModule(pivot, self.length, self.mass, k) for k, pivot in enumerate(pivots))
 
     @property
-    def bodies(self) -> tuple[str, ...]:
+    def body_names(self) -> tuple[str, ...]:
         return tuple(f"{link} {i}" for i in (1, 2) for link in ("proximal", "distal"))
 
     def masses(self) -> Float[Array, "12"]:
@@ -233,7 +233,7 @@ class PlanarRRR(AbstractPlanarSystem):
         return jnp.full_like(self.base_radius, math.radians(self.angles[leg]))
 
     @property
-    def bodies(self) -> tuple[str, ...]:
+    def body_names(self) -> tuple[str, ...]:
         return (
             *(f"{link} {i + 1}" for i in range(len(self.angles)) for link in ("proximal", "distal")),
             "platform",
