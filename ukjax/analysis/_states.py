@@ -12,7 +12,7 @@ from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem, innermost
 from ..mechanisms._absolute import AbsoluteSystem
-from ..mechanisms._current_values import MechanismSystem
+from ..mechanisms._mechanism_system import MechanismSystem
 from ..mechanisms._placement import AnyPlacement, Twist
 from ..mechanisms._tree_loops import twists_of
 from ..mechanisms._tree_place import moving, place

@@ -47,10 +47,9 @@ from .._system._constraint import Holonomic
 from .._system._rows import constraint_rows, most_off, position_rows
 from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, PlanarBody, PointMass, check_array
-from ._coordinates import EulerCoordinates, QuaternionCoordinates
-from ._current_values import MechanismSystem, is_coordinate, now
 from ._joint_rows import orientation_rows, same_direction, turn_rows
 from ._joints import Fixed
+from ._mechanism_system import MechanismSystem
 from ._placement import AnyPlacement, PlanarPlacement
 from ._tree import TreeSystem
 
@@ -67,7 +66,7 @@ def _shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordina
 
     **Raises:** `InputError` for unknown names.
     """
-    return eqx.filter_eval_shape(lambda t, q: now(system, tuple(at), t, q), t, q)
+    return eqx.filter_eval_shape(lambda t, q: system.values_of(tuple(at), t, q), t, q)
 
 
 @final
@@ -79,7 +78,7 @@ class HeldAt(eqx.Module):
     value: Array
 
     def __call__(self, t: Time, q: Coordinates) -> Array:
-        if is_coordinate(self.system, self.name):
+        if self.system.is_coordinate(self.name):
             return q[self.system.labels.index(self.name)][None] - self.value
         placements = self.system.placements(t, q)
         joints = {joint.name: joint for joint in self.system.joints}
@@ -140,7 +139,7 @@ def joints_that_stay(system: MechanismSystem, named: Collection[str]) -> list[Ab
     if system.further:
         return []
     joints, bodies = {joint.name for joint in system.joints}, system.mechanism.by_name
-    places = [x for x in named if x not in joints and not is_coordinate(system, x)]
+    places = [x for x in named if x not in joints and not system.is_coordinate(x)]
     links = [(joint, *ends) for joint in system.joints for ends in pairwise(joint.bodies)]
     beside = defaultdict(list)
     for joint, a, b in links:
@@ -188,7 +187,7 @@ def _keep_unnamed(
     system: MechanismSystem, named: Collection[str], t: Time, q: Coordinates
 ) -> MechanismSystem:
     """The mechanism with rows that hold the joints which stay. Those of an open tree do so by themselves."""
-    if isinstance(system, TreeSystem) and not system.loops and all(is_coordinate(system, x) for x in named):
+    if isinstance(system, TreeSystem) and not system.loops and all(system.is_coordinate(x) for x in named):
         return system
     joints = joints_that_stay(system, named)
     if not joints:
@@ -204,18 +203,10 @@ def _keep_unnamed(
 def with_unit_quaternions(system: MechanismSystem, q: Coordinates) -> Coordinates:
     """A posture with all quaternions of length 1: rows on rotations leave it open, and steps onto them change it."""
     xp = module_for(q)
-    for i in quaternions(system):
+    for i in system.quaternions:
         p = q[i : i + 4]
         q = xp.concatenate([q[:i], p / xp.sqrt(xp.dot(p, p)), q[i + 4 :]])
     return q
-
-
-def quaternions(system: MechanismSystem) -> list[int]:
-    """Where the coordinates of each quaternion start."""
-    if isinstance(system, TreeSystem):
-        return [element.q for element in system.order.layout.elements if element.kind == "ball"]
-    kinds = (QuaternionCoordinates, EulerCoordinates)
-    return [part.q_start + 3 for part in system.coordinates().values() if isinstance(part, kinds)]
 
 
 Rows = Callable[[Any], tuple[Any, ...]]
@@ -239,7 +230,7 @@ class Way(eqx.Module):
         q, before = passed
         ahead = with_unit_quaternions(self.system, q + onwards * (q - before))
         for name, x in self.values(share).items():
-            if is_coordinate(self.system, name):
+            if self.system.is_coordinate(name):
                 i = self.system.labels.index(name)
                 ahead = module_for(ahead, x).concatenate([ahead[:i], x[None], ahead[i + 1 :]])
         return ahead
@@ -259,8 +250,11 @@ def _evaluate_held_rows(
     return compute_position_terms(_hold_values(system, dict(zip(names, values, strict=True))), t, q)
 
 
-def _now_at(parameters: tuple[MechanismSystem, tuple[str, ...]], t: Time, q: Coordinates) -> dict[str, Array]:
-    return now(*parameters, t, q)
+def _values_at(
+    parameters: tuple[MechanismSystem, tuple[str, ...]], t: Time, q: Coordinates
+) -> dict[str, Array]:
+    system, names = parameters
+    return system.values_of(names, t, q)
 
 
 @in_full_precision
@@ -273,7 +267,7 @@ def _follow_path(
         return _follow_path_in_jit(system, t, q, end)
     # The values are arguments: the system is prepared once, not for each step.
     held = AtStates(_evaluate_held_rows, (system, tuple(end)))
-    way = Way(system, evaluate_at_state(_now_at, (system, tuple(end)), t, q), end)
+    way = Way(system, evaluate_at_state(_values_at, (system, tuple(end)), t, q), end)
 
     def rows_at(share: Any) -> Rows:
         values = way.values(share).values()
@@ -379,7 +373,7 @@ def _follow_path_in_jit(
     system: MechanismSystem, t: Time, q: Coordinates, end: dict[str, Array]
 ) -> tuple[Coordinates, Array]:
     still = jnp.zeros(len(system.velocity_labels), q.dtype)
-    way = Way(system, now(system, tuple(end), t, q), end)
+    way = Way(system, system.values_of(tuple(end), t, q), end)
 
     def step(passed: Any, how_far: Any) -> Any:
         held = _hold_values(system, way.values(how_far[0]))

@@ -29,9 +29,9 @@ from .._system._rows import constraint_rows
 from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractJoint
 from ._coordinates import EulerCoordinates
-from ._current_values import MechanismSystem, require_mechanism
 from ._given_motions import Drive
 from ._loads import command_actuators
+from ._mechanism_system import MechanismSystem, require_mechanism
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
 from ._tree import TreeSystem
 from ._vmap_by_structure import vmap_by_structure

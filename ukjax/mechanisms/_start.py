@@ -21,9 +21,9 @@ from .._system._stabilize import NoStabilizer
 from .._system._system import states_of
 from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, check_array
-from ._current_values import require_mechanism
 from ._joints import Connect
 from ._loads import Actuator
+from ._mechanism_system import require_mechanism
 from ._placement import rate_of
 from ._postures import close_loops, hold_joint, joints_that_stay, posture
 from ._tree import TreeSystem

@@ -14,12 +14,12 @@ from .._compiler import find_dependence
 from .._formula._members import Members
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
-from .._system._constraint import AbstractConstraint, as_constraints, bilateral
-from .._system._system import AbstractSystem, TreeInertia
+from .._system._constraint import AbstractConstraint, as_constraints
+from .._system._system import TreeInertia
 from ._abstract_joint import AbstractJoint, lift_to_space
 from ._bodies import AbstractBody
 from ._contact_places import TreePlaces
-from ._contact_rows import require_no_contacts, require_positions, unilateral_rows
+from ._contact_rows import require_no_contacts, require_positions
 from ._contacts import AnyContact
 from ._divide import (
     ConstraintOfPart,
@@ -31,6 +31,7 @@ from ._divide import (
 )
 from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, Touched, TreeMotion
 from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
+from ._mechanism_system import MechanismSystem
 from ._placement import Twist
 from ._tree_dynamics import compute_inertial_wrenches, force, sum_subtree_wrenches, tree_inertia
 from ._tree_layout import Order, armature_of, order
@@ -39,7 +40,7 @@ from ._tree_place import TreeAt, cast_arrays, moving, place
 from ._visual import Visual
 
 
-class TreeSystem(AbstractSystem):
+class TreeSystem(MechanismSystem):
     """A kinematic tree in minimal coordinates; made by `tree`.
 
     Its coordinates are those of the joints, in their order; `labels` names them. Mass matrix and forces: Xu-Liu 2017,
@@ -57,16 +58,6 @@ class TreeSystem(AbstractSystem):
     on_tree: eqx.AbstractVar[tuple[AbstractTreeLoad, ...]]
     armature: eqx.AbstractVar[Float[Array, "*parts n"] | None]
     order: eqx.AbstractVar[Order]
-
-    @property
-    def bodies(self) -> tuple[AbstractBody, ...]:
-        """The bodies."""
-        return self.mechanism.bodies
-
-    @property
-    def joints(self) -> tuple[AbstractJoint, ...]:
-        """The joints of the tree, then those that close loops."""
-        return self.mechanism.joints
 
     @property
     def loads(self) -> tuple[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad, ...]:
@@ -89,16 +80,10 @@ class TreeSystem(AbstractSystem):
         return tuple(name for load in self.on_tree for name in load.states)
 
     @property
-    def title(self) -> str:
-        """What runs of it are called."""
-        return self.mechanism.name
-
-    @property
     def q0(self) -> Coordinates:
         """The coordinates of the reference posture: zero, and (1, 0, 0, 0) for a quaternion."""
-        scalars = [e.q for e in self.order.layout.elements if e.kind == "ball"]
         q0 = np.zeros(len(self.labels), self.mechanism.bodies[0].mass.dtype)
-        q0[scalars] = 1.0
+        q0[self.quaternions] = 1.0
         return as_jax(q0)
 
     @property
@@ -113,9 +98,6 @@ class TreeSystem(AbstractSystem):
         parts = divide_tree(self.mechanism, [x.bodies for x in self.loops], loaded=False)
         states = range(self.order.layout.nv - self.order.layout.states, self.order.layout.nv)
         return (*(v for part in parts for v in part.members.v), *((k,) for k in states))
-
-    def without_shapes(self) -> AbstractSystem:
-        return eqx.tree_at(lambda x: x.mechanism, self, self.mechanism.without_shapes())
 
     def members(self) -> tuple[Members, ...]:
         m, q0, v0 = self.mechanism, self.q0, self.v0
@@ -159,25 +141,14 @@ class TreeSystem(AbstractSystem):
         """Stacked twists as those of the bodies and the ground by name."""
         return moving(self.bodies, twists)
 
-    def _twists(self, at: TreeAt, v: Velocities) -> Twists:
-        return self._by_name(at.chains.twists(at.posture, at.chains.rates(at.posture, v)))
-
-    def placements(self, t: Time, q: Coordinates) -> Placements:
-        """Where the bodies and the ground are, by name."""
-        return self._at(q).placements
-
-    def twists(self, t: Time, q: Coordinates, v: Velocities) -> Twists:
-        """How the bodies and the ground move, by name."""
-        return self._twists(self._at(q), v)
-
-    def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
-        """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
+    def _located(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
         at = self._at(q)
-        return at.mechanism.points(at.placements)
+        return at.mechanism, at.placements
 
-    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+    def _moving(self, t: Time | float, q: Coordinates, v: Velocities) -> tuple[Mechanism, Placements, Twists]:
         at = self._at(q)
-        return at.mechanism.drawing(at.placements)
+        twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
+        return at.mechanism, at.placements, self._by_name(twists)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), the armature on its diagonal, and what loads move."""
@@ -289,19 +260,14 @@ class TreeSystem(AbstractSystem):
         _, transposed = jax.vjp(lambda v: [load.rate(q, v) for load in loads], v)
         return transposed([load.effort(t, q, v) for load in loads])[0]
 
-    def _rotors(self, v: Velocities) -> Float[Array, ""]:
-        """The kinetic energy of the armature [J]."""
-        return 0.5 * jnp.sum(cast_arrays(self.armature, v.dtype) * v**2)
-
-    def _moved_energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        """The kinetic energy of what the rates of loads move [J]."""
-        moved: Any = self._moved(v.dtype)
-        return 0.5 * jnp.sum(moved * self._moved_rates(t, q, v) ** 2)
-
-    def _potentials(self, q: Coordinates) -> dict[str, Array]:
-        """The potential energies of the loads on coordinates that have one [J], by name."""
-        found = {load.name: load.potential(q) for load in cast_arrays(self.on_coordinates, q.dtype)}
-        return {name: x for name, x in found.items() if x is not None}
+    def _further_energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
+        energies = {}
+        if self.armature is not None:
+            energies["kinetic_armature"] = 0.5 * jnp.sum(cast_arrays(self.armature, v.dtype) * v**2)
+        if (moved := self._moved(q.dtype)) is not None:
+            energies["kinetic_loads"] = 0.5 * jnp.sum(moved * self._moved_rates(t, q, v) ** 2)
+        potentials = {load.name: load.potential(q) for load in cast_arrays(self.on_coordinates, q.dtype)}
+        return energies | {f"potential_{name}": x for name, x in potentials.items() if x is not None}
 
     def _loads(self, at: TreeAt, t: Time, twists: Twist) -> Twist:
         """The force at the centre of each body and the torque on it that all loads but gravity come to, stacked."""
@@ -324,27 +290,8 @@ class TreeSystem(AbstractSystem):
         ]
         return lift_to_space(sum_of([jnp.zeros(self.mechanism.dimension, dtype), *found]))
 
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        """Kinetic energy and the potential of all loads that have one [J]."""
-        at = self._at(q)
-        kinetic = at.mechanism.kinetic_energy(at.placements, self._twists(at, v))
-        bodies = kinetic + at.mechanism.potential_energy(at.placements)
-        rotors = [] if self.armature is None else [self._rotors(v)]
-        rotors += [self._moved_energy(t, q, v)] if self._moved(q.dtype) is not None else []
-        return sum_of([bodies, *rotors, *self._potentials(q).values()])
-
-    def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
-        """The parts of the energy [J]: `kinetic_<body>`, `kinetic_armature`, `kinetic_loads` and `potential_<load>`."""
-        at = self._at(q)
-        rotors = {} if self.armature is None else {"kinetic_armature": self._rotors(v)}
-        if self._moved(q.dtype) is not None:
-            rotors["kinetic_loads"] = self._moved_energy(t, q, v)
-        on_coordinates = {f"potential_{name}": x for name, x in self._potentials(q).items()}
-        return at.mechanism.energies(at.placements, self._twists(at, v)) | rotors | on_coordinates
-
     @property
     def places(self) -> TreePlaces:
-        """Where bodies are, for contacts."""
         return TreePlaces(self.mechanism, self.order)
 
     @property
@@ -353,16 +300,14 @@ class TreeSystem(AbstractSystem):
         return self.mechanism.joints[len(self.mechanism.bodies) :]
 
     @property
-    def constraints(self) -> tuple[AbstractConstraint, ...]:
-        """The rows of the loops in their order, the further ones, then the limits and contacts."""
-        return (*self._loop_constraints, *self.further, *unilateral_rows(self.places))
+    def quaternions(self) -> list[int]:
+        return [element.q for element in self.order.layout.elements if element.kind == "ball"]
+
+    def is_coordinate(self, name: str) -> bool:
+        return name in self.labels
 
     @property
-    def bilateral_constraints(self) -> tuple[AbstractConstraint, ...]:
-        return (*self._loop_constraints, *bilateral(self.further))
-
-    @property
-    def _loop_constraints(self) -> tuple[AbstractConstraint, ...]:
+    def _joint_constraints(self) -> tuple[AbstractConstraint, ...]:
         return tuple(loop_constraints(self.mechanism, self.order.layout))
 
     def joint_wrenches(
@@ -422,7 +367,7 @@ def _part(
     if states:
         own_order = order(mechanism.bodies, mechanism.joints[: len(mechanism.bodies)], states)
     kind = _Tree if not states and len(entries.q) == len(entries.v) else _QuasiTree
-    return kind(mechanism, further, on_coordinates, on_tree, armature, own_order)
+    return kind(mechanism, further, on_coordinates, on_tree, armature, own_order)  # pyright: ignore[reportCallIssue]
 
 
 def _find_touched(x: Any, q: Coordinates, v: Velocities) -> Touched | None:
@@ -543,7 +488,7 @@ def tree(
     found = order(mechanism.bodies, mechanism.joints[: len(joints)], states)
     kind = _Tree if not states and len(found.labels) == found.layout.nv else _QuasiTree
     rotors = None if armature is None else armature_of(armature, found.velocity_labels, len(states))
-    system = kind(mechanism, constraints, on_coordinates, on_tree, rotors, found)
+    system = kind(mechanism, constraints, on_coordinates, on_tree, rotors, found)  # pyright: ignore[reportCallIssue]
     require_positions(system.places)
     return system
 

@@ -23,7 +23,7 @@ from .._system._constraint import AbstractUnilateral, Unilateral, bilateral, uni
 from ..mechanisms import Mechanism, TreeSystem
 from ..mechanisms._contact_rows import unilateral_rows
 from ..mechanisms._contacts import AnyContact, Contact
-from ..mechanisms._postures import quaternions, with_unit_quaternions
+from ..mechanisms._postures import with_unit_quaternions
 from ._report import Feature
 
 Start = Literal["nearest", "as it is"]
@@ -117,7 +117,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     Displacements are G y with G G^T = N M^-1 N^T, and each step is the least |y| for gaps and constraints linear in y.
     """
     at = scalarize(functools.partial(_evaluate_gaps, tree), fallback="xla")
-    t, turning = np.zeros((), q.dtype), quaternions(tree)
+    t, turning = np.zeros((), q.dtype), tree.quaternions
     rcond, clear = GramSchmidt().threshold(q.dtype), choose_by_precision(q.dtype, *_CLEAR)
     start, moved, any_will_do = q, np.inf, False
     M, N, root, G, y, slopes, gap = (np.zeros((0, 0)),) * 7
