@@ -11,11 +11,11 @@ from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem, innermost
+from ..mechanisms import TreeSystem
 from ..mechanisms._absolute import AbsoluteSystem
 from ..mechanisms._mechanism_system import MechanismSystem
 from ..mechanisms._placement import AnyPlacement, Twist
-from ..mechanisms._tree_loops import twists_of
-from ..mechanisms._tree_place import moving, place
+from ..mechanisms._tree_place import LocatedBodies
 
 
 def state_of(
@@ -67,15 +67,10 @@ def bodies_at(
     if isinstance(system, AbsoluteSystem):
         own = system.coordinates()
         return {x: own[x].placement(q) for x in names}, lambda v: {x: own[x].twist(q, v) for x in names}
-    at = place(system.mechanism, system.order.layout, q)
-    numbers = tuple(i for i, body in enumerate(system.bodies) if body.name in names)
-    centres = jnp.stack([at.centres[i] for i in numbers])
-
-    def twists(v: Velocities) -> Mapping[str, Twist]:
-        moved = twists_of(at.chains, at.posture, centres, v, numbers)
-        return moving([system.bodies[i] for i in numbers], moved)
-
-    return at.placements, twists
+    assert isinstance(system, TreeSystem)
+    numbers = [i for i, body in enumerate(system.bodies) if body.name in names]
+    at = LocatedBodies.of(system.mechanism, system.order.layout, numbers, q)
+    return at.placements, at.twists
 
 
 def select_names(what: str, values: Any, known: Iterable[str]) -> tuple[str, ...]:

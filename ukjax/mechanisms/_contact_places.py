@@ -20,9 +20,16 @@ from ._mechanism import Mechanism, Placements, Twists
 from ._moving_bodies import AbstractBodies, DividedBodies, flat_twist
 from ._placement import AnyPlacement, Twist
 from ._tree_layout import Order
-from ._tree_loops import ends, locate_bodies, own_columns, placements_by_name, twists_of
-from ._tree_motion import Chains, TreeLayout
-from ._tree_place import cast_arrays, chains_of, moving, place_bodies
+from ._tree_motion import TreeLayout
+from ._tree_place import (
+    LocatedBodies,
+    cast_arrays,
+    chains_of,
+    ends,
+    own_columns,
+    place_bodies,
+    placements_by_name,
+)
 from ._vmap_by_structure import form_of, stack_trees
 
 
@@ -56,24 +63,22 @@ class TreeBodies(AbstractBodies):
     names: tuple[tuple[str, ...], ...] = eqx.field(static=True)
     layout: TreeLayout = eqx.field(static=True)
 
-    def _chains(self, one: Mechanism, dtype: jnp.dtype) -> tuple[Mechanism, Chains, tuple[int, ...]]:
-        one = cast_arrays(one, dtype)
-        return one, chains_of(one, self.layout), tuple(range(len(one.bodies)))
+    def _bodies(self, one: Mechanism, q: Coordinates) -> LocatedBodies:
+        return LocatedBodies.of(one, self.layout, range(len(one.bodies)), q)
 
     def locate(self, one: Mechanism, q: Coordinates) -> list[AnyPlacement]:
-        one, chains, numbers = self._chains(one, q.dtype)
-        return list(place_bodies(one.bodies, *ends(chains, q, bodies=numbers)))
+        one = cast_arrays(one, q.dtype)
+        numbers = tuple(range(len(one.bodies)))
+        return list(place_bodies(one.bodies, *ends(chains_of(one, self.layout), q, bodies=numbers)))
 
     def move(self, one: Mechanism, q: Coordinates, v: Velocities) -> list[Twist]:
-        one, chains, numbers = self._chains(one, q.dtype)
-        posture, found = locate_bodies(chains, q, numbers)
-        moved = moving(one.bodies, twists_of(chains, posture, found[1], v, numbers))
-        return [moved[body.name] for body in one.bodies]
+        at = self._bodies(one, q)
+        twists = at.twists(v)
+        return [twists[body.name] for body in at.bodies]
 
     def columns(self, one: Mechanism, q: Coordinates) -> Float[Array, "bodies s w"]:
-        one, chains, numbers = self._chains(one, q.dtype)
-        posture, found = locate_bodies(chains, q, numbers)
-        of, _ = own_columns(chains, posture, found[1], numbers)
+        at = self._bodies(one, q)
+        of, _ = own_columns(at.chains, at.posture, at.ends[1], at.numbers)
         in_space = one.dimension == 3
         parts = (of.omega, of.velocity) if in_space else (of.omega[..., 2:], of.velocity[..., :2])
         return jnp.swapaxes(jnp.concatenate(parts, axis=2), 1, 2)
@@ -156,12 +161,8 @@ class TreePlaces(AbstractBodyKinematics):
         return placements_by_name(mechanism, numbers, found)
 
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
-        mechanism, numbers = self.described(q.dtype), self._numbers(names)
-        chains = chains_of(mechanism, self.order.layout)
-        posture, found = locate_bodies(chains, q, numbers)
-        own = [mechanism.bodies[i] for i in numbers]
-        twists = twists_of(chains, posture, found[1], v, numbers)
-        return placements_by_name(mechanism, numbers, found), moving(own, twists)
+        at = LocatedBodies.of(self.mechanism, self.order.layout, self._numbers(names), q)
+        return at.placements, at.twists(v)
 
     def divide(self) -> DividedBodies:
         bodies, found = self.mechanism.bodies, []
