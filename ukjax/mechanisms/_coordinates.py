@@ -267,7 +267,7 @@ def coordinates_of(bodies: tuple[AbstractBody, ...], euler: bool) -> dict[str, A
             i, j = i + 7, j + (7 if euler else 6)
         else:
             kind = PlanarCoordinates if isinstance(body, PlanarBody) else PointCoordinates
-            by_body[body.name] = kind(body, i, j)  # pyright: ignore[reportArgumentType]  # pyright: ignore[reportCallIssue]
+            by_body[body.name] = kind(body, i, j)  # pyright: ignore
             k = 3 if kind is PlanarCoordinates else body.dimension
             i, j = i + k, j + k
     return by_body

@@ -16,6 +16,7 @@ from .._misc._arguments import real_array
 from .._misc._errors import InputError, format_value
 from .._misc._types import Coordinates, Forces, Time, Velocities, as_jax
 from ..mechanisms import AbstractTreeLoad, Touched, TreeMotion, TreeSystem
+from ._controllers import ActuatorState
 from ._laws import Laws, clip_some
 from ._lengths import Lengths
 from ._passive import GravityCompensation
@@ -128,27 +129,28 @@ class Actuators(AbstractTreeLoad):
     def rate(self, motion: TreeMotion) -> Float[Array, " k+j"]:
         return jnp.concatenate([self._rates(motion), motion.v[np.array(self.limits.joints, int)]])
 
-    def effort(self, motion: TreeMotion) -> Float[Array, " k+j"]:
+    def _state(self, motion: TreeMotion) -> ActuatorState:
         u = self._inputs(motion.t, motion.q, motion.v)
-        force = self._forces(u, motion.z, self.lengths_of(motion), self._rates(motion))
+        return ActuatorState(u, motion.z, self.lengths_of(motion), self._rates(motion))
+
+    def effort(self, motion: TreeMotion) -> Float[Array, " k+j"]:
+        force = self._forces(self._state(motion))
         return jnp.concatenate([force, self._beyond(motion, force)])
 
     def state_rate(self, motion: TreeMotion) -> Float[Array, " na"]:
-        u = self._inputs(motion.t, motion.q, motion.v)
-        return self.laws.state_rate(u, motion.z, self.lengths_of(motion), self._rates(motion))
+        return self.laws.state_rate(self._state(motion))
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities, z: Array) -> Forces:
         # Of the others only how activations follow inputs: their lengths are not known here.
         still = jnp.zeros(len(self.transmissions), q.dtype)
         length, rate = (jnp.concatenate([x, still]) for x in (self.lengths(q), self.lengths.rate(v)))
-        u = self._inputs(t, q, v)
-        force = self._forces(u, z, length, rate)[: len(self.lengths)]
-        Q = jax.vjp(self.lengths.rate, v)[1](force)[0]
-        return Q if not z.size else jnp.concatenate([Q[: -z.size], self.laws.state_rate(u, z, length, rate)])
+        state = ActuatorState(self._inputs(t, q, v), z, length, rate)
+        Q = jax.vjp(self.lengths.rate, v)[1](self._forces(state)[: len(self.lengths)])[0]
+        return Q if not z.size else jnp.concatenate([Q[: -z.size], self.laws.state_rate(state)])
 
-    def _forces(self, *given: Array) -> Float[Array, " k"]:
-        within = self.laws.clip(self.limits.on_tendons(self.laws.force(*given)))
-        return within + self.laws.free(*given) if self.laws.controllers else within
+    def _forces(self, state: ActuatorState) -> Float[Array, " k"]:
+        within = self.laws.clip(self.limits.on_tendons(self.laws.force(state)))
+        return within + self.laws.free_force(state) if self.laws.controllers else within
 
     def _beyond(self, motion: TreeMotion, force: Float[Array, " k"]) -> Float[Array, " j"]:
         """What the limits of joints take away."""

@@ -40,6 +40,15 @@ class Controlled(NamedTuple):
     rates: dict[str, Array]
 
 
+class ActuatorState(NamedTuple):
+    """What the laws of all actuators depend on."""
+
+    u: Float[Array, " nu"]  # inputs
+    z: Float[Array, " na"]  # activations
+    length: Float[Array, " k"]
+    rate: Float[Array, " k"]
+
+
 class AbstractController(eqx.Module):
     """A controller of one length, or of the three of an orientation."""
 
@@ -52,8 +61,9 @@ class AbstractController(eqx.Module):
     def __call__(self, u: dict[str, Array], z: dict[str, Array], length: Array, rate: Array) -> Controlled:
         """**Arguments:** inputs, zero where there is none, and activations by name."""
 
-    def at(self, u: Array, z: Array, length: Array, rate: Array) -> Controlled:
-        """The same, from all inputs and activations, and all lengths."""
+    def at(self, state: ActuatorState) -> Controlled:
+        """The same, from what all actuators have."""
+        u, z, length, rate = state
         inputs = dict.fromkeys(INPUTS, jnp.zeros((), length.dtype)) | {name: u[i] for name, i in self.inputs}
         states = {name: z[i] for name, i in self.states}
         own = self.place if self.width == 1 else slice(self.place, self.place + self.width)
