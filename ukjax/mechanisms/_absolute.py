@@ -41,7 +41,7 @@ from ._visual import Visual
 from ._vmap_by_structure import vmap_by_structure
 
 
-def _ends(functions: Sequence[Any]) -> dict[int, AbstractCoordinates]:
+def _collect_ends(functions: Sequence[Any]) -> dict[int, AbstractCoordinates]:
     """The coordinates of all bodies that joints join, each once."""
     return {id(end): end for function in functions for end in function.ends}
 
@@ -58,7 +58,7 @@ class JointRows(AbstractTogether):
 
     @staticmethod
     def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
-        (t, q), ends = arguments, _ends(functions)
+        (t, q), ends = arguments, _collect_ends(functions)
         placed = call_each_body("placement", ends, q)
         items = [(x.joint, *(placed[id(end)] for end in x.ends)) for x in functions]
         return vmap_by_structure(lambda joint, *placements: joint.rows(t, *placements), items)
@@ -76,7 +76,7 @@ class JointSlip(AbstractTogether):
 
     @staticmethod
     def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
-        (t, q, v), ends = arguments, _ends(functions)
+        (t, q, v), ends = arguments, _collect_ends(functions)
         placed = call_each_body("placement", ends, q)
         moved = call_each_body("twist", ends, q, v)
         of = lambda by_end, function: tuple(by_end[id(end)] for end in function.ends)

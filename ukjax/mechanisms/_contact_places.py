@@ -24,8 +24,8 @@ from ._tree_motion import TreeLayout
 from ._tree_place import (
     LocatedBodies,
     cast_arrays,
-    chains_of,
-    ends,
+    locate_ends,
+    make_chains,
     own_columns,
     place_bodies,
     placements_by_name,
@@ -69,7 +69,7 @@ class TreeBodies(AbstractBodies):
     def locate(self, one: Mechanism, q: Coordinates) -> list[AnyPlacement]:
         one = cast_arrays(one, q.dtype)
         numbers = tuple(range(len(one.bodies)))
-        return list(place_bodies(one.bodies, *ends(chains_of(one, self.layout), q, bodies=numbers)))
+        return list(place_bodies(one.bodies, *locate_ends(make_chains(one, self.layout), q, bodies=numbers)))
 
     def move(self, one: Mechanism, q: Coordinates, v: Velocities) -> list[Twist]:
         at = self._bodies(one, q)
@@ -157,7 +157,7 @@ class TreePlaces(AbstractBodyKinematics):
 
     def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
         mechanism, numbers = self.described(q.dtype), self._numbers(names)
-        found = ends(chains_of(mechanism, self.order.layout), q, bodies=numbers)
+        found = locate_ends(make_chains(mechanism, self.order.layout), q, bodies=numbers)
         return placements_by_name(mechanism, numbers, found)
 
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:

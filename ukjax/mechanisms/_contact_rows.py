@@ -62,7 +62,7 @@ class AbstractBodyKinematics(eqx.Module):
         return None
 
 
-def _joints(
+def _find_measured_joints(
     places: AbstractBodyKinematics, items: Sequence[Any], dtype: jnp.dtype
 ) -> dict[str, AbstractJoint]:
     """The joints whose position is that of no coordinate, by name."""
@@ -74,7 +74,7 @@ def _measure_joints(
     places: AbstractBodyKinematics, items: Sequence[Any], q: Coordinates, v: Velocities | None
 ) -> list[Array]:
     """The positions of the joints of limits and frictions; with v their rates."""
-    joints = _joints(places, items, q.dtype)
+    joints = _find_measured_joints(places, items, q.dtype)
     measured = [*joints.values(), *(x.length for x in items if x.length is not None)]
     names = dict.fromkeys(name for x in measured for name in x.bodies)
     placed, moved = {}, {}
@@ -124,14 +124,14 @@ class FrictionRates(eqx.Module):
         return jnp.stack(_measure_joints(self.places, frictions, q, v))
 
 
-def _contacts(mechanism: Mechanism, form: RowForm | None = None) -> list[Contact]:
+def _list_contacts(mechanism: Mechanism, form: RowForm | None = None) -> list[Contact]:
     """The contacts of shapes by their form; or those of one form."""
     by_form = mechanism.contacts_by_form
     forms = by_form if form is None else [form]
     return [x for own in forms for x in by_form[own].each(lambda table: table.contacts(mechanism.shapes))]
 
 
-def _bodies(contacts: Sequence[Contact]) -> list[str]:
+def _body_names(contacts: Sequence[Contact]) -> list[str]:
     return list(dict.fromkeys(name for x in contacts for name in x.bodies))
 
 
@@ -143,9 +143,9 @@ class ContactGaps(eqx.Module):
     form: RowForm = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
-        contacts = _contacts(self.places.described(q.dtype), self.form)
-        placed = self.places.placements(_bodies(contacts), q)
-        return jnp.concatenate([x.gap for x in _meetings(contacts, placed)])
+        contacts = _list_contacts(self.places.described(q.dtype), self.form)
+        placed = self.places.placements(_body_names(contacts), q)
+        return jnp.concatenate([x.gap for x in _meet_contacts(contacts, placed)])
 
     @property
     def changing(self) -> list[str]:
@@ -166,11 +166,11 @@ class ContactGaps(eqx.Module):
         return kinds_of_shapes(self.places.divide(), by_form[self.form], first, names)
 
 
-def _meetings(contacts: Sequence[Contact], placed: Placements) -> list[Meeting]:
+def _meet_contacts(contacts: Sequence[Contact], placed: Placements) -> list[Meeting]:
     return meet_each([(*x.shapes, placed[x.bodies[0]], placed[x.bodies[1]]) for x in contacts])
 
 
-def _slip(
+def _compute_slip(
     contact: Contact, meeting: Meeting, ends: tuple[AnyPlacement, ...], moves: tuple[Twist, ...]
 ) -> Array:
     """The slip of a contact (k, tangents)."""
@@ -187,12 +187,12 @@ class ContactSlips(eqx.Module):
     is_linear: ClassVar[bool] = True  # in the velocities
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "k d"]:
-        contacts = _contacts(self.places.described(q.dtype), self.form)
-        placed, moved = self.places.moving(_bodies(contacts), q, v)
+        contacts = _list_contacts(self.places.described(q.dtype), self.form)
+        placed, moved = self.places.moving(_body_names(contacts), q, v)
         of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
-        met = _meetings(contacts, placed)
+        met = _meet_contacts(contacts, placed)
         items = [(x, m, of(placed, x), of(moved, x)) for x, m in zip(contacts, met, strict=True)]
-        return jnp.concatenate(vmap_by_structure(_slip, items))
+        return jnp.concatenate(vmap_by_structure(_compute_slip, items))
 
 
 class ContactFrame(NamedTuple):
@@ -242,11 +242,11 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
         raise InputError(f"q has shape {q.shape}; the mechanism has {system.q0.size} coordinates.")
     places: AbstractBodyKinematics = system.places
     mechanism = places.described(q.dtype)
-    contacts = _contacts(mechanism)
+    contacts = _list_contacts(mechanism)
     if not contacts:
         return {}
-    placed, found = places.placements(_bodies(contacts), q), {}
-    for x, meeting in zip(contacts, _meetings(contacts, placed), strict=True):
+    placed, found = places.placements(_body_names(contacts), q), {}
+    for x, meeting in zip(contacts, _meet_contacts(contacts, placed), strict=True):
         ends = [placed[name] for name in x.bodies]
         for i, (name, n) in enumerate(zip(x.row_names, meeting.normal, strict=True)):
             slip = x.slip_axes(ends, n)
@@ -272,7 +272,7 @@ def require_no_contacts(mechanism: Mechanism) -> None:
         )
 
 
-def _turns(places: AbstractBodyKinematics, limit: Limit) -> bool:
+def _is_angle(places: AbstractBodyKinematics, limit: Limit) -> bool:
     """Whether the position of a joint, or a coordinate, is an angle."""
     name = limit.joint
     if limit.length is not None:
@@ -287,11 +287,11 @@ def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
     contacts, found = places.mechanism.of_joints, list[AbstractUnilateral]()
     limits = [x for x in contacts if isinstance(x, Limit)]
     if limits:
-        angle = [_turns(places, x) for x in limits for _ in x.row_names]
+        angle = [_is_angle(places, x) for x in limits for _ in x.row_names]
         told = {
             "restitution": _repeat_by_rows(limits, "restitution"),
             "impact": [x.impact for x in limits for _ in x.row_names],
-            "names": _names(limits),
+            "names": _list_row_names(limits),
         }
         found.append(Unilateral(LimitGaps(places), name="limits", angle=angle, **told))
     for form, own in places.mechanism.contacts_by_form.items():
@@ -312,12 +312,12 @@ def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
         )
     frictions = [x for x in contacts if isinstance(x, JointFriction)]
     if frictions:
-        most, names = _repeat_by_rows(frictions, "limit"), _names(frictions)
+        most, names = _repeat_by_rows(frictions, "limit"), _list_row_names(frictions)
         found.append(DryFriction(FrictionRates(places), most, name="joint friction", names=names))
     return tuple(found)
 
 
-def _names(items: Sequence[Any]) -> tuple[str, ...]:
+def _list_row_names(items: Sequence[Any]) -> tuple[str, ...]:
     return tuple(name for x in items for name in x.row_names)
 
 

@@ -56,7 +56,7 @@ class AbstractLength(eqx.Module):
         """
 
 
-def _length_of(joint: Any) -> AbstractLength | None:
+def _as_length(joint: Any) -> AbstractLength | None:
     return joint if isinstance(joint, AbstractLength) else None
 
 
@@ -67,7 +67,7 @@ def _name_of_joint(what: str, joint: Any) -> str:
     return check_name("joint", joint if isinstance(joint, str) else joint.name)
 
 
-def _share(what: str, value: Any) -> Array:
+def _check_share(what: str, value: Any) -> Array:
     array = check_nonnegative(what, value)
     if fails(lambda x: x <= 1, value):
         raise InputError(f"{what} must be at most 1, got {value}.")
@@ -114,7 +114,7 @@ class Limit(eqx.Module):
         impact: ImpactLaw = "newton",
         name: str | None = None,
     ):
-        self.joint, self.length = _name_of_joint("the joint of a limit", joint), _length_of(joint)
+        self.joint, self.length = _name_of_joint("the joint of a limit", joint), _as_length(joint)
         self.name = self.joint if name is None else check_name("limit", name)
         if lower is None and upper is None:
             raise InputError(f"limit '{self.name}' has no stop: give lower, upper or both.")
@@ -125,7 +125,7 @@ class Limit(eqx.Module):
         )
         if None not in (lower, upper) and fails(lambda a, b: a < b, lower, upper):
             raise InputError(f"limit '{self.name}' needs lower < upper, got {lower} and {upper}.")
-        self.restitution = _share(f"the restitution of limit '{self.name}'", restitution)
+        self.restitution = _check_share(f"the restitution of limit '{self.name}'", restitution)
         self.impact = impact_law(self.name, impact)
 
     @property
@@ -166,7 +166,7 @@ class JointFriction(eqx.Module):
     name: str = eqx.field(static=True)
 
     def __init__(self, joint: AbstractJoint | AbstractLength | str, limit: Any, *, name: str | None = None):
-        self.joint, self.length = _name_of_joint("the joint of a friction", joint), _length_of(joint)
+        self.joint, self.length = _name_of_joint("the joint of a friction", joint), _as_length(joint)
         self.name = self.joint if name is None else check_name("friction", name)
         self.limit = check_nonnegative(f"the limit of friction '{self.name}'", limit)
 
@@ -242,7 +242,7 @@ class Contact(eqx.Module):
             require_instance("a shape of a contact", x, AbstractShape, "Sphere('ball', (0, 0, 1), 0.1)")
         self.name = f"{first.body}-{second.body}" if name is None else check_name("contact", name)
         self.shapes = _order_shapes(self.name, first, second)
-        self.restitution = _share(f"the restitution of contact '{self.name}'", restitution)
+        self.restitution = _check_share(f"the restitution of contact '{self.name}'", restitution)
         self.impact = impact_law(self.name, impact)
         of, there = f"of contact '{self.name}'", lambda x: is_traced(x) or fails(lambda x: x == 0, x)
         require_soft(self.name, stiffness, damping, restitution)

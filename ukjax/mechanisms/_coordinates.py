@@ -197,7 +197,7 @@ class QuaternionCoordinates(AbstractSpatialCoordinates):
         return Twist(self.placement(q).vector(self._omega(v)), v[self.v_start : self.v_start + 3])
 
     def inertia(self, q: Coordinates) -> Array:
-        return _block(self.body, self.body.inertia)
+        return _join_inertia(self.body, self.body.inertia)
 
     def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces:
         omega = self._omega(v)
@@ -232,7 +232,7 @@ class EulerCoordinates(AbstractSpatialCoordinates):
 
     def inertia(self, q: Coordinates) -> Array:
         W = self._turning(q)
-        return _block(self.body, W.T @ self.body.inertia @ W)
+        return _join_inertia(self.body, W.T @ self.body.inertia @ W)
 
     def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces:
         p, rate, W, J = self._quaternion(q), self._quaternion(v), self._turning(q), self.body.inertia
@@ -247,7 +247,7 @@ class EulerCoordinates(AbstractSpatialCoordinates):
         return 0.5 * (jnp.dot(p, p) - 1.0)
 
 
-def _block(body: Body, turning: Float[Array, "k k"]) -> Float[Array, "k+3 k+3"]:
+def _join_inertia(body: Body, turning: Float[Array, "k k"]) -> Float[Array, "k+3 k+3"]:
     """diag(m, m, m) and the inertia of turning."""
     k = turning.shape[0]
     linear = jnp.concatenate(

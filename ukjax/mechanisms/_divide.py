@@ -16,7 +16,7 @@ from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody
 from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, TreeMotion
 from ._mechanism import Mechanism
-from ._tree_layout import Order, order
+from ._tree_layout import Order, order_tree
 from ._vmap_by_structure import form_of, stack_trees
 
 
@@ -34,12 +34,12 @@ def find_groups(names: Sequence[str], joined: Iterable[Sequence[str]]) -> list[l
     return list(found.values())
 
 
-def _without_points(body: AbstractBody) -> AbstractBody:
+def _drop_points(body: AbstractBody) -> AbstractBody:
     """A body without points to be reported, which have names."""
     return eqx.tree_at(lambda x: x.points, body, {}) if getattr(body, "points", None) else body
 
 
-def _part_of(
+def _extract_part(
     whole: Mechanism,
     own: Sequence[int],
     joints: Sequence[AbstractJoint],
@@ -52,7 +52,7 @@ def _part_of(
     joints = [*joints, *(x for x in others if set(x.bodies) & set(place))]
     loads = [x for x in whole.loads if loaded and (not x.bodies or set(x.bodies) & set(place))]
     offsets = None if whole.offsets is None else whole.offsets[np.array(own)]
-    bodies = [_without_points(whole.bodies[i]) for i in own]
+    bodies = [_drop_points(whole.bodies[i]) for i in own]
     mechanism = Mechanism(bodies, joints, loads, "part", (), (), offsets)
     ends = tuple(tuple(place.get(name, -1) for name in x.bodies) for x in (*joints, *loads))
     return mechanism, (form_of(mechanism), ends)
@@ -68,7 +68,7 @@ def divide_assembly(whole: Mechanism, coordinates: Mapping[str, Any]) -> list[Me
     alike: dict[Hashable, list[tuple[Any, ...]]] = {}
     names = [body.name for body in whole.bodies]
     for own in find_groups(names, [x.bodies for x in (*whole.joints, *whole.loads)]):
-        mechanism, form = _part_of(whole, own, (), whole.joints, loaded=True)
+        mechanism, form = _extract_part(whole, own, (), whole.joints, loaded=True)
         parts = [coordinates[names[i]] for i in own]
         q, v = (
             tuple(k for first, n in x for k in range(first, first + n))
@@ -113,14 +113,14 @@ def divide_tree(
     for own in groups:
         joints = sorted(by_child[bodies[i].name] for i in own)
         q, v = (tuple(k for i in joints for k in range(x[i], x[i + 1])) for x in (q_first, v_first))
-        mechanism, form = _part_of(whole, own, [carrying[i] for i in joints], loops, loaded=loaded)
+        mechanism, form = _extract_part(whole, own, [carrying[i] for i in joints], loops, loaded=loaded)
         inside = {bodies[i].name for i in own}
         alone = None if all(map(inside.isdisjoint, single)) else q
         alike.setdefault((form, alone), []).append((mechanism, q, v, tuple(own), len(joints)))
     parts = []
     for own in alike.values():
         mechanisms, q, v, numbers, (joints, *_) = zip(*own, strict=True)
-        own_order = order(mechanisms[0].bodies, mechanisms[0].joints[:joints])
+        own_order = order_tree(mechanisms[0].bodies, mechanisms[0].joints[:joints])
         stacked = mechanisms[0] if len(own) == 1 else stack_trees(mechanisms)
         parts.append(TreePart(Members(stacked, q, v), numbers, own_order))
     return parts
@@ -181,22 +181,22 @@ class TreeLoadOfPart(AbstractTreeLoad):
     def inertia(self) -> Array | None:
         return self.load.inertia
 
-    def _whole(self, motion: TreeMotion) -> TreeMotion:
+    def _complete(self, motion: TreeMotion) -> TreeMotion:
         def generalized(rate: Any, effort: Any) -> Forces:
-            own = motion.generalized(lambda x: rate(self._whole(x)), effort)
+            own = motion.generalized(lambda x: rate(self._complete(x)), effort)
             return self.entries.velocities(own)
 
         q, v = self.entries.coordinates(motion.q), self.entries.velocities(motion.v)
         return motion._replace(q=q, v=v, generalized=generalized)
 
     def rate(self, motion: TreeMotion) -> Array:
-        return self.load.rate(self._whole(motion))
+        return self.load.rate(self._complete(motion))
 
     def effort(self, motion: TreeMotion) -> Array:
-        return self.load.effort(self._whole(motion))
+        return self.load.effort(self._complete(motion))
 
     def state_rate(self, motion: TreeMotion) -> Array:
-        return self.load.state_rate(self._whole(motion))
+        return self.load.state_rate(self._complete(motion))
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities, z: Array) -> Forces | None:
         whole = self.entries.coordinates(q), self.entries.velocities(v)

@@ -61,7 +61,7 @@ _POSTURES = 1_000
 """That are sought on the way by halved steps: of 60 random linkages, loops apart by metres, none needed more than 151."""
 
 
-def _shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordinates) -> dict[str, Any]:
+def _value_shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordinates) -> dict[str, Any]:
     """What values by name look like.
 
     **Raises:** `InputError` for unknown names.
@@ -179,7 +179,7 @@ def hold_joint(
     return Unmoved(placements[joint.parent], placements[joint.child], turns)
 
 
-def _places(system: MechanismSystem, t: Time, q: Coordinates) -> Mapping[str, AnyPlacement]:
+def _evaluate_placements(system: MechanismSystem, t: Time, q: Coordinates) -> Mapping[str, AnyPlacement]:
     return system.placements(t, q)
 
 
@@ -193,7 +193,11 @@ def _keep_unnamed(
     if not joints:
         return system
     traced = is_traced((system, t, q))
-    placements = _places(system, t, q) if traced else evaluate_at_state(_places, system, t, q)
+    placements = (
+        _evaluate_placements(system, t, q)
+        if traced
+        else evaluate_at_state(_evaluate_placements, system, t, q)
+    )
     hold = lambda joint: UnmovedJoint(system, joint.bodies, hold_joint(system, joint, placements))
     return dataclasses.replace(
         system, further=tuple(Holonomic(hold(x), name=f"{x.name}, unmoved") for x in joints)
@@ -236,7 +240,7 @@ class Way(eqx.Module):
         return ahead
 
 
-def _ways(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+def _list_steps(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """How far each step leads, and whether it goes on in the direction of the last one. Not so twice at the end: what
     the last step left is removed to rounding."""
     shares = np.append(np.linspace(0.0, 1.0, _STEPS + 1), (1.0, 1.0))
@@ -285,7 +289,7 @@ def _go_by_equal_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tupl
     """The posture at the end, how far its rows are off, and whether no step led out of the range of Newton's method: by
     none were they off by more after its iterations than before."""
     rcond, passed, is_clear, left = Projection().pinv.threshold(q.dtype), (q, q), True, 0.0
-    for share, onwards in zip(*_ways(q.dtype), strict=True):
+    for share, onwards in zip(*_list_steps(q.dtype), strict=True):
         at, ahead = rows_at(share), way.ahead(passed, share, onwards)
         q = positions_on_host(at, ahead, rcond)[0]
         left = largest(at(q)[0])
@@ -330,7 +334,7 @@ def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tup
         return go(passed, middle, share, 1, halvings - 1) if reached == middle else (passed, reached)
 
     passed, reached = (q, q), np.zeros((), dtype)
-    for share, onwards in zip(*_ways(dtype), strict=True):
+    for share, onwards in zip(*_list_steps(dtype), strict=True):
         passed, reached = go(passed, reached, share, onwards, _HALVINGS)
         if reached != share:
             break
@@ -380,7 +384,7 @@ def _follow_path_in_jit(
         q = nearest_start(held, t, way.ahead(passed, *how_far), still)[0]
         return (with_unit_quaternions(system, q), passed[0]), None
 
-    (q, _), _ = jax.lax.scan(step, (q, q), _ways(q.dtype))
+    (q, _), _ = jax.lax.scan(step, (q, q), _list_steps(q.dtype))
     return q, position_rows(_hold_values(system, end), t, q)
 
 
@@ -422,14 +426,14 @@ def _warn_of_degrees(system: MechanismSystem, values: dict[str, Array]) -> None:
 def hold_at(system: MechanismSystem, at: Mapping[str, Any], dtype: Any) -> MechanismSystem:
     """The mechanism with further rows, which hold what is named at a value."""
     t, q = (jax.ShapeDtypeStruct(x, dtype) for x in ((), system.q0.shape))
-    shapes = _shapes(system, at, t, q)  # pyright: ignore[reportArgumentType]
+    shapes = _value_shapes(system, at, t, q)  # pyright: ignore[reportArgumentType]
     return _hold_values(system, {name: _check_value(name, value, shapes[name]) for name, value in at.items()})
 
 
 def posture(system: MechanismSystem, at: Mapping[str, Any], t: Time | float, q: Coordinates) -> Coordinates:
     """The posture that another one leads to where what is named goes to a value."""
     t = real_array("t", t).astype(q.dtype)
-    shapes = _shapes(system, at, t, q)
+    shapes = _value_shapes(system, at, t, q)
     end = {name: _check_value(name, value, shapes[name]) for name, value in at.items()}
     _warn_of_degrees(system, end)
     q, phi = _follow_path(system, t, q, end)

@@ -82,7 +82,7 @@ class ChildRows(eqx.Module):
         return self.joint.velocity_rows(self.t, self.placements, twists)
 
 
-Found = tuple[dict[str, Any], dict[str, Any]]
+ReactionParts = tuple[dict[str, Any], dict[str, Any]]
 """By joint the reaction but for `unique`; and by joint its multipliers, in a tree what it has of each multiplier."""
 
 
@@ -90,7 +90,7 @@ def _jacobian(system: Any, t: Time, q: Coordinates, v: Velocities, *_: Any) -> A
     return constraint_rows(system, t, q, v).A
 
 
-def _reaction(
+def _make_reaction(
     joint: AbstractJoint, placements: tuple[AnyPlacement, ...], twists: tuple[Twist, ...], wrench: Twist
 ) -> tuple[Any, ...]:
     """A force with a torque about the centre of mass, moved to the joint's point: a `Reaction` but for `unique`."""
@@ -116,7 +116,7 @@ def _compute_absolute_reactions(
     v: Velocities,
     _: Velocities,
     multipliers: Float[Array, " m"],
-) -> Found:
+) -> ReactionParts:
     items, i = [], 0
     placements, twists = system.placements(t, q), system.twists(t, q, v)
     for joint in system.joints:
@@ -126,7 +126,7 @@ def _compute_absolute_reactions(
 
     def reaction(joint: AbstractJoint, ends: tuple, moves: tuple, own: Array) -> tuple[Array, ...]:
         transposed = jax.vjp(ChildRows(joint, t, ends, moves), moves[1])[1]
-        return _reaction(joint, ends, moves, transposed(own)[0])
+        return _make_reaction(joint, ends, moves, transposed(own)[0])
 
     names = [joint.name for joint in system.joints]
     by_joint = dict(zip(names, vmap_by_structure(reaction, items), strict=True))
@@ -135,7 +135,7 @@ def _compute_absolute_reactions(
 
 def _compute_tree_reactions(
     system: TreeSystem, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]
-) -> Found:
+) -> ReactionParts:
     placements, twists = system.placements(t, q), system.twists(t, q, v)
     every = jnp.eye(multipliers.size, dtype=q.dtype)
     wrenches, effect = jax.linearize(lambda x: system.joint_wrenches(t, q, v, a, x), multipliers)
@@ -143,7 +143,7 @@ def _compute_tree_reactions(
     for joint in system.joints:
         ends = tuple(placements[name] for name in joint.bodies)
         moves = tuple(twists[name] for name in joint.bodies)
-        by_joint[joint.name] = _reaction(joint, ends, moves, wrenches[joint.name])
+        by_joint[joint.name] = _make_reaction(joint, ends, moves, wrenches[joint.name])
     return by_joint, jax.vmap(effect)(every)
 
 
@@ -154,12 +154,12 @@ def _compute_range_projectors(A: Any) -> tuple[Any, Any]:
         held = jax.vmap(lambda A: A @ pinv(A, GramSchmidt()).matrix)(A)
         return held, jnp.ones(A.shape[:2], A.dtype)
     unit, norms = unit_rows_on_host(np.asarray(A))
-    return _onto_range(unit @ unit.swapaxes(1, 2), GramSchmidt().threshold(A.dtype) ** 2), np.where(
+    return _project_onto_range(unit @ unit.swapaxes(1, 2), GramSchmidt().threshold(A.dtype) ** 2), np.where(
         np.isfinite(norms), norms, 1
     )
 
 
-def _onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
+def _project_onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
     """The projections (k, m, m) onto the ranges of symmetric matrices: by eigenvectors, unless it is the identity.
 
     That it is where the least eigenvalue, at least one over the norm of the inverse, is above the threshold. (The trace
@@ -176,7 +176,7 @@ def _onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
     return held
 
 
-def _uniqueness(system: MechanismSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
+def _judge_uniqueness(system: MechanismSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
     """By joint, whether its reaction is unique at each state."""
     (held, norms), unique, i = _compute_range_projectors(A), {}, 0
     for joint in system.joints:
@@ -188,14 +188,16 @@ def _uniqueness(system: MechanismSystem, A: Any, effects: dict[str, Any]) -> dic
                 x.reshape(*x.shape[:2], math.prod(x.shape[2:])) / norms[..., None]
                 for x in jax.tree.leaves(effect)
             ]
-            unique[joint.name] = _size([x - held @ x for x in of_each]) <= _SHARED * _size(of_each)
+            unique[joint.name] = _largest_entry([x - held @ x for x in of_each]) <= _SHARED * _largest_entry(
+                of_each
+            )
         else:
             own = held.diagonal(axis1=1, axis2=2)[:, i : (i := i + effect.shape[1])]
             unique[joint.name] = (1.0 - own <= _SHARED).all(axis=1)
     return unique
 
 
-def _size(arrays: list[Any]) -> Any:
+def _largest_entry(arrays: list[Any]) -> Any:
     """The largest absolute value at each state."""
     return jnp.stack([abs(x).max(axis=(1, 2), initial=0) for x in arrays]).max(axis=0)
 
@@ -226,7 +228,7 @@ def reactions_along(
         _compute_tree_reactions if isinstance(system, TreeSystem) else _compute_absolute_reactions
     )
     if rank is None or is_traced(rank) or np.any(np.asarray(rank) < states[-1].shape[-1]):
-        unique = _uniqueness(system, at(_jacobian), effects)
+        unique = _judge_uniqueness(system, at(_jacobian), effects)
     else:
         unique: dict[str, Any] = dict.fromkeys(by_joint, np.ones(states[0].shape, bool))
     return {

@@ -30,13 +30,13 @@ from ._divide import (
     divide_tree,
 )
 from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, Touched, TreeMotion
-from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
+from ._mechanism import Mechanism, Placements, Twists, require_joints, require_loads, require_unique, sum_of
 from ._mechanism_system import MechanismSystem
 from ._placement import Twist
-from ._tree_dynamics import compute_inertial_wrenches, force, sum_subtree_wrenches, tree_inertia
-from ._tree_layout import Order, armature_of, order
+from ._tree_dynamics import compute_inertial_wrenches, generalized_force, sum_subtree_wrenches, tree_inertia
+from ._tree_layout import Order, check_armature, order_tree
 from ._tree_loops import loop_constraints, loop_wrenches
-from ._tree_place import TreeAt, cast_arrays, moving, place
+from ._tree_place import TreeAt, cast_arrays, place_tree, twists_by_name
 from ._visual import Visual
 
 
@@ -102,11 +102,11 @@ class TreeSystem(MechanismSystem):
     def members(self) -> tuple[Members, ...]:
         m, q0, v0 = self.mechanism, self.q0, self.v0
         whole: list[Any] = [(x, range(0)) for x in (*self.further, *self.on_coordinates)]
-        whole += [(x, range(v0.size)[places]) for x, places in self._own_states(q0.dtype)]
+        whole += [(x, range(v0.size)[places]) for x, places in self._loads_with_states(q0.dtype)]
         touched = [_find_touched(x, q0, v0) for x, _ in whole]
         if None in touched or not all(map(acts_on_its_own, m.loads)):
             return ()
-        names = [self._names_of(x) for x in touched if x is not None]
+        names = [self._touched_bodies(x) for x in touched if x is not None]
         parts = divide_tree(m, [x.bodies for x in (*self.loops, *m.loads)], loaded=True, single=names)
         if sum(len(part.members) for part in parts) == 1:
             return ()
@@ -122,10 +122,12 @@ class TreeSystem(MechanismSystem):
                 ConstraintOfPart(x.name, x, entries) for x, _ in own if isinstance(x, AbstractConstraint)
             )
             loads = [x for x, _ in own if not isinstance(x, AbstractConstraint)]
-            found.append(Members(_part(one, part.order, constraints, loads, rotors, entries), q, tuple(v)))
+            found.append(
+                Members(_make_part(one, part.order, constraints, loads, rotors, entries), q, tuple(v))
+            )
         return tuple(found)
 
-    def _names_of(self, touched: Touched) -> tuple[str, ...]:
+    def _touched_bodies(self, touched: Touched) -> tuple[str, ...]:
         """The names of bodies that are touched, at least one."""
         by_name = {body.name: body for body in self.bodies}
         free = [(x.child, x.freedoms(by_name[x.child])) for x in self.joints[: len(by_name)]]
@@ -134,44 +136,48 @@ class TreeSystem(MechanismSystem):
         names = {*touched.bodies, *(by[k] for by, ks in zip(moved, numbers, strict=True) for k in ks)}
         return tuple(x for x in by_name if x in names) or (self.bodies[0].name,)
 
-    def _at(self, q: Coordinates) -> TreeAt:
-        return place(self.mechanism, self.order.layout, q)
+    def _place_bodies(self, q: Coordinates) -> TreeAt:
+        return place_tree(self.mechanism, self.order.layout, q)
 
-    def _by_name(self, twists: Twist) -> Twists:
+    def _twists_by_name(self, twists: Twist) -> Twists:
         """Stacked twists as those of the bodies and the ground by name."""
-        return moving(self.bodies, twists)
+        return twists_by_name(self.bodies, twists)
 
     def _located(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
-        at = self._at(q)
+        at = self._place_bodies(q)
         return at.mechanism, at.placements
 
     def _moving(self, t: Time | float, q: Coordinates, v: Velocities) -> tuple[Mechanism, Placements, Twists]:
-        at = self._at(q)
+        at = self._place_bodies(q)
         twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
-        return at.mechanism, at.placements, self._by_name(twists)
+        return at.mechanism, at.placements, self._twists_by_name(twists)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), the armature on its diagonal, and what loads move."""
-        M, moved = self._links(q, own=False).dense(), self._moved(q.dtype)
+        M, moved = self._link_inertia(q, own=False).dense(), self._load_inertia(q.dtype)
         if moved is None:
             return M
         still = jnp.zeros(M.shape[0], q.dtype)
-        J = jax.jacfwd(lambda v: self._moved_rates(t, q, v))(still)
+        J = jax.jacfwd(lambda v: self._load_inertia_rates(t, q, v))(still)
         return M + J.T @ (moved[:, None] * J)
 
     def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
-        return None if self._moved(q.dtype) is not None else self._links(q, self.order.layout.aligned)
+        return (
+            None
+            if self._load_inertia(q.dtype) is not None
+            else self._link_inertia(q, self.order.layout.aligned)
+        )
 
-    def _links(self, q: Coordinates, own: bool) -> TreeInertia:
-        at = self._at(q)
+    def _link_inertia(self, q: Coordinates, own: bool) -> TreeInertia:
+        at = self._place_bodies(q)
         return tree_inertia(at.chains, at.posture, cast_arrays(self.armature, q.dtype), own)
 
-    def _moved(self, dtype: jnp.dtype) -> Float[Array, " k"] | None:
+    def _load_inertia(self, dtype: jnp.dtype) -> Float[Array, " k"] | None:
         """What the rates of loads move besides the bodies."""
         found = [load.inertia for load in cast_arrays(self.on_tree, dtype) if load.inertia is not None]
         return jnp.concatenate(found) if found else None
 
-    def _moved_rates(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
+    def _load_inertia_rates(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
         """Those rates."""
         own = self.motions(t, q, v)
         return jnp.concatenate([load.rate(motion) for load, motion in own if load.inertia is not None])
@@ -182,11 +188,11 @@ class TreeSystem(MechanismSystem):
 
     def _force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities | None = None) -> Forces:
         """Q less M a, by default of a = 0."""
-        at = self._at(q)
+        at = self._place_bodies(q)
         twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
-        loads, direct = self._all_loads(at, t, q, v, twists, a)
-        falls = self._falls(q.dtype)
-        return force(at.chains, at.posture, loads, v, a, falls) + direct
+        loads, direct = self._load_wrenches_and_forces(at, t, q, v, twists, a)
+        falls = self._free_fall(q.dtype)
+        return generalized_force(at.chains, at.posture, loads, v, a, falls) + direct
 
     def required_force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities) -> Forces:
         """M a - Q, the force that an acceleration takes besides all loads, by Newton and Euler.
@@ -200,14 +206,14 @@ class TreeSystem(MechanismSystem):
         needed = needed if armature is None else needed + armature * a
         return needed + jnp.where(np.arange(layout.nv) >= layout.nv - layout.states, a, 0)
 
-    def _all_loads(
+    def _load_wrenches_and_forces(
         self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist, a: Velocities | None = None
     ) -> tuple[Twist, Forces]:
         """What all loads but gravity come to: wrenches on the bodies, stacked, and forces on the velocities.
 
         Forces of inertia of what loads move are among them, at v' = a, by default zero.
         """
-        wrenches, direct = self._loads(at, t, twists), self._on_coordinates(t, q, v)
+        wrenches, direct = self._body_load_wrenches(at, t, twists), self._coordinate_load_force(t, q, v)
         for i, (load, places, motion) in enumerate(self._motions(at, t, q, v, twists)):
             effort = load.effort(motion)
             if load.inertia is not None:
@@ -222,11 +228,11 @@ class TreeSystem(MechanismSystem):
 
     def motions(self, t: Time, q: Coordinates, v: Velocities) -> list[tuple[AbstractTreeLoad, TreeMotion]]:
         """The loads that see the whole motion, and what each sees."""
-        at = self._at(q)
+        at = self._place_bodies(q)
         twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
         return [(load, motion) for load, _, motion in self._motions(at, t, q, v, twists)]
 
-    def _own_states(self, dtype: jnp.dtype) -> list[tuple[AbstractTreeLoad, slice]]:
+    def _loads_with_states(self, dtype: jnp.dtype) -> list[tuple[AbstractTreeLoad, slice]]:
         """The loads that see the whole motion, and where their states are in v."""
         found, start = [], self.order.layout.nv - self.order.layout.states
         for load in cast_arrays(self.on_tree, dtype):
@@ -237,24 +243,26 @@ class TreeSystem(MechanismSystem):
     def _motions(
         self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist
     ) -> list[tuple[AbstractTreeLoad, slice, TreeMotion]]:
-        found, by_name, unknown = [], self._by_name(twists), lambda *_: v
-        for load, places in self._own_states(q.dtype):
+        found, by_name, unknown = [], self._twists_by_name(twists), lambda *_: v
+        for load, places in self._loads_with_states(q.dtype):
             motion = TreeMotion(t, q, v, at.placements, by_name, v[places], unknown)
 
             def generalized(rate: Any, effort: Any, motion: TreeMotion = motion) -> Forces:
                 wrench, direct = _pull_back(self.bodies, rate, motion, twists, effort)
-                return force(at.chains, at.posture, wrench, jnp.zeros_like(v)) + direct
+                return generalized_force(at.chains, at.posture, wrench, jnp.zeros_like(v)) + direct
 
             found.append((load, places, motion._replace(generalized=generalized)))
         return found
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The generalized forces of the loads on coordinates, if there are any."""
-        own = (load.coordinate_force(t, q, v, v[places]) for load, places in self._own_states(q.dtype))
+        own = (load.coordinate_force(t, q, v, v[places]) for load, places in self._loads_with_states(q.dtype))
         found = [x for x in own if x is not None]
-        return sum_of([self._on_coordinates(t, q, v), *found]) if self.on_coordinates or found else None
+        return (
+            sum_of([self._coordinate_load_force(t, q, v), *found]) if self.on_coordinates or found else None
+        )
 
-    def _on_coordinates(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+    def _coordinate_load_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """The generalized forces of the loads on coordinates."""
         loads = cast_arrays(self.on_coordinates, q.dtype)
         _, transposed = jax.vjp(lambda v: [load.rate(q, v) for load in loads], v)
@@ -264,12 +272,12 @@ class TreeSystem(MechanismSystem):
         energies = {}
         if self.armature is not None:
             energies["kinetic_armature"] = 0.5 * jnp.sum(cast_arrays(self.armature, v.dtype) * v**2)
-        if (moved := self._moved(q.dtype)) is not None:
-            energies["kinetic_loads"] = 0.5 * jnp.sum(moved * self._moved_rates(t, q, v) ** 2)
+        if (moved := self._load_inertia(q.dtype)) is not None:
+            energies["kinetic_loads"] = 0.5 * jnp.sum(moved * self._load_inertia_rates(t, q, v) ** 2)
         potentials = {load.name: load.potential(q) for load in cast_arrays(self.on_coordinates, q.dtype)}
         return energies | {f"potential_{name}": x for name, x in potentials.items() if x is not None}
 
-    def _loads(self, at: TreeAt, t: Time, twists: Twist) -> Twist:
+    def _body_load_wrenches(self, at: TreeAt, t: Time, twists: Twist) -> Twist:
         """The force at the centre of each body and the torque on it that all loads but gravity come to, stacked."""
         loads = at.mechanism.loads
         others = tuple(load for load in loads if not isinstance(load, Gravity))
@@ -278,10 +286,10 @@ class TreeSystem(MechanismSystem):
             if len(others) == len(loads)
             else eqx.tree_at(lambda x: x.loads, at.mechanism, others)
         )
-        _, transposed = jax.vjp(lambda x: mechanism.rates(at.placements, self._by_name(x)), twists)
-        return transposed(mechanism.efforts(t, at.placements, self._by_name(twists)))[0]
+        _, transposed = jax.vjp(lambda x: mechanism.rates(at.placements, self._twists_by_name(x)), twists)
+        return transposed(mechanism.efforts(t, at.placements, self._twists_by_name(twists)))[0]
 
-    def _falls(self, dtype: jnp.dtype) -> Float[Array, "3"]:
+    def _free_fall(self, dtype: jnp.dtype) -> Float[Array, "3"]:
         """The acceleration of free fall."""
         found = [
             x.acceleration(self.mechanism.dimension, dtype)
@@ -328,18 +336,21 @@ class TreeSystem(MechanismSystem):
         place of `velocity` [N].
         """
         require_no_contacts(self.mechanism)
-        at = self._at(q)
+        at = self._place_bodies(q)
         rates = at.chains.rates(at.posture, v, a)
         twists, asked = (
             at.chains.twists(at.posture, rates),
             compute_inertial_wrenches(at.chains, at.posture, rates),
         )
         loops = loop_wrenches(at.mechanism, at.placements, t, twists, multipliers)
-        weight = at.chains.mass[:, None] * self._falls(q.dtype)[None]
+        weight = at.chains.mass[:, None] * self._free_fall(q.dtype)[None]
         asked = Twist(asked.omega, asked.velocity - weight)
-        for given in (self._all_loads(at, t, q, v, twists, a)[0], *(wrench for wrench, _ in loops.values())):
+        for given in (
+            self._load_wrenches_and_forces(at, t, q, v, twists, a)[0],
+            *(wrench for wrench, _ in loops.values()),
+        ):
             asked = jax.tree.map(jnp.subtract, asked, given)
-        carried = self._by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))
+        carried = self._twists_by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))
         found = {
             self.joints[i].name: carried[b.name]
             for i, b in zip(self.order.carrying, self.bodies, strict=True)
@@ -350,7 +361,7 @@ class TreeSystem(MechanismSystem):
 _SIZES = operator.attrgetter("nq"), operator.attrgetter("nv")
 
 
-def _part(
+def _make_part(
     mechanism: Mechanism,
     own_order: Order,
     further: tuple[AbstractConstraint, ...],
@@ -365,7 +376,7 @@ def _part(
     on_tree = tuple(TreeLoadOfPart(x.name, x, entries) for x in loads if isinstance(x, AbstractTreeLoad))
     states = [name for load in on_tree for name in load.states]
     if states:
-        own_order = order(mechanism.bodies, mechanism.joints[: len(mechanism.bodies)], states)
+        own_order = order_tree(mechanism.bodies, mechanism.joints[: len(mechanism.bodies)], states)
     kind = _Tree if not states and len(entries.q) == len(entries.v) else _QuasiTree
     return kind(mechanism, further, on_coordinates, on_tree, armature, own_order)  # pyright: ignore[reportCallIssue]
 
@@ -394,7 +405,7 @@ def _pull_back(
     bodies: tuple[AbstractBody, ...], rate: Any, motion: TreeMotion, twists: Twist, effort: Any
 ) -> tuple[Twist, Forces]:
     """The wrenches on all bodies, stacked, and the forces on velocities that efforts come to."""
-    of = lambda twists, v: rate(motion._replace(v=v, twists=moving(bodies, twists)))
+    of = lambda twists, v: rate(motion._replace(v=v, twists=twists_by_name(bodies, twists)))
     return jax.vjp(of, twists, motion.v)[1](effort)
 
 
@@ -463,7 +474,11 @@ def tree(
 
     **Raises:** `InputError` for joints in a cycle, a body not joined to the ground, and what `Mechanism` refuses.
     """
-    joints, loops, loads = all_joints("joints", joints), all_joints("loops", loops), all_loads(loads)
+    joints, loops, loads = (
+        require_joints("joints", joints),
+        require_joints("loops", loops),
+        require_loads(loads),
+    )
     constraints, offsets = as_constraints(constraints), None
     first, *others = bodies if isinstance(bodies, list | tuple) and bodies else (None,)
     if (first := as_tree(first)) is not None:
@@ -485,9 +500,9 @@ def tree(
     require_unique("load", [load.name for load in loads if hasattr(load, "name")])
     states = [name for load in on_tree for name in load.states]
     mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts, offsets)
-    found = order(mechanism.bodies, mechanism.joints[: len(joints)], states)
+    found = order_tree(mechanism.bodies, mechanism.joints[: len(joints)], states)
     kind = _Tree if not states and len(found.labels) == found.layout.nv else _QuasiTree
-    rotors = None if armature is None else armature_of(armature, found.velocity_labels, len(states))
+    rotors = None if armature is None else check_armature(armature, found.velocity_labels, len(states))
     system = kind(mechanism, constraints, on_coordinates, on_tree, rotors, found)  # pyright: ignore[reportCallIssue]
     require_positions(system.places)
     return system

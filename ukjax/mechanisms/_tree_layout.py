@@ -26,7 +26,7 @@ class Order(NamedTuple):
     parents: tuple[int, ...]  # the number of the body that carries each body; -1 for the ground
 
 
-def _cycle(joints: Sequence[AbstractJoint], closing: AbstractJoint) -> list[str]:
+def _find_cycle(joints: Sequence[AbstractJoint], closing: AbstractJoint) -> list[str]:
     """The names of the joints on the way between the two bodies of one that is yet to be added, and its own."""
     ways = {closing.parent: []}
     while closing.child not in ways:
@@ -43,7 +43,7 @@ def _require_tree(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint
     for i, joint in enumerate(joints):
         a, b = group[joint.parent], group[joint.child]
         if a == b:
-            names = ", ".join(f"'{name}'" for name in _cycle(joints[:i], joint))
+            names = ", ".join(f"'{name}'" for name in _find_cycle(joints[:i], joint))
             raise InputError(
                 f"joints {names} form a cycle, and a tree has none: put one of them, such as '{joint.name}', "
                 f"into `loops`."
@@ -86,7 +86,7 @@ def _is_axis(direction: Array) -> bool:
     return not isinstance(direction, Tracer) and set(np.abs(np.asarray(direction)).tolist()) <= {0.0, 1.0}
 
 
-def order(
+def order_tree(
     bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint], states: Sequence[str] = ()
 ) -> Order:
     """The tree that joints make of bodies; coordinates are in the order of the joints, states behind their velocities.
@@ -139,7 +139,7 @@ def order(
     return Order(layout, labels, (*velocity_labels, *states), slides, carrying, parents)
 
 
-def armature_of(given: Any, labels: tuple[str, ...], states: int) -> Float[Array, " n"]:
+def check_armature(given: Any, labels: tuple[str, ...], states: int) -> Float[Array, " n"]:
     """One entry for each velocity, zero for the states, which are the last ones."""
     labels = labels[: len(labels) - states]
     if isinstance(given, Mapping):

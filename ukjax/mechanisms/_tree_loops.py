@@ -26,7 +26,7 @@ from ._mechanism import Mechanism, Placements, Twists, sum_of
 from ._placement import Twist, ground_twist, rate_of
 from ._tree_layout import TreeLayout
 from ._tree_motion import cross
-from ._tree_place import LocatedBodies, moving
+from ._tree_place import LocatedBodies, twists_by_name
 from ._vmap_by_structure import vmap_by_structure
 
 
@@ -48,7 +48,7 @@ def loop_wrenches(
         ends = tuple(placements[name] for name in joint.bodies)
 
         def rows(twists: Twist, child: Twist, joint: AbstractJoint = joint, ends: tuple = ends) -> Array:
-            by_name = moving(bodies, twists)
+            by_name = twists_by_name(bodies, twists)
             first, second, *others = (by_name[name] for name in joint.bodies)
             return joint.velocity_rows(t, ends, (first, jax.tree.map(jnp.add, second, child), *others))
 
@@ -83,7 +83,7 @@ class LoopsAt(NamedTuple):
         swing = cross(omega, d)
         acceleration = rates.acceleration[frames] + cross(alpha, d) + cross(omega, swing)
         twists = Twist(omega, rates.velocity[frames] + swing)
-        return moving(at.bodies, twists), moving(at.bodies, Twist(alpha, acceleration))
+        return twists_by_name(at.bodies, twists), twists_by_name(at.bodies, Twist(alpha, acceleration))
 
     def items(self, *by_name: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Of each joint: itself, and what its bodies have, their placements first."""

@@ -35,11 +35,11 @@ Before = Sequence[int]
 """The node before each, which stands before it in the list; 0 for the ground, i + 1 for node i."""
 
 
-def _numbers(values: Sequence[int]) -> Array:
+def _as_indices(values: Sequence[int]) -> Array:
     return jnp.asarray(np.asarray(values, np.uint32))  # JAX takes no care of negative ones then
 
 
-def _read(states: Any, place: Array) -> Any:
+def _read_node(states: Any, place: Array) -> Any:
     return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, place, keepdims=False), states)
 
 
@@ -50,12 +50,12 @@ def outwards(before: Before, combine: Callable[[Any, Any], Any], ground: Any, gi
 
     def visit(states: Any, at: Any) -> tuple[Any, None]:
         place, parent, own = at
-        found = combine(_read(states, parent), own)
+        found = combine(_read_node(states, parent), own)
         put = lambda x, new: lax.dynamic_update_index_in_dim(x, new, place, 0)
         return jax.tree.map(put, states, found), None
 
-    places = _numbers(range(1, len(before) + 1))
-    return lax.scan(visit, states, (places, _numbers(before), given))[0]
+    places = _as_indices(range(1, len(before) + 1))
+    return lax.scan(visit, states, (places, _as_indices(before), given))[0]
 
 
 def inwards(before: Before, passed: Callable[[Any, Any], Any], own: Any, given: Any) -> Any:
@@ -64,12 +64,12 @@ def inwards(before: Before, passed: Callable[[Any, Any], Any], own: Any, given: 
 
     def visit(sums: Any, at: Any) -> tuple[Any, None]:
         place, parent, its = at
-        more = jax.tree.map(jnp.add, _read(sums, parent), passed(_read(sums, place), its))
+        more = jax.tree.map(jnp.add, _read_node(sums, parent), passed(_read_node(sums, place), its))
         put = lambda x, new: lax.dynamic_update_index_in_dim(x, new, parent, 0)
         return jax.tree.map(put, sums, more), None
 
-    places = _numbers(range(1, len(before) + 1))
-    sums = lax.scan(visit, sums, (places, _numbers(before), given), reverse=True)[0]
+    places = _as_indices(range(1, len(before) + 1))
+    sums = lax.scan(visit, sums, (places, _as_indices(before), given), reverse=True)[0]
     return jax.tree.map(lambda x: x[1:], sums)
 
 
@@ -195,7 +195,7 @@ class Rates(eqx.Module):
     acceleration: Float[Array, "*frames 3"]
 
 
-def _onwards(before: Rates, own: tuple[Array, Rates]) -> Rates:
+def _advance_rates(before: Rates, own: tuple[Array, Rates]) -> Rates:
     """The rates behind an element, from its arm and its own share."""
     arm, its = own
     swing = cross(before.omega, arm)
@@ -227,7 +227,7 @@ class Chains(eqx.Module):
     def _motions(self, q: Coordinates) -> tuple[Array, Array, Array]:
         """What each element does by itself: a rotation, a slide, an angle in the plane."""
         places, parts = [], []
-        for kind, function in (("twist", self._twisted), ("ball", self._turned)):
+        for kind, function in (("twist", self._move_twists), ("ball", self._turn_balls)):
             own = [i for i, e in enumerate(self.layout.elements) if e.kind == kind]
             if own:
                 places += own
@@ -236,7 +236,7 @@ class Chains(eqx.Module):
         rotation, slip, angle = (jnp.concatenate(x)[ordered] for x in zip(*parts, strict=True))
         return rotation, slip, angle
 
-    def _twisted(self, q: Coordinates, elements: list[Element]) -> tuple[Array, Array, Array]:
+    def _move_twists(self, q: Coordinates, elements: list[Element]) -> tuple[Array, Array, Array]:
         k, x = np.array([e.v for e in elements]), q[np.array([e.q for e in elements])]
         return (
             jax.vmap(rotation_about)(self.angular[k], x),
@@ -244,7 +244,7 @@ class Chains(eqx.Module):
             self.angular[k, 2] * x,
         )
 
-    def _turned(self, q: Coordinates, elements: list[Element]) -> tuple[Array, Array, Array]:
+    def _turn_balls(self, q: Coordinates, elements: list[Element]) -> tuple[Array, Array, Array]:
         starts, none = np.array([e.q for e in elements]), jnp.zeros((len(elements), 3), q.dtype)
         return jax.vmap(rotation_matrix)(q[starts[:, None] + np.arange(4)]), none, none[:, 0]
 
@@ -262,14 +262,14 @@ class Chains(eqx.Module):
             return R @ rotation, origin + slip + R @ offset, R @ slid, angle + turned
 
         before = np.array(self.layout.before, int)
-        given = (*self._motions(q), self._apart())
+        given = (*self._motions(q), self._element_arms())
         R, origin, slip, angle = outwards(self.layout.before, behind, ground, given)
         carrying = R[np.array(self.layout.carriers(), int)]
         angular, linear = (jnp.einsum("kab,kb->ka", carrying, x) for x in (self.angular, self.linear))
         arm = slip[before] + jnp.einsum("kab,kb->ka", R[before], given[-1])
         return Posture(R, origin, slip, angle, arm, angular, linear, given[0], given[1])
 
-    def _apart(self) -> Float[Array, "elements 3"]:
+    def _element_arms(self) -> Float[Array, "elements 3"]:
         """From the point of the element before to that of each, in the reference posture [m]."""
         apart = self.point - self._points()[np.array(self.layout.before, int)]
         return apart if self.offset is None else apart + self.offset
@@ -287,7 +287,7 @@ class Chains(eqx.Module):
 
     def own_arms(self, posture: Posture) -> Float[Array, "elements 3"]:
         """From the origin of the frame before each element, in its axes, to that of the frame behind [m]."""
-        return self._apart() + posture.slide
+        return self._element_arms() + posture.slide
 
     def own_levers(self) -> Float[Array, "bodies 3"]:
         """From there to the centre of each body on the frame, in its axes [m]."""
@@ -304,7 +304,9 @@ class Chains(eqx.Module):
             jnp.zeros_like(own[0]) if a is None else share(axes, a)
             for axes in (posture.angular, posture.linear)
         ]
-        return outwards(self.layout.before, _onwards, Rates(o, o, o, o), (posture.arm, Rates(*own, *more)))
+        return outwards(
+            self.layout.before, _advance_rates, Rates(o, o, o, o), (posture.arm, Rates(*own, *more))
+        )
 
     def twists(self, posture: Posture, rates: Rates) -> Twist:
         """Of all bodies at their centres, stacked."""

@@ -30,7 +30,7 @@ class TreeAt(NamedTuple):
     placements: Placements
 
 
-def _inertia(body: AbstractBody) -> Float[Array, "3 3"]:
+def _inertia_in_space(body: AbstractBody) -> Float[Array, "3 3"]:
     """About the centre of mass; in the plane about its normal alone; none for a point mass."""
     if isinstance(body, Body):
         return body.inertia
@@ -46,7 +46,7 @@ def cast_arrays(parts: Any, dtype: jnp.dtype) -> Any:
     return eqx.combine(jax.tree.map(lambda x: x.astype(dtype), arrays), rest)
 
 
-def chains_of(mechanism: Mechanism, layout: TreeLayout) -> Chains:
+def make_chains(mechanism: Mechanism, layout: TreeLayout) -> Chains:
     """The description as arrays, velocities in their order."""
     bodies, by_name = mechanism.bodies, mechanism.by_name
     carrying = mechanism.joints[: len(bodies)]
@@ -63,14 +63,14 @@ def chains_of(mechanism: Mechanism, layout: TreeLayout) -> Chains:
         angular,
         linear,
         jnp.stack([by_start[element.v].point for element in layout.elements]),
-        None if mechanism.offsets is None else _offsets(mechanism, of_joints, layout),
+        None if mechanism.offsets is None else _element_offsets(mechanism, of_joints, layout),
         jnp.stack([body.mass for body in bodies]),
         jnp.stack([lift_to_space(body.centre) for body in bodies]),
-        jnp.stack([_inertia(body) for body in bodies]),
+        jnp.stack([_inertia_in_space(body) for body in bodies]),
     )
 
 
-def _offsets(
+def _element_offsets(
     mechanism: Mechanism, of_joints: Sequence[Sequence[Freedom]], layout: TreeLayout
 ) -> Float[Array, "elements 3"]:
     """How far elements are put off: the first of each joint, by what its child is."""
@@ -98,7 +98,7 @@ def place_bodies(
     return [Placement(x[0], x[1], body.centre) for x, body in zip(each, bodies, strict=True)]
 
 
-def moving(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
+def twists_by_name(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
     """Stacked twists as those of the bodies and the ground by name."""
     d, by_name = bodies[0].dimension, [body.name for body in bodies]
     if d == 2:
@@ -107,10 +107,10 @@ def moving(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
     return {GROUND: ground_twist(d, twists.omega.dtype)} | found
 
 
-def place(mechanism: Mechanism, layout: TreeLayout, q: Coordinates) -> TreeAt:
+def place_tree(mechanism: Mechanism, layout: TreeLayout, q: Coordinates) -> TreeAt:
     """A tree at one q."""
     mechanism = cast_arrays(mechanism, q.dtype)
-    chains = chains_of(mechanism, layout)
+    chains = make_chains(mechanism, layout)
     posture, frames, bodies = chains.posture(q), np.array(layout.frames, int), mechanism.bodies
     centres = posture.origin[frames] + chains.levers(posture)
     found = place_bodies(bodies, posture.rotation[frames], centres, posture.angle[frames])
@@ -134,7 +134,7 @@ def locate_bodies(chains: Chains, q: Coordinates, bodies: tuple[int, ...]) -> tu
 
 
 @eqx.filter_custom_jvp
-def ends(chains: Chains, q: Coordinates, *, bodies: tuple[int, ...]) -> Ends:
+def locate_ends(chains: Chains, q: Coordinates, *, bodies: tuple[int, ...]) -> Ends:
     """Where some bodies are.
 
     Their change with q is their twist, a sum over what carries them. So each column of a Jacobian takes as much as one
@@ -143,11 +143,11 @@ def ends(chains: Chains, q: Coordinates, *, bodies: tuple[int, ...]) -> Ends:
     return locate_bodies(chains, q, bodies)[1]
 
 
-@ends.def_jvp
+@locate_ends.def_jvp
 @in_full_precision
 def _(primals: tuple, tangents: tuple, *, bodies: tuple[int, ...]) -> tuple[Ends, Ends]:
     (chains, q), (of_chains, of_q) = primals, tangents
-    found = ends(chains, q, bodies=bodies)
+    found = locate_ends(chains, q, bodies=bodies)
     change = jax.tree.map(jnp.zeros_like, found)
     if jax.tree.leaves(of_chains):
         fixed = lambda chains: locate_bodies(chains, q, bodies)[1]
@@ -205,7 +205,7 @@ class LocatedBodies(NamedTuple):
     ) -> "LocatedBodies":
         """Of a mechanism, by the numbers of the bodies."""
         mechanism, numbers = cast_arrays(mechanism, q.dtype), tuple(numbers)
-        chains = chains_of(mechanism, layout)
+        chains = make_chains(mechanism, layout)
         return cls(mechanism, numbers, chains, *locate_bodies(chains, q, numbers))
 
     @property
@@ -220,7 +220,9 @@ class LocatedBodies(NamedTuple):
 
     def twists(self, v: Velocities) -> Twists:
         """How they move, and the ground, by name."""
-        return moving(self.bodies, twists_of(self.chains, self.posture, self.ends[1], v, self.numbers))
+        return twists_by_name(
+            self.bodies, twists_of(self.chains, self.posture, self.ends[1], v, self.numbers)
+        )
 
     @property
     def columns(self) -> Twists:

@@ -135,7 +135,7 @@ class Actuators(AbstractTreeLoad):
 
     def effort(self, motion: TreeMotion) -> Float[Array, " k+j"]:
         force = self._forces(self._state(motion))
-        return jnp.concatenate([force, self._beyond(motion, force)])
+        return jnp.concatenate([force, self._limit_excess(motion, force)])
 
     def state_rate(self, motion: TreeMotion) -> Float[Array, " na"]:
         return self.laws.state_rate(self._state(motion))
@@ -152,7 +152,7 @@ class Actuators(AbstractTreeLoad):
         within = self.laws.clip(self.limits.on_tendons(self.laws.force(state)))
         return within + self.laws.free_force(state) if self.laws.controllers else within
 
-    def _beyond(self, motion: TreeMotion, force: Float[Array, " k"]) -> Float[Array, " j"]:
+    def _limit_excess(self, motion: TreeMotion, force: Float[Array, " k"]) -> Float[Array, " j"]:
         """What the limits of joints take away."""
         joints = np.array(self.limits.joints, int)
         if not joints.size:
@@ -220,11 +220,11 @@ def control_matrix(system: TreeSystem) -> ControlMatrix | None:
 def inputs_of(ctrl: Any, ctrl0: np.ndarray | Array, names: tuple[str, ...]) -> ActuatorInputs:
     """The inputs of all actuators."""
     if callable(ctrl):
-        return ActuatorInputs(ctrl, _arguments(ctrl), names)  # pyright: ignore[reportArgumentType]
+        return ActuatorInputs(ctrl, _count_arguments(ctrl), names)  # pyright: ignore[reportArgumentType]
     return ActuatorInputs(as_jax(ctrl0) if ctrl is None else _check_input("ctrl", ctrl, ctrl0), 0, names)
 
 
-def _arguments(ctrl: Callable[..., Any]) -> int:
+def _count_arguments(ctrl: Callable[..., Any]) -> int:
     for count in (1, 3):
         try:
             inspect.signature(ctrl).bind(*range(count))

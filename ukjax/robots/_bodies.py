@@ -40,7 +40,9 @@ def _merge_bodies(at: Reference, members: list[int]) -> tuple[float, np.ndarray,
     return mass, remove_rounding(centre), remove_rounding(inertia, float(np.max(np.abs(inertia))))
 
 
-def _body(name: str, mass: float, centre: np.ndarray, inertia: np.ndarray, points: dict[str, Any]) -> Body:
+def _make_body(
+    name: str, mass: float, centre: np.ndarray, inertia: np.ndarray, points: dict[str, Any]
+) -> Body:
     """The body, also without mass, and where its moments are such that no body can have them, as in some files."""
     body = Body(name, 1.0, centre, np.ones(3), points, "joints")
     numbers = (as_jax(np.asarray(x, body.inertia.dtype)) for x in (mass, 0.5 * (inertia + inertia.T)))
@@ -59,7 +61,7 @@ def bodies(at: Reference) -> list[Body]:
             continue
         mass, centre, inertia = _merge_bodies(at, own)
         named = {frame: x for frame, (carrier, x) in points.items() if carrier == name}
-        found.append(_body(name, mass, centre, inertia, named))
+        found.append(_make_body(name, mass, centre, inertia, named))
     return found
 
 
@@ -119,19 +121,19 @@ class SeveralJoints(AbstractJoint):
         ]
 
 
-def _axis(direction: np.ndarray) -> np.ndarray:
+def _clean_axis(direction: np.ndarray) -> np.ndarray:
     axis = remove_rounding(direction)
     return np.sign(axis) if np.count_nonzero(axis) == 1 else axis
 
 
-def _joint(at: Reference, i: int, ends: tuple[str, str]) -> AbstractJoint:
+def _make_joint(at: Reference, i: int, ends: tuple[str, str]) -> AbstractJoint:
     """Joint i of MuJoCo between two bodies of the tree."""
     kind, name, point = kind_of(at.model, i), at.names.joints[i], remove_rounding(at.data.xanchor[i])
     if kind == "free":
         return Free(name, *ends, point)
     if kind == "ball":
         return Spherical(name, *ends, point)
-    return (Revolute if kind == "hinge" else Prismatic)(name, *ends, point, _axis(at.data.xaxis[i]))
+    return (Revolute if kind == "hinge" else Prismatic)(name, *ends, point, _clean_axis(at.data.xaxis[i]))
 
 
 def joints(at: Reference) -> list[AbstractJoint]:
@@ -145,7 +147,7 @@ def joints(at: Reference) -> list[AbstractJoint]:
             continue
         ends = (at.carriers[model.body_parentid[i]], name)
         start, count = model.body_jntadr[i], model.body_jntnum[i]
-        parts = [_joint(at, j, ends) for j in range(start, start + count)]
+        parts = [_make_joint(at, j, ends) for j in range(start, start + count)]
         if not parts:
             found.append(Fixed(f"{name} fixed", *ends, at.point(i)[1]))
         elif len(parts) == 1:
@@ -156,7 +158,7 @@ def joints(at: Reference) -> list[AbstractJoint]:
     return found
 
 
-def kinds(at: Reference) -> dict[str, list[int]]:
+def joints_by_kind(at: Reference) -> dict[str, list[int]]:
     """MuJoCo's numbers of the joints of each kind: `"free"`, `"ball"`, `"slide"`, `"hinge"`."""
     found: dict[str, Any] = {"free": [], "ball": [], "slide": [], "hinge": []}
     for i in range(at.model.njnt):

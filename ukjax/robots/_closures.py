@@ -83,7 +83,7 @@ class OpenJoint(AbstractJoint):
         return self.joint.rows(t, parent, whole)
 
 
-def _join(at: Reference, of: Closure) -> AbstractJoint:
+def _make_joint(at: Reference, of: Closure) -> AbstractJoint:
     """The joint of `mechanisms`."""
     sites = [at.frame("site", at.names.sites.index(name)) for name in of.sites]
     (parent, child), (point, child_point), (axes, child_axes) = zip(*sites, strict=True)
@@ -113,7 +113,7 @@ def closures(at: Reference, given: Sequence[Closure]) -> FeatureParts:
     for closure in given:
         feature = f"{closure.kind} joint that closes a loop"
         try:
-            loops.append(_join(at, closure))
+            loops.append(_make_joint(at, closure))
         except RefusedError as why:
             rows.append((feature, closure.name, "ignored", str(why)))
         else:

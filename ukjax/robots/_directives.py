@@ -15,14 +15,14 @@ from scipy.spatial.transform import Rotation
 from .._misc._errors import InputError, missing_extra, unknown_name
 from ._contact_selection import ContactSelection
 from ._files import find_file
-from ._graph import Description, Joint, add_closure, add_start, inverse, place_of, posed
+from ._graph import Description, Joint, add_closure, add_start, inverse, place_of, pose_arguments
 from ._reference import mujoco
 from ._report import Feature
 
 Describe = Callable[[Path, ContactSelection], Description]
 
 
-def directives(path: Path, wanted: ContactSelection, describe: Describe) -> Description:
+def read_directives(path: Path, wanted: ContactSelection, describe: Describe) -> Description:
     """The robot of a YAML file.
 
     **Arguments:**
@@ -31,14 +31,14 @@ def directives(path: Path, wanted: ContactSelection, describe: Describe) -> Desc
     """
     given = _read(path)
     if "closed_loop" in given:
-        return _with_loops(path, given, wanted, describe)
+        return _add_loops(path, given, wanted, describe)
     if not isinstance(given.get("directives"), list):
         raise InputError(
             f"{path} has neither 'directives' of Drake nor the 'closed_loop' of a URDF beside it."
         )
     station = _Station(wanted, describe)
     station.run(path, given["directives"], "")
-    return station.built(path.stem.removesuffix(".dmd"))
+    return station.build(path.stem.removesuffix(".dmd"))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _read(path: Path) -> dict[str, Any]:
 # --- loops of a URDF
 
 
-def _with_loops(
+def _add_loops(
     path: Path, given: Mapping[str, Any], wanted: ContactSelection, describe: Describe
 ) -> Description:
     """`closed_loop`: pairs of links whose frames meet, `type`: whether in their origins (3d) or altogether (6d)."""
@@ -235,7 +235,7 @@ class _Station:
             )
         return file
 
-    def built(self, name: str) -> Description:
+    def build(self, name: str) -> Description:
         """All of it in one."""
         spec = mujoco().MjSpec()
         spec.modelname = name
@@ -266,7 +266,7 @@ class _Station:
             closures += [closure.with_prefix(prefix) for closure in own.closures]
         for frame in self.frames:
             body, place = self._locate(spec, frame)
-            spec.body(body).add_site(name=frame, **posed(place))
+            spec.body(body).add_site(name=frame, **pose_arguments(place))
         self._exclude(spec)
         joints = {joint.name for joint in spec.joints}
         for joint in self.starts:
@@ -312,14 +312,14 @@ class _Station:
         if frame.endswith("::__model__"):
             first = next((x for x in spec.bodies if x.name.startswith(frame.removesuffix("__model__"))), None)
             if first is not None:
-                return first.name, inverse(_place(first))
+                return first.name, inverse(_place_of_element(first))
         if frame == "world" or spec.body(frame) is not None:
             return frame, np.eye(4)
         site = spec.site(frame)
         if site is None:
             known = [x.name for x in (*spec.bodies, *spec.sites)]
             raise unknown_name("frame in model directives:", frame, [*known, *self.frames])
-        return site.parent.name, _place(site)
+        return site.parent.name, _place_of_element(site)
 
     def _attach(self, spec: Any, model: str, own: Description) -> None:
         """Puts a model where its weld has it, or else free to move where its base is not joined to the world."""
@@ -334,10 +334,10 @@ class _Station:
                 own.spec.body(own.base).add_freejoint(name=f"{own.base} free")
             frame = above @ where
             if body:
-                frame = frame @ inverse(_place(own.spec.body(body)))
+                frame = frame @ inverse(_place_of_element(own.spec.body(body)))
         else:
             parent, above = self._locate(spec, weld[0])
-            child, place = self._in_model(own.spec, weld[1].removeprefix(prefix), weld[1])
+            child, place = self._locate_in_model(own.spec, weld[1].removeprefix(prefix), weld[1])
             body, along = own.spec.body(child), place
             while body is not None and body.name != "world":
                 free = body.joints and body.joints[0].type == mujoco().mjtJoint.mjJNT_FREE
@@ -347,23 +347,25 @@ class _Station:
                     raise InputError(
                         f"the weld of '{weld[1]}' closes a loop: it moves against the base of '{model}'."
                     )
-                along, body = _place(body) @ along, body.parent
+                along, body = _place_of_element(body) @ along, body.parent
             frame = above @ weld[2] @ inverse(along)
-        spec.attach(own.spec, prefix=prefix, frame=spec.body(parent).add_frame(**posed(frame)))
+        spec.attach(own.spec, prefix=prefix, frame=spec.body(parent).add_frame(**pose_arguments(frame)))
 
-    def _in_model(self, spec: Any, name: str, whole: str) -> tuple[str, np.ndarray]:
+    def _locate_in_model(self, spec: Any, name: str, whole: str) -> tuple[str, np.ndarray]:
         """As `_locate`, in a model that is not attached yet."""
         whole = self.aliases.get(whole, whole)
         if whole in self.frames:
             base, place = self.frames[whole]
-            body, above = self._in_model(spec, base.removeprefix(whole.rpartition("::")[0] + "::"), base)
+            body, above = self._locate_in_model(
+                spec, base.removeprefix(whole.rpartition("::")[0] + "::"), base
+            )
             return body, above @ place
         if spec.body(name) is not None:
             return name, np.eye(4)
         site = spec.site(name)
         if site is None:
             raise unknown_name("frame of a weld:", whole, [x.name for x in (*spec.bodies, *spec.sites)])
-        return site.parent.name, _place(site)
+        return site.parent.name, _place_of_element(site)
 
     def _exclude(self, spec: Any) -> None:
         """Contacts of the groups that ignore each other."""
@@ -383,5 +385,5 @@ class _Station:
             spec.add_exclude(name=f"{a}-{b}", bodyname1=a, bodyname2=b)
 
 
-def _place(element: Any) -> np.ndarray:
+def _place_of_element(element: Any) -> np.ndarray:
     return place_of(element.pos, Rotation.from_quat(element.quat, scalar_first=True))

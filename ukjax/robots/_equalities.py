@@ -87,7 +87,7 @@ def _half_turns(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
     return jnp.stack([weld.is_half_turned(at[weld.parent], at[weld.child]) for weld in welds])
 
 
-def half_turned(tree: TreeSystem, q: Coordinates) -> tuple[str, ...]:
+def find_half_turned_welds(tree: TreeSystem, q: Coordinates) -> tuple[str, ...]:
     """The names of welds whose frames are half a turn apart."""
     names = [x.name for x in tree.joints if isinstance(x, Weld)]
     far = evaluate_at_state(_half_turns, tree, np.zeros((), q.dtype), q) if names else ()
@@ -151,7 +151,7 @@ def _compute_tie_residual(first: Array, second: Sequence[Array], coefficients: F
     return first - (polynomial(coefficients, second[0]) if second else coefficients[0])
 
 
-def _loop(at: Reference, i: int, name: str, weld: bool) -> Connect | Weld:
+def _make_loop(at: Reference, i: int, name: str, weld: bool) -> Connect | Weld:
     """A connect or a weld, by bodies or by sites."""
     model, data = at.model, at.model.eq_data[i]
     ends = int(model.eq_obj1id[i]), int(model.eq_obj2id[i])
@@ -173,7 +173,7 @@ def _loop(at: Reference, i: int, name: str, weld: bool) -> Connect | Weld:
     return Weld(name, parent, child, points[0], points[1], first, turns[1])
 
 
-def _tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]) -> Holonomic | PathTie:
+def _make_tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]) -> Holonomic | PathTie:
     """A polynomial of joints or tendons."""
     model = at.model
     ends = [int(x) for x in (model.eq_obj1id[i], model.eq_obj2id[i]) if x >= 0]
@@ -214,9 +214,9 @@ def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> FeatureP
             continue
         try:
             if kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
-                loops.append(_loop(at, i, name, kind == kinds.mjEQ_WELD))
+                loops.append(_make_loop(at, i, name, kind == kinds.mjEQ_WELD))
             elif kind in (kinds.mjEQ_JOINT, kinds.mjEQ_TENDON):
-                tie = _tie(at, i, name, lengths)
+                tie = _make_tie(at, i, name, lengths)
                 (ties if isinstance(tie, Holonomic) else loops).append(tie)
             else:
                 raise RefusedError("not supported")

@@ -28,7 +28,7 @@ def parse_xml(raw: bytes, title: str) -> ET.Element:
         raise InputError(f"{title} is no well-formed XML: {error}.") from error
 
 
-def local(tag: str) -> str:
+def local_name(tag: str) -> str:
     """A tag without its namespace."""
     return tag.rpartition("}")[2]
 

@@ -54,7 +54,7 @@ def geom_names(at: Reference) -> tuple[str, ...]:
     return unique_names([own(i) or at.names.bodies[bodies[i]] for i in range(at.model.ngeom)])
 
 
-def _together(at: Reference, i: int, j: int) -> bool:
+def _move_together(at: Reference, i: int, j: int) -> bool:
     """Whether two geoms are on bodies that move as one, or as neighbours in the tree."""
     model = at.model
     first, second = (int(model.body_weldid[model.geom_bodyid[x]]) for x in (i, j))
@@ -111,7 +111,7 @@ def touching(at: Reference) -> Iterator[Touch]:
         for j in active[n + 1 :]:
             bodies = tuple(sorted((int(model.geom_bodyid[i]), int(model.geom_bodyid[j]))))
             fits = (kind[i] & affinity[j]) | (kind[j] & affinity[i])
-            if fits and bodies not in excluded and (i, j) not in given and not _together(at, i, j):
+            if fits and bodies not in excluded and (i, j) not in given and not _move_together(at, i, j):
                 yield _mix_coefficients(model, i, j)
 
 
@@ -224,10 +224,10 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
             contact = Contact(*ends, restitution=e, name=name, **frictions)
         found[name] = alike[key] = contact
         geoms |= dict.fromkeys(contact.row_names, (i, j) if contact.shapes[0] is first else (j, i))
-        rows += [("contact", name, "used", rigid_words("rigid", e)), *_lost(touch, name)]
+        rows += [("contact", name, "used", rigid_words("rigid", e)), *_list_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
     return FeatureParts(
-        contacts=tuple(found.values()), features=(*features(rows), *_exclusions(at)), geoms=geoms
+        contacts=tuple(found.values()), features=(*features(rows), *_list_exclusions(at)), geoms=geoms
     )
 
 
@@ -250,7 +250,7 @@ def _frictions(touch: Touch, mu: float | None, first: AbstractShape, second: Abs
     return {"friction": (slide, across), "along": np.eye(3)[1 + steep], **found}
 
 
-def _lost(touch: Touch, name: str) -> list[Row]:
+def _list_lost(touch: Touch, name: str) -> list[Row]:
     """What a contact has of MuJoCo's that is not used."""
     slide, across, _, *rolling = touch.friction
     lost = {
@@ -271,7 +271,7 @@ def _lost(touch: Touch, name: str) -> list[Row]:
     ]
 
 
-def _exclusions(at: Reference) -> list[Feature]:
+def _list_exclusions(at: Reference) -> list[Feature]:
     of = mujoco().mjtObj.mjOBJ_EXCLUDE
     named = lambda i: mujoco().mj_id2name(at.model, of, i) or f"exclude {i}"
     return [Feature("contact exclusion", tuple(named(i) for i in range(at.model.nexclude)), moves=False)]

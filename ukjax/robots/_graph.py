@@ -85,7 +85,7 @@ class Joint(NamedTuple):
     carrier: str = ""  # the link that carries a gearbox
     loop: bool = False  # whether it is to close a loop
 
-    def turned(self) -> "Joint":
+    def reverse(self) -> "Joint":
         """The same joint with parent and child exchanged."""
         axes = tuple(x._replace(direction=-x.direction) for x in reversed(self.axes))
         return self._replace(parent=self.child, child=self.parent, places=self.places[::-1], axes=axes)
@@ -100,7 +100,7 @@ class Mimic(NamedTuple):
     factor: float
 
 
-def _locked(joint: Joint, rows: list[Row]) -> Joint:
+def _fix_locked(joint: Joint, rows: list[Row]) -> Joint:
     """A joint of one axis without play, as files lock it: fixed."""
     if len(joint.axes) != 1 or tuple(joint.axes[0].limits) != (0.0, 0.0):
         return joint
@@ -125,13 +125,13 @@ def inverse(place: np.ndarray) -> np.ndarray:
     return found
 
 
-def posed(place: np.ndarray) -> dict[str, Any]:
+def pose_arguments(place: np.ndarray) -> dict[str, Any]:
     """A place as MuJoCo has it."""
     quat = Rotation.from_matrix(place[:3, :3]).as_quat(scalar_first=True)
     return {"pos": place[:3, 3], "quat": quat}
 
 
-def grow(
+def grow_tree(
     links: Mapping[str, Link], joints: Iterable[Joint], fixed: Iterable[str]
 ) -> tuple[list[Joint], list[Joint]]:
     """The joints of a tree from the world outwards, and those that close its loops.
@@ -150,7 +150,7 @@ def grow(
             if joint is None:
                 break
             left.remove(joint)
-            found.append(joint if joint is forward else joint.turned())
+            found.append(joint if joint is forward else joint.reverse())
             reached.add(found[-1].child)
         root = next((name for name in roots if name not in reached), None)
         if root is None:
@@ -239,7 +239,7 @@ def add_closure(spec: Any, joint: Joint) -> Closure:
     sites = []
     for body, place, end in zip((joint.parent, joint.child), joint.places, ("parent", "child"), strict=True):
         sites.append(f"{joint.name} {end}")
-        spec.body(body).add_site(name=sites[-1], **posed(place))
+        spec.body(body).add_site(name=sites[-1], **pose_arguments(place))
     axes = [axis.direction for axis in joint.axes] or [np.array([0.0, 0.0, 1.0])]
     child_axis = axes[1] if joint.kind in ("universal", "gearbox") else None
     return Closure(
@@ -256,7 +256,7 @@ def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:
         conaffinity=shape.groups,
         group=3,
         density=shape.density if weighed else 0.0,
-        **posed(shape.place),
+        **pose_arguments(shape.place),
     )
     geom.friction[0] = shape.friction
     if shape.kind != "mesh":
@@ -318,7 +318,7 @@ def specify(
     spec = mujoco().MjSpec()
     spec.modelname, spec.compiler.degree = name, False
     starts, rows = dict[str, Any](), list[Row]()
-    tree, closing = grow(by_name, [_name_axes(_locked(x, rows)) for x in joints], fixed)
+    tree, closing = grow_tree(by_name, [_name_axes(_fix_locked(x, rows)) for x in joints], fixed)
     bodies, unmoved = {WORLD: spec.worldbody}, {WORLD}
     for shape in () if still is None else still.shapes:
         add_shape(spec, spec.worldbody, shape, False)
@@ -326,7 +326,7 @@ def specify(
     for joint in (*welded, *tree):
         link = by_name[joint.child]
         place = joint.places[0] @ inverse(joint.places[1])
-        body = bodies[joint.parent].add_body(name=link.name, **posed(place))
+        body = bodies[joint.parent].add_body(name=link.name, **pose_arguments(place))
         bodies[link.name] = body
         _add_joint(body, joint, spec)
         parent = np.eye(4) if joint.parent == WORLD else by_name[joint.parent].place

@@ -174,7 +174,7 @@ def _cross(a: Float[Array, "2"], b: Float[Array, "2"]) -> Float[Array, ""]:
     return a[0] * b[1] - a[1] * b[0]
 
 
-def _meet(a: Array, b: Array, c: Array, d: Array) -> Array:
+def _segments_meet(a: Array, b: Array, c: Array, d: Array) -> Array:
     """Whether the lines from a to b and from c to d meet."""
     det = _cross(b - a, d - c)
     scale = jnp.where(det == 0, 1, det)
@@ -207,7 +207,7 @@ def around_circle(
         # the angle from c0 to c1, clockwise for the first way
         angle = jnp.arctan2(-sign * _cross(c0, c1), jnp.dot(c0, c1))
         lengths.append(t0 + t1 + radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
-        meets = _meet(p0, c0, p1, c1)
+        meets = _segments_meet(p0, c0, p1, c1)
         apart = c0 - c1
         good = -jnp.dot(apart, apart) if side is None else jnp.dot(_unit(c0 + c1), side)
         goods.append(jnp.where(meets, -10000.0, good))

@@ -15,12 +15,12 @@ from ..mechanisms import GROUND, Gravity, TreeSystem, tree
 from ..mechanisms._bodies import check_array
 from ..mechanisms._postures import close_loops, with_unit_quaternions
 from ._actuators import ActuatorInputs, inputs_of
-from ._bodies import bodies, frames, joints, kinds, require_unique_motion
+from ._bodies import bodies, frames, joints, joints_by_kind, require_unique_motion
 from ._clear import Start, resolve_start_penetration
 from ._closures import closures
 from ._contact_selection import read_contact_selection
 from ._drives import actuators, input_names, start_activations
-from ._equalities import equalities, half_turned
+from ._equalities import equalities, find_half_turned_welds
 from ._fluid import fluid
 from ._geoms import contacts, geom_names
 from ._limits import frictions, limits, tendon_stops
@@ -93,7 +93,7 @@ def load(
     **Raises:** `InputError` for what is no robot, with `strict` for what is not modelled, and where no posture near the
     start is clear, with the depth of each contact by its geoms; `MissingExtraError` without `mujoco`.
     """
-    height = _height(floor)
+    height = _floor_height(floor)
     if height is not None and contact is None:
         contact = ["ground"]
     wanted = read_contact_selection(contact, restitution, friction)
@@ -124,7 +124,7 @@ def load(
     ]
     rotors, of_rotors = armature(at)
     of_parts = (x for part in parts for x in part.features)
-    features = [*_moving(at), *of_rotors, *of_parts, *list_unmodelled(at, key), *read_in.features]
+    features = [*_list_moving(at), *of_rotors, *of_parts, *list_unmodelled(at, key), *read_in.features]
     mechanism = tree(
         bodies(at),
         joints(at),
@@ -137,7 +137,7 @@ def load(
         contacts=[x for part in parts for x in part.contacts],
     )
     converted = conversion(at)
-    problem, of_start = _problem(at, mechanism, converted, key, start, t1)
+    problem, of_start = _make_problem(at, mechanism, converted, key, start, t1)
     geoms = {name: x for part in parts for name, x in part.geoms.items()}
     table, of_sensors = sensors(at, mechanism, lengths, geoms, read_in.closures)
     report = report_of(read_in.title, [*features, *of_sensors, *of_start], strict, problem)
@@ -150,7 +150,7 @@ def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:
     return inputs_of(ctrl, given, input_names(at))
 
 
-def _height(floor: Any) -> float | None:
+def _floor_height(floor: Any) -> float | None:
     """Where the floor is [m]; None for none."""
     if isinstance(floor, bool):
         return 0.0 if floor else None
@@ -178,10 +178,11 @@ def _gravity(at: Reference) -> FeatureParts:
     )
 
 
-def _moving(at: Reference) -> list[Feature]:
+def _list_moving(at: Reference) -> list[Feature]:
     """Joints, and what they carry."""
     found = [
-        Feature(f"{kind} joint", tuple(at.names.joints[i] for i in own)) for kind, own in kinds(at).items()
+        Feature(f"{kind} joint", tuple(at.names.joints[i] for i in own))
+        for kind, own in joints_by_kind(at).items()
     ]
     moving = [name for name in dict.fromkeys(at.carriers) if name != GROUND]
     fixed = [name for name, carrier in zip(at.names.bodies, at.carriers, strict=True) if name != carrier]
@@ -189,7 +190,7 @@ def _moving(at: Reference) -> list[Feature]:
     return [*found, Feature("fixed body", tuple(fixed), why="part of what carries it")]
 
 
-def _problem(
+def _make_problem(
     at: Reference, mechanism: TreeSystem, converted: Conversion, key: int | None, start: Start, t1: float
 ) -> tuple[Problem, list[Feature]]:
     """The tree at its start, on its constraints and clear, and what is to be said of that."""
@@ -201,7 +202,7 @@ def _problem(
     z0 = start_activations(at, key) if mechanism.state_labels else np.zeros(0)
     q0, v0 = as_jax(q0), as_jax(np.concatenate([v0, z0.astype(v0.dtype)]))
     require_unique_motion(mechanism, q0)
-    around = half_turned(mechanism, q0)
+    around = find_half_turned_welds(mechanism, q0)
     if around:  # nothing says which way round: any small turn does
         aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
         q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + aside))
@@ -233,7 +234,7 @@ def _name_objects(at: Reference, kind: str, numbers: Sequence[int] | np.ndarray)
     return tuple(mujoco().mj_id2name(at.model, number, int(i)) or f"{kind} {i}" for i in numbers)
 
 
-def _all(at: Reference, kind: str, count: str) -> tuple[str, ...]:
+def _name_all(at: Reference, kind: str, count: str) -> tuple[str, ...]:
     return _name_objects(at, kind, range(getattr(at.model, count, 0)))
 
 
@@ -245,30 +246,30 @@ def _list_surroundings(at: Reference) -> list[Feature]:
         Feature(
             "mocap body", tuple(at.names.bodies[i] for i in mocap), "approximated", "it stays where it starts"
         ),
-        Feature("flex", _all(at, "flex", "nflex"), "ignored", "bodies are rigid"),
-        Feature("plugin", _all(at, "plugin", "nplugin"), "ignored", "plugins are not run"),
+        Feature("flex", _name_all(at, "flex", "nflex"), "ignored", "bodies are rigid"),
+        Feature("plugin", _name_all(at, "plugin", "nplugin"), "ignored", "plugins are not run"),
     ]
 
 
-def _besides(at: Reference) -> list[Feature]:
+def _list_motionless(at: Reference) -> list[Feature]:
     """What does not change the motion."""
     pictures = {"camera": "ncam", "light": "nlight", "skin": "nskin", "texture": "ntex"}
     shown = {"mesh": "nmesh", "hfield": "nhfield", "material": "nmat"}
     given = {"numeric": "nnumeric", "text": "ntext", "tuple": "ntuple"}
     return [
         *(
-            Feature(kind, _all(at, kind, n), "ignored", "for pictures", moves=False)
+            Feature(kind, _name_all(at, kind, n), "ignored", "for pictures", moves=False)
             for kind, n in pictures.items()
         ),
-        *(Feature(kind, _all(at, kind, n), why="in pictures", moves=False) for kind, n in shown.items()),
+        *(Feature(kind, _name_all(at, kind, n), why="in pictures", moves=False) for kind, n in shown.items()),
         *(
-            Feature(kind, _all(at, kind, n), "ignored", "custom data", moves=False)
+            Feature(kind, _name_all(at, kind, n), "ignored", "custom data", moves=False)
             for kind, n in given.items()
         ),
     ]
 
 
-def _settings(at: Reference) -> list[Feature]:
+def _list_settings(at: Reference) -> list[Feature]:
     option = at.model.opt
     flags = [
         name.removeprefix("mjDSBL_") for name in dir(mujoco().mjtDisableBit) if name.startswith("mjDSBL_")
@@ -287,8 +288,8 @@ def list_unmodelled(at: Reference, keyframe: int | None) -> list[Feature]:
     others: Any = tuple(name for i, name in enumerate(at.names.keyframes) if i != keyframe)
     return [
         *_list_surroundings(at),
-        *_settings(at),
-        *_besides(at),
+        *_list_settings(at),
+        *_list_motionless(at),
         Feature("keyframe", () if keyframe is None else (at.names.keyframes[keyframe],), why="the start"),
         Feature("keyframe", others, "ignored", "load(..., keyframe=...) starts at another", moves=False),
     ]

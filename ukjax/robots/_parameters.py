@@ -116,7 +116,7 @@ def _positions(tree: TreeSystem, axes: Axes) -> Values:
     return found
 
 
-def _put_off(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+def _set_positions(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
     offsets, joints = tree.mechanism.offsets, _find_carrying_joints(tree)
     found = jnp.zeros((len(tree.bodies), 3), tree.q0.dtype) if offsets is None else offsets
     for name, x in values.items():
@@ -370,7 +370,7 @@ _KINDS = {
         lambda body, axes: axes.turns[body.name].T @ body.inertia @ axes.turns[body.name],
         _rotate_inertia,
     ),
-    "position": _Kind(_positions, _put_off),
+    "position": _Kind(_positions, _set_positions),
     "anchor": _Kind(_anchors, _set_anchors),
     "damping": _Kind(_dampings, _set_dampings),
     "stiffness": _Kind(_stiffnesses, _set_stiffnesses),

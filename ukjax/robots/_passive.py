@@ -12,7 +12,7 @@ from .._misc._types import Coordinates, Time, Velocities, as_jax
 from ..mechanisms import GROUND, AbstractCoordinateLoad, AbstractLoad
 from ..mechanisms._loads import Bodies, Placements, Twists
 from ..mechanisms._placement import norm, rate_of
-from ._bodies import kinds
+from ._bodies import joints_by_kind
 from ._reference import Reference, mujoco
 from ._report import Feature, FeatureParts
 from ._state import Conversion, conjugate, conversion, rotation_vector, state_of
@@ -167,7 +167,7 @@ def damping(at: Reference) -> FeatureParts:
     if at.disabled("DAMPER") or at.disabled("PASSIVE") or not values.any():
         return FeatureParts()
     places = tuple(np.flatnonzero(values.any(axis=1)).tolist())
-    turning = kinds(at)["ball"] + kinds(at)["free"]
+    turning = joints_by_kind(at)["ball"] + joints_by_kind(at)["free"]
     of_balls = [i for i in places if at.model.dof_jntid[i] in turning]
     turned = conversion(at) if values[of_balls, 1:].any() else None
     load = JointDamping(damping=as_jax(values[list(places)]), places=places, conversion=turned)
@@ -179,7 +179,7 @@ def springs(at: Reference) -> FeatureParts:
     values, model = _coefficients(at.model, "jnt", "stiffness"), at.model
     if at.disabled("SPRING") or at.disabled("PASSIVE") or not values.any():
         return FeatureParts()
-    stiff, of_kind = np.flatnonzero(values.any(axis=1)).tolist(), kinds(at)
+    stiff, of_kind = np.flatnonzero(values.any(axis=1)).tolist(), joints_by_kind(at)
     starts = lambda i: (int(model.jnt_qposadr[i]), int(model.jnt_dofadr[i]))
     scalars = [i for i in stiff if i in of_kind["slide"] or i in of_kind["hinge"]]
     places = tuple(zip(*map(starts, scalars), strict=True))

@@ -12,7 +12,7 @@ import numpy as np
 from .._misc._types import as_jax
 from ..mechanisms import GROUND, AbstractShape, Limit, TreeSystem
 from ._actuators import Actuators
-from ._bodies import kinds
+from ._bodies import joints_by_kind
 from ._closures import Closure
 from ._equalities import equality_name
 from ._geoms import is_offered, kind_of_geom, shape_of
@@ -164,7 +164,7 @@ class _Reading:
         works_on, (target, other) = int(model.actuator_trntype[number]), model.actuator_trnid[number]
         on_joint = works_on in (mujoco().mjtTrn.mjTRN_JOINT, mujoco().mjtTrn.mjTRN_JOINTINPARENT)
         gear = np.asarray(model.actuator_gear[number])
-        turns = on_joint and int(target) in kinds(self.at)["ball"]
+        turns = on_joint and int(target) in joints_by_kind(self.at)["ball"]
         turns |= works_on == mujoco().mjtTrn.mjTRN_SITE and other >= 0 and bool(gear[3:].any())
         if kind == "actuatorpos" and turns:
             raise RefusedError("its actuator turns a ball or a site, whose angle is not built")
@@ -183,7 +183,7 @@ class _Reading:
             margin = float(model.tendon_margin[number])
             own: dict[str, Any] = {"number": number, "of": self.at.names.tendons[number]}
             return own | {"numbers": (low, high, margin, 0.0)}
-        q, ball = int(model.jnt_qposadr[number]), number in kinds(self.at)["ball"]
+        q, ball = int(model.jnt_qposadr[number]), number in joints_by_kind(self.at)["ball"]
         own = {"number": q, "reference": int(model.jnt_dofadr[number]), "of": self.at.names.joints[number]}
         if ball:
             low, high = -np.inf, max(low, high)
@@ -330,7 +330,7 @@ class _Reading:
             x.name: (number(x.sites[0]), number(x.sites[1])) for x in self.closures if x.name in names
         }
 
-    def _seen(self) -> list[int]:
+    def _list_seen_geoms(self) -> list[int]:
         """The geoms that MuJoCo's rays meet: those that are not transparent."""
         model = self.at.model
         alpha = lambda i: (
@@ -338,14 +338,14 @@ class _Reading:
         )[3]
         return [i for i in range(model.ngeom) if alpha(i) > 0]
 
-    def unseen(self) -> tuple[str, ...]:
+    def list_unseen_kinds(self) -> tuple[str, ...]:
         """Geoms that would be in the way of rays, and are not known to them."""
         known = (*SOLID, "plane", "mesh")
-        return tuple(kind for i in self._seen() if (kind := kind_of_geom(self.at, i)) not in known)
+        return tuple(kind for i in self._list_seen_geoms() if (kind := kind_of_geom(self.at, i)) not in known)
 
     def _scene(self) -> Scene:
         model, by_kind, meshes = self.at.model, dict[str, list[int]](), dict[int, list[np.ndarray]]()
-        for i in self._seen():
+        for i in self._list_seen_geoms():
             kind, body = kind_of_geom(self.at, i), int(model.geom_bodyid[i])
             if kind in (*SOLID, "plane"):
                 by_kind.setdefault(kind, []).append(i)
@@ -431,7 +431,7 @@ def _status(sensor: Sensor, reading: _Reading) -> list[tuple[str, str]]:
     stops = [x.name for x in reading.tree.mechanism.contacts if isinstance(x, Limit)]
     if sensor.kind in STOPPED and sensor.of not in stops:
         return [("ignored", "it reads zero: the robot was loaded without this stop")]
-    if sensor.kind == "rangefinder" and (hidden := reading.unseen()):
+    if sensor.kind == "rangefinder" and (hidden := reading.list_unseen_kinds()):
         return [("approximated", f"it does not see {', '.join(dict.fromkeys(hidden))}")]
     return [("used", "")]
 

@@ -14,8 +14,20 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError, unknown_name
 from ._contact_selection import ContactSelection
-from ._files import find_mesh, is_ascii, local, parse_xml
-from ._graph import WORLD, Axis, Description, Joint, Link, Mimic, Shape, inverse, place_of, posed, specify
+from ._files import find_mesh, is_ascii, local_name, parse_xml
+from ._graph import (
+    WORLD,
+    Axis,
+    Description,
+    Joint,
+    Link,
+    Mimic,
+    Shape,
+    inverse,
+    place_of,
+    pose_arguments,
+    specify,
+)
 from ._report import Row, features
 from ._visuals import Look, mesh_shape
 
@@ -326,7 +338,7 @@ def _link(element: ET.Element, scope: Model, folder: Path, touching: bool, rows:
             rows.append(("link without inertial", name, "used", "SDF gives it 1 kg and 1 kg m^2"))
     xx, yy, zz = (_number(inertial, f"inertia/{x}", 1.0, what) for x in ("ixx", "iyy", "izz"))
     xy, xz, yz = (_number(inertial, f"inertia/{x}", 0.0, what) for x in ("ixy", "ixz", "iyz"))
-    centre = np.eye(4) if inertial is None else _placed(inertial, scope, element)
+    centre = np.eye(4) if inertial is None else _place_in_link(inertial, scope, element)
     shapes = list[Shape]()
     for i, collision in enumerate(element.findall("collision")):
         shape = _shape(collision, scope, element, f"{name} {collision.get('name', i)}", folder, density)
@@ -345,7 +357,7 @@ def _link(element: ET.Element, scope: Model, folder: Path, touching: bool, rows:
     return Link(name, placed, mass, centre, inertia, tuple(shapes), weightless)
 
 
-def _placed(element: ET.Element, scope: Model, link: ET.Element) -> np.ndarray:
+def _place_in_link(element: ET.Element, scope: Model, link: ET.Element) -> np.ndarray:
     """Where an element of a link is in the link (4, 4)."""
     name = str(link.get("name"))
     return inverse(scope.place(name)) @ scope.place_in(element, name)
@@ -386,7 +398,7 @@ def _shape(
     kind, size, file, further = found
     if file is not None and is_ascii(file):
         return "mesh"
-    placed = _placed(collision, scope, link)
+    placed = _place_in_link(collision, scope, link)
     if kind == "plane":
         normal = np.array(further)
         placed = placed @ place_of(turn=Rotation.align_vectors([normal], [[0.0, 0.0, 1.0]])[0])
@@ -442,7 +454,7 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
         if shape is None:
             rows.append(("visual geometry", name, "off", "its mesh cannot be read"))
             continue
-        placed = _placed(visual, scope, element)
+        placed = _place_in_link(visual, scope, element)
         words = _text(visual, "material/diffuse") or _text(visual, "material/ambient")
         colour = np.array([float(x) for x in words.split()][:4]) if words else None
         if colour is not None and colour.size == 3:
@@ -547,7 +559,7 @@ def _mimics(element: ET.Element, scope: Model) -> Iterator[Mimic]:
 # --- a file
 
 
-def sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Description:
+def read_sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Description:
     """An SDF file."""
     version = version_of(root)
     tops = [x for x in root if x.tag in ("world", "model")]
@@ -605,13 +617,13 @@ def _add_frames(spec: Any, scope: Model) -> None:
     for name in (str(x.get("name")) for x in scope.of("frame")):
         link, place = scope.link_of(name)
         here = inverse(place) @ scope.in_world @ scope.place(name)
-        spec.body(link).add_site(name=scope.prefix + name, **posed(here))
+        spec.body(link).add_site(name=scope.prefix + name, **pose_arguments(here))
 
 
 def _others(scope: Model) -> Iterator[Row]:
     """What a model has that is not read."""
     for element in _elements(scope.element):
-        tag = local(element.tag)
+        tag = local_name(element.tag)
         name = scope.prefix + str(element.get("name") or element.get("filename") or scope.name)
         if tag in _OTHERS and not (
             tag in ("enable_wind", "velocity_decay") and (element.text or "").strip() in ("false", "0")

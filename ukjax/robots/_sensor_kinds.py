@@ -27,8 +27,7 @@ from ..mechanisms._mechanism import Twists
 from ..mechanisms._placement import norm, rate_of
 from ..mechanisms._tree_loops import loop_wrenches
 from ..mechanisms._tree_motion import cross, outwards
-from ..mechanisms._tree_place import TreeAt, cast_arrays, place
-from ..mechanisms._tree_place import moving as twists_by_name
+from ..mechanisms._tree_place import TreeAt, cast_arrays
 from ._actuators import Actuators
 from ._lengths import Lengths, Path
 from ._passive import BallSpring, JointSprings
@@ -116,7 +115,7 @@ class Drive(NamedTuple):
     force: Float[Array, ""]
 
 
-class At:
+class RobotState:
     """A robot at one state; what is not asked for is not computed.
 
     - `sensors`: those to be read.
@@ -145,7 +144,7 @@ class At:
 
     @functools.cached_property
     def placed(self) -> TreeAt:
-        return place(self.tree.mechanism, self.tree.order.layout, self.q)
+        return place_tree(self.tree.mechanism, self.tree.order.layout, self.q)
 
     @functools.cached_property
     def _frames(self) -> np.ndarray:
@@ -161,7 +160,7 @@ class At:
         at = posture.origin[self._frames] + posture.slip[self._frames]
         return R, at - jnp.einsum("nab,nb->na", R, points)
 
-    def _where(self, carriers: tuple[int, ...], X: Float[Array, "k 3"]) -> Float[Array, "k 3"]:
+    def _locate(self, carriers: tuple[int, ...], X: Float[Array, "k 3"]) -> Float[Array, "k 3"]:
         R, shift = (x[np.array(carriers, int)] for x in self.shifts)
         return jnp.einsum("kab,kb->ka", R, X) + shift
 
@@ -177,7 +176,7 @@ class At:
     @functools.cached_property
     def x(self) -> Float[Array, "k 3"]:
         """Where the frames are [m]."""
-        return self._where(self.table.carriers, self.table.places)
+        return self._locate(self.table.carriers, self.table.places)
 
     @functools.cached_property
     def R(self) -> Float[Array, "k 3 3"]:
@@ -294,7 +293,7 @@ class At:
         """Masses, places and inertias of the pieces, in world axes."""
         chains, table = self.placed.chains, self.table
         mass = jnp.concatenate([chains.mass, table.masses])
-        x = self._where(self._carriers, jnp.concatenate([chains.centre, table.centres]))
+        x = self._locate(self._carriers, jnp.concatenate([chains.centre, table.centres]))
         R, own = self.shifts[0][np.array(self._carriers, int)], [chains.inertia, table.inertias]
         return mass, x, jnp.einsum("pab,pbc,pdc->pad", R, jnp.concatenate(own), R)
 
@@ -395,31 +394,31 @@ class At:
 # --- What each kind reads
 
 
-def _turned_back(at: At, s: Sensor, of: Array) -> Array:
+def _in_frame(at: RobotState, s: Sensor, of: Array) -> Array:
     """A world vector in the axes of a sensor's frame."""
     return at.R[s.frame].T @ of
 
 
-def _in_reference(at: At, s: Sensor, of: Array) -> Array:
+def _in_reference(at: RobotState, s: Sensor, of: Array) -> Array:
     """A world vector in the axes of the frame it is told in."""
     return of if s.reference < 0 else at.R[s.reference].T @ of
 
 
-def _position(at: At, s: Sensor) -> Array:
+def _position(at: RobotState, s: Sensor) -> Array:
     return at.x[s.frame] if s.reference < 0 else _in_reference(at, s, at.x[s.frame] - at.x[s.reference])
 
 
-def _quaternion(at: At, s: Sensor) -> Array:
+def _quaternion(at: RobotState, s: Sensor) -> Array:
     own = at.quaternions[s.frame]
     return own if s.reference < 0 else quaternion_product(conjugate(at.quaternions[s.reference]), own)
 
 
-def _angular_velocity(at: At, s: Sensor) -> Array:
+def _angular_velocity(at: RobotState, s: Sensor) -> Array:
     omega = at.motion.omega
     return _in_reference(at, s, omega[s.frame] if s.reference < 0 else omega[s.frame] - omega[s.reference])
 
 
-def _velocity(at: At, s: Sensor) -> Array:
+def _velocity(at: RobotState, s: Sensor) -> Array:
     v = at.motion.velocity[s.frame]
     if s.reference < 0:
         return v
@@ -427,7 +426,7 @@ def _velocity(at: At, s: Sensor) -> Array:
     return _in_reference(at, s, v - at.motion.velocity[s.reference] - carried)
 
 
-def _projection(at: At, s: Sensor) -> Array:
+def _projection(at: RobotState, s: Sensor) -> Array:
     """Where a place is in a picture [pixels]."""
     fx, fy, half_width, half_height = s.numbers
     x, y, z = _in_reference(at, s, at.x[s.frame] - at.x[s.reference])
@@ -435,12 +434,12 @@ def _projection(at: At, s: Sensor) -> Array:
     return jnp.stack([half_width - fx * x / z, half_height + fy * y / z])
 
 
-def _within(at: At, s: Sensor) -> Array:
+def _within(at: RobotState, s: Sensor) -> Array:
     size, local = jnp.asarray(s.numbers, at.q.dtype), _in_reference(at, s, at.x[s.frame] - at.x[s.reference])
     return is_within(s.shape, size, local).astype(at.q.dtype)
 
 
-def _nearest(at: At, s: Sensor) -> tuple[Array, Array, Array]:
+def _nearest(at: RobotState, s: Sensor) -> tuple[Array, Array, Array]:
     """The least gap of some shapes within the cutoff, else that; and from where to where it is, else zero."""
     met = [at.meetings[i] for i in s.members]
     gaps, points = (jnp.concatenate([getattr(m, x) for m in met]) for x in ("gap", "point"))
@@ -452,29 +451,29 @@ def _nearest(at: At, s: Sensor) -> tuple[Array, Array, Array]:
     return jnp.where(near, gaps[k], s.cutoff), end(points[k] - across), end(points[k] + across)
 
 
-def _normal(at: At, s: Sensor) -> Array:
+def _normal(at: RobotState, s: Sensor) -> Array:
     _, start, end = _nearest(at, s)
     size = norm(end - start)
     return (end - start) / jnp.where(size > 0, size, 1.0)
 
 
-def _limit_force(at: At, s: Sensor) -> Array:
+def _limit_force(at: RobotState, s: Sensor) -> Array:
     rows = [at.forces[name][0] for name in (f"{s.of}.lower", f"{s.of}.upper") if name in at.forces]
     return sum(rows, jnp.zeros((), at.q.dtype))
 
 
-def _on_tendon(at: At, s: Sensor) -> Array:
+def _on_tendon(at: RobotState, s: Sensor) -> Array:
     return sum((at.drives[k].force for k in s.members), jnp.zeros((), at.q.dtype))
 
 
-READ: dict[str, Callable[[At, Sensor], Array]] = {
-    "gyro": lambda at, s: _turned_back(at, s, at.motion.omega[s.frame]),
-    "velocimeter": lambda at, s: _turned_back(at, s, at.motion.velocity[s.frame]),
-    "accelerometer": lambda at, s: _turned_back(at, s, at.felt[s.frame]),
-    "magnetometer": lambda at, s: _turned_back(at, s, at.table.magnetic),
-    "force": lambda at, s: _turned_back(at, s, at.transmitted(s)[0]),
-    "torque": lambda at, s: _turned_back(at, s, at.transmitted(s)[1]),
-    "touch": At.pressed,
+READ: dict[str, Callable[[RobotState, Sensor], Array]] = {
+    "gyro": lambda at, s: _in_frame(at, s, at.motion.omega[s.frame]),
+    "velocimeter": lambda at, s: _in_frame(at, s, at.motion.velocity[s.frame]),
+    "accelerometer": lambda at, s: _in_frame(at, s, at.felt[s.frame]),
+    "magnetometer": lambda at, s: _in_frame(at, s, at.table.magnetic),
+    "force": lambda at, s: _in_frame(at, s, at.transmitted(s)[0]),
+    "torque": lambda at, s: _in_frame(at, s, at.transmitted(s)[1]),
+    "touch": RobotState.pressed,
     "jointpos": lambda at, s: at.qpos[s.number],
     "jointvel": lambda at, s: at.qvel[s.number],
     "ballquat": lambda at, s: at.qpos[s.number : s.number + 4],

@@ -24,7 +24,17 @@ from ..mechanisms import Connect, Contact, Limit, TreeSystem
 from ..mechanisms._tree_place import cast_arrays
 from ._equalities import Weld
 from ._rays import Ray, Scene
-from ._sensor_kinds import ACCELERATED, READ, STOPPED, TRANSMITTED, At, Sensor, SensorTable, measured, pick
+from ._sensor_kinds import (
+    ACCELERATED,
+    READ,
+    STOPPED,
+    TRANSMITTED,
+    RobotState,
+    Sensor,
+    SensorTable,
+    measured,
+    pick,
+)
 from ._state import Conversion
 
 if TYPE_CHECKING:
@@ -48,7 +58,7 @@ class _Evaluate(NamedTuple):
         of = dict.fromkeys(_GIVEN) | dict(zip(self.parts, parts, strict=True))
         forces = {} if of["contacts"] is None else {name: of["contacts"][i:j] for name, i, j in self.rows}
         own, parts_of = sensors.chosen_sensors, (sensors.tree, sensors.conversion, sensors.table)
-        at = At(own, *parts_of, t, q, v, of["a"], of["multipliers"], forces)
+        at = RobotState(own, *parts_of, t, q, v, of["a"], of["multipliers"], forces)
         found, rays, start = {}, {}, 0
         for sensor in own:
             x = READ[sensor.kind](at, sensor)
@@ -260,7 +270,7 @@ class Sensors(eqx.Module):
 
     @in_full_precision
     def _read(self, state: tuple[Array, Array, Array], given: dict[str, Array]) -> dict[str, Array]:
-        """At one state, or at several, which then are along the first axes."""
+        """RobotState one state, or at several, which then are along the first axes."""
         given, one = self._needed(given), state[0].ndim == 0
         rows: tuple[tuple[str, int, int], ...] = ()
         if "contacts" in given:

@@ -11,20 +11,20 @@ from .._misc._arguments import require_instance
 from .._misc._errors import InputError, format_value
 from ._closures import Closure
 from ._contact_selection import ContactSelection
-from ._directives import directives
+from ._directives import read_directives
 from ._files import parse_xml
 from ._graph import Description, add_closure
 from ._mocap import set_mocap_free
 from ._reference import mujoco
 from ._report import Feature
 from ._report import features as as_features
-from ._sdf import sdf
-from ._urdf import add_motors, take_loops, urdf, with_mimics, without_volumes
-from ._usd import USD_ENDINGS, usd
+from ._sdf import read_sdf
+from ._urdf import add_mimics, add_motors, allow_flat_meshes, read_urdf, take_loops
+from ._usd import USD_ENDINGS, read_usd
 from ._visuals import Look
 
 
-def _lacking(spec: Any, assets: Any, folder: str) -> list[Any]:
+def _missing_assets(spec: Any, assets: Any, folder: str) -> list[Any]:
     """The assets whose files are not there."""
     start = Path(spec.modelfiledir or ".") / (folder or "")
     known = set(spec.assets or ())
@@ -36,13 +36,13 @@ def _geoms_with(spec: Any, field: str, lacking: list[Any]) -> list[Any]:
     return [geom for geom in spec.geoms if getattr(geom, field) in names]
 
 
-def without_missing(spec: Any, touching: bool) -> list[Feature]:
+def remove_missing(spec: Any, touching: bool) -> list[Feature]:
     """Takes out what lies in files that are not there, where it is only for pictures and contacts; and tells of it, of
     contacts where they are wanted.
     """
     meshdir, texturedir = spec.compiler.meshdir or spec.meshdir, spec.compiler.texturedir or spec.texturedir
-    meshes, fields = _lacking(spec, spec.meshes, meshdir), _lacking(spec, spec.hfields, meshdir)
-    textures = _lacking(spec, spec.textures, texturedir)
+    meshes, fields = _missing_assets(spec, spec.meshes, meshdir), _missing_assets(spec, spec.hfields, meshdir)
+    textures = _missing_assets(spec, spec.textures, texturedir)
     geoms = [*_geoms_with(spec, "meshname", meshes), *_geoms_with(spec, "hfieldname", fields)]
     for geom in geoms:
         body = geom.parent
@@ -56,7 +56,7 @@ def without_missing(spec: Any, touching: bool) -> list[Feature]:
         "mesh": meshes,
         "hfield": fields,
         "texture": textures,
-        "skin": _lacking(spec, spec.skins, meshdir),
+        "skin": _missing_assets(spec, spec.skins, meshdir),
     }
     missing = {x.name for x in textures}
     for material in spec.materials:
@@ -121,9 +121,9 @@ def _describe_file(path: Path, wanted: ContactSelection) -> Description:
     """The description of a file, by its ending and its first element."""
     path, ending = _file(path), path.suffix.lower()
     if ending in USD_ENDINGS:
-        return usd(path, wanted)
+        return read_usd(path, wanted)
     if ending in (".yaml", ".yml"):
-        return directives(path, wanted, _describe_file)
+        return read_directives(path, wanted, _describe_file)
     return _describe_text(path.read_bytes(), path.parent.resolve(), wanted, path)
 
 
@@ -141,24 +141,28 @@ def _describe_text(
         root = None
         features = (Feature("XML that is not well-formed", (str(error),), "approximated", _UNREAD),)
     if root is not None and root.tag in ("sdf", "gazebo"):
-        return sdf(root, folder, wanted)
+        return read_sdf(root, folder, wanted)
     if root is not None and root.tag == "robot":
         return _describe_urdf(root, folder, wanted, title)
     if root is not None and path is not None and path.suffix.lower() in (".sdf", ".world"):
         raise InputError(f"{title} is no SDF: its root is <{root.tag}>, not <sdf>.")
     from_file, from_text = mujoco().MjSpec.from_file, mujoco().MjSpec.from_string
-    spec = _said(title, from_text, raw.decode()) if path is None else _said(title, from_file, str(path))
+    spec = (
+        _call_mujoco(title, from_text, raw.decode())
+        if path is None
+        else _call_mujoco(title, from_file, str(path))
+    )
     return Description(spec, features)
 
 
 def _describe_urdf(root: ET.Element, folder: Path, wanted: ContactSelection, title: str) -> Description:
     loops, rows = take_loops(root)
-    given = urdf(root, folder, wanted)
-    spec = _said(title, mujoco().MjSpec.from_string, given.text)
+    given = read_urdf(root, folder, wanted)
+    spec = _call_mujoco(title, mujoco().MjSpec.from_string, given.text)
     if spec.body(given.root) is None:  # before 4.0 the root link is the world, and loses its inertia
-        spec = _said(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
-    without_volumes(spec)
-    with_mimics(spec, given)
+        spec = _call_mujoco(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
+    allow_flat_meshes(spec)
+    add_mimics(spec, given)
     rows += add_motors(spec, root)
     closures = tuple(add_closure(spec, joint) for joint in loops)
     return Description(
@@ -182,7 +186,7 @@ def _file(path: Path) -> Path:
     return path
 
 
-def _said(title: str, function: Any, *arguments: Any) -> Any:
+def _call_mujoco(title: str, function: Any, *arguments: Any) -> Any:
     """What MuJoCo returns; what it complains of is an `InputError`."""
     try:
         return function(*arguments)
@@ -214,14 +218,14 @@ def _compile_spec(
     if floor is not None:
         _add_floor(spec, floor)
         features.append(Feature("floor", ("floor",), why=f"added at the height {floor:g} m"))
-    features += without_missing(spec, wanted.touching)
-    impossible = {} if spec.compiler.balanceinertia else _impossible(spec)
+    features += remove_missing(spec, wanted.touching)
+    impossible = {} if spec.compiler.balanceinertia else _replace_impossible_inertias(spec)
     masses = [body.mass for body in impossible]
     bounds = spec.compiler.boundmass, spec.compiler.boundinertia
     if not any(bounds):  # bodies without mass pass by what is nothing beside others
         spec.compiler.boundmass = spec.compiler.boundinertia = _NO_MASS
-    _said(title, set_mocap_free, spec, mocap)
-    model = _said(title, spec.compile)
+    _call_mujoco(title, set_mocap_free, spec, mocap)
+    model = _call_mujoco(title, spec.compile)
     if not any(bounds):
         light = np.array(model.body_mass) <= _NO_MASS
         model.body_mass[light], model.body_inertia[light] = 0.0, 0.0
@@ -262,7 +266,7 @@ def _set_free(spec: Any) -> None:
     bases[0].add_freejoint()
 
 
-def _impossible(spec: Any) -> dict[Any, np.ndarray]:
+def _replace_impossible_inertias(spec: Any) -> dict[Any, np.ndarray]:
     """The principal moments of bodies where two together are less than the third, or one is not positive.
 
     MuJoCo refuses these, so the bodies get others to be compiled with, about the same axes.

@@ -139,7 +139,7 @@ class Crank(AbstractTransmission):
 # --- What the actuators of a model work on
 
 
-def _servo(model: Any, i: int) -> bool:
+def _is_servo(model: Any, i: int) -> bool:
     """Whether its force depends on its length."""
     return bool(model.actuator_gainprm[i][1] or model.actuator_biasprm[i][1]) and bool(
         model.actuator_gaintype[i] or model.actuator_biastype[i]
@@ -160,7 +160,7 @@ def find_joint_terms(at: Reference, i: int, gear: np.ndarray) -> tuple[list[Term
     return (
         [(None, v + k, float(x)) for k, x in enumerate(forces)],
         0.0,
-        q if ball and _servo(model, i) else -1,
+        q if ball and _is_servo(model, i) else -1,
     )
 
 
@@ -184,7 +184,7 @@ def make_site_transmission(at: Reference, i: int, gear: np.ndarray) -> AbstractT
     if carrier == origin_carrier:
         raise RefusedError("both of its sites are on one body, so here it exerts no force")
     force, torque = (as_jax(axes @ x) for x in (gear[:3], gear[3:]))
-    turns = as_jax(np.stack([axes, frame])) if np.any(gear[3:]) and _servo(model, i) else None
+    turns = as_jax(np.stack([axes, frame])) if np.any(gear[3:]) and _is_servo(model, i) else None
     return SiteAgainst((origin_carrier, carrier), as_jax(origin), as_jax(point), force, torque, turns)
 
 
@@ -201,7 +201,7 @@ def make_parent_transmission(at: Reference, i: int, gear: np.ndarray) -> Abstrac
     model, joint = at.model, int(at.model.actuator_trnid[i][0])
     body = int(model.jnt_bodyid[joint])
     carrier, point, frame = at.frame("body", body)
-    servo, zero = _servo(model, i), jnp.zeros(3)
+    servo, zero = _is_servo(model, i), jnp.zeros(3)
     if model.jnt_type[joint] == mujoco().mjtJoint.mjJNT_BALL:
         parent, turns = at.carriers[model.body_parentid[body]], as_jax(np.stack([frame, frame]))
         torque = as_jax(frame @ gear[:3])
@@ -227,7 +227,7 @@ def make_orientation(at: Reference, i: int) -> list[AbstractTransmission]:
     return [SiteAgainst((origin, carrier), zero, zero, zero, as_jax(x), turns) for x in axes.T]
 
 
-def crank(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
+def make_crank_transmission(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
     model = at.model
     pin, slider = (at.frame("site", int(x)) for x in model.actuator_trnid[i])
     names = tuple(dict.fromkeys((pin[0], slider[0])))

@@ -23,12 +23,12 @@ from scipy.spatial.transform import Rotation
 from .._misc._errors import InputError, unknown_name
 from ._closures import CLOSING
 from ._contact_selection import ContactSelection
-from ._files import find_mesh, is_ascii, local
+from ._files import find_mesh, is_ascii, local_name
 from ._graph import WORLD, Axis, Joint, place_of
 from ._reference import mujoco
 from ._report import Feature, Row, features
 from ._sdf import Model, joint_of, numbers_in
-from ._visuals import Look, looks
+from ._visuals import Look, read_looks
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
 _OTHERS = ("gazebo", "sensor", "calibration", "safety_controller")
@@ -62,7 +62,7 @@ def _has_size(element: ET.Element) -> bool:
     return all(float(x) != 0.0 for text in lengths for x in text.split())
 
 
-def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -> Iterator[tuple[str, str]]:
+def _remove_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -> Iterator[tuple[str, str]]:
     """Takes meshes out of links, but for those an inertia follows from or that touch; yields what was lost, and of which
     link."""
     for link in links:
@@ -89,7 +89,7 @@ def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -
             yield "weighed", name
 
 
-_TOLD = {
+_REPORTED = {
     "visual": ("visual geometry", "ignored", "its mesh is not there, or of a kind that is not read", False),
     "collision": (
         "collision mesh",
@@ -129,10 +129,10 @@ def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
         Feature("velocity limit", with_limit("velocity"), "ignored", "speeds have no limits"),
         Feature("effort limit", with_limit("effort"), why="of actuators, if there are any", moves=False),
     ]
-    for kind, (feature, status, why, moves) in _TOLD.items():
+    for kind, (feature, status, why, moves) in _REPORTED.items():
         names = tuple(dict.fromkeys(name for x, name in lost if x == kind))
         found.append(Feature(feature, names, status, why, moves))  # pyright: ignore[reportArgumentType]
-    unknown = dict.fromkeys(local(x.tag) for x in robot if x.tag not in (*_KNOWN, *_OTHERS))
+    unknown = dict.fromkeys(local_name(x.tag) for x in robot if x.tag not in (*_KNOWN, *_OTHERS))
     found += [Feature(tag, (tag,), "ignored", "not read") for tag in unknown]
     for tag in _OTHERS:
         names = tuple(x.get("name") or x.get("reference") or tag for x in robot.iter(tag))
@@ -156,16 +156,16 @@ def _root(robot: ET.Element) -> str:
     return roots[0]
 
 
-def urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
+def read_urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
     """A URDF as MuJoCo is to read it."""
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
     ends = {str(x.get("link")) for x in robot.findall("joint/parent")}
     if "world" in ends - {x.get("name") for x in robot.findall("link")}:
         ET.SubElement(robot, "link", name="world")  # Drake's files take it for granted
-    visuals = list(looks(robot, lambda name: find_mesh(name, folder)))
+    visuals = list(read_looks(robot, lambda name: find_mesh(name, folder)))
     lost = [("visual", x) for x in visuals if isinstance(x, str)]
-    lost += _without_meshes(robot.findall("link"), folder, wanted.touching)
+    lost += _remove_meshes(robot.findall("link"), folder, wanted.touching)
     extension = robot.find("mujoco")
     extension = ET.SubElement(robot, "mujoco") if extension is None else extension
     compiler = extension.find("compiler")
@@ -183,7 +183,7 @@ def urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
     return Urdf(text, _root(robot), tuple(_mimics(robot)), (*_features(robot, lost), *off, used), seen)
 
 
-def without_volumes(spec: Any) -> None:
+def allow_flat_meshes(spec: Any) -> None:
     """Lets meshes be flat or inside out where no inertia follows from them."""
     weighed = {geom.meshname for geom in spec.geoms if not geom.parent.explicitinertial}
     for mesh in spec.meshes:
@@ -191,7 +191,7 @@ def without_volumes(spec: Any) -> None:
             mesh.inertia = mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL
 
 
-def with_mimics(spec: Any, given: Urdf) -> None:
+def add_mimics(spec: Any, given: Urdf) -> None:
     """Adds the mimics that MuJoCo has not read, as those before 4.0 have not."""
     known = {(x.name1, x.name2) for x in spec.equalities}
     moving = {joint.name for joint in spec.joints}
@@ -231,7 +231,7 @@ def _kind(element: ET.Element, what: str) -> str:
     return kind
 
 
-def _end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray], what: str) -> str:
+def _link_of_end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray], what: str) -> str:
     """The link of a `<parent link="...">` or the like."""
     own = element.find(tag)
     name = "" if own is None else own.get("link") or (own.text or "").strip()
@@ -240,12 +240,12 @@ def _end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray], what: s
     return name
 
 
-def _constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     name = element.get("name", "constraint")
     what = f"constraint '{name}'"
     kind, ends = (
         _kind(element, what),
-        (_end(element, "parent", links, what), _end(element, "child", links, what)),
+        (_link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)),
     )
     places = [_origin(element.find(f"{end}_origin"), what) for end in ("parent", "child")]
     first, second = (
@@ -259,29 +259,29 @@ def _constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     return Joint(name, kind, *ends, (places[0], places[1]), tuple(axes if kind == "universal" else axes[:1]))
 
 
-def _loop(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     name = element.get("name", "loop")
     what = f"loop '{name}'"
-    ends = _end(element, "predecessor", links, what), _end(element, "successor", links, what)
+    ends = _link_of_end(element, "predecessor", links, what), _link_of_end(element, "successor", links, what)
     axis = Axis(_numbers(element.find("axis"), "xyz", "1 0 0", what))
     places = [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")]
     places[0] = _origin(element.find("origin"), what) @ places[0]
     return Joint(name, _kind(element, what), *ends, (places[0], places[1]), (axis,))
 
 
-def _joint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+def _read_joint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     name = element.get("name", "joint")
     what = f"joint '{name}'"
     axis = Axis(_numbers(element.find("axis"), "xyz", "1 0 0", what))
-    ends = _end(element, "parent", links, what), _end(element, "child", links, what)
+    ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
     return Joint(
         name, _kind(element, what), *ends, (_origin(element.find("origin"), what), np.eye(4)), (axis,)
     )
 
 
-def _ball(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     """`<drake:ball_constraint>`."""
-    own = {local(x.tag).removeprefix("ball_constraint_"): x for x in element}
+    own = {local_name(x.tag).removeprefix("ball_constraint_"): x for x in element}
     ends, what = (
         [str(own[x].get("name")) for x in ("body_A", "body_B") if x in own],
         "<drake:ball_constraint>",
@@ -324,7 +324,9 @@ def _place_links(robot: ET.Element) -> dict[str, np.ndarray]:
     return {name: place(name) for name in (str(link.get("name")) for link in robot.findall("link"))}
 
 
-def _gazebo(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Iterator[Joint]:
+def _take_gazebo_joints(
+    element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]
+) -> Iterator[Joint]:
     """SDF joints in a `<gazebo>`, which are taken out of it."""
     scope = Model(ET.Element("model", name="gazebo"), "", None, Path(), (1, 12))
     for name, place in links.items():
@@ -350,12 +352,12 @@ def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
         child = joint.find("child")
         name = "" if child is None else str(child.get("link"))
         if name in reached:
-            found.append(_joint(joint, links))
+            found.append(_read_joint(joint, links))
             robot.remove(joint)
         reached.add(name)
-    kinds = {"constraint": _constraint, "loop": _loop, "ball_constraint": _ball}
+    kinds = {"constraint": _read_constraint, "loop": _read_loop, "ball_constraint": _read_ball}
     for element in list(robot):
-        tag = local(element.tag)
+        tag = local_name(element.tag)
         if tag in kinds:
             found.append(kinds[tag](element, links))
             robot.remove(element)
@@ -364,7 +366,7 @@ def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
                 ("coupling", element.get("name", tag), "ignored", "not read; a mimic says the same of joints")
             )
         elif tag == "gazebo" and element.find("joint") is not None:
-            found += _gazebo(element, links, rows)
+            found += _take_gazebo_joints(element, links, rows)
             if not len(element):
                 robot.remove(element)
     return found, rows
@@ -377,12 +379,12 @@ def _value(elements: list[ET.Element], *tags: str) -> float | None:
     """The first number in elements of some tags: their text, or their `value`."""
     for element in elements:
         for x in element.iter():
-            if local(x.tag) in tags:
+            if local_name(x.tag) in tags:
                 try:
                     return float(x.get("value") or x.text or "")
                 except ValueError as error:
                     raise InputError(
-                        f"<{local(x.tag)}> of '{elements[0].get('name')}' is no number: {error}."
+                        f"<{local_name(x.tag)}> of '{elements[0].get('name')}' is no number: {error}."
                     ) from error
     return None
 
@@ -399,7 +401,7 @@ def _interfaces(element: ET.Element, tag: str) -> str:
     return "" if not found or any("effort" in x.lower() for x in found) else found[0]
 
 
-def _used(name: str, interface: str) -> Row:
+def _row_of_motor(name: str, interface: str) -> Row:
     why = "its input is an effort" + (f"; the gains of '{interface}' are in no URDF" if interface else "")
     return "actuator of a transmission", name, "used", why
 
@@ -438,7 +440,7 @@ def add_motors(spec: Any, robot: ET.Element) -> Iterator[Row]:
         rotor, ratio = _value(actuators, "rotor_inertia"), _value(actuators, "gear_ratio")
         if rotor:
             moving[target].armature += rotor * (ratio or 1.0) ** 2
-        yield _used(own, _interfaces(given, "hardwareInterface"))
+        yield _row_of_motor(own, _interfaces(given, "hardwareInterface"))
     for control in robot.iter("ros2_control"):
         for joint in control.findall("joint"):
             name = str(joint.get("name"))
@@ -449,4 +451,4 @@ def add_motors(spec: Any, robot: ET.Element) -> Iterator[Row]:
                 continue
             driven.add(name)
             _add_motor(spec, name, name, 1.0)
-            yield _used(name, _interfaces(joint, "command_interface"))
+            yield _row_of_motor(name, _interfaces(joint, "command_interface"))

@@ -27,7 +27,7 @@ _DEGREE = np.pi / 180.0
 _LARGE = 1e15  # files write the largest number of 32 bits for no limit
 
 
-def usd(path: Path, wanted: ContactSelection) -> Description:
+def read_usd(path: Path, wanted: ContactSelection) -> Description:
     """A USD file."""
     try:
         from pxr import Tf, Usd  # pyright: ignore[reportMissingImports]
@@ -80,7 +80,7 @@ class _Stage:
         bodies = self.of("RigidBody")
         self.links = _names([x.primPath for x in bodies if x.rigidBodyEnabled])
         self.rows = list[Row]()
-        self.joints = self._given_joints()
+        self.joints = self._list_joints()
 
     def of(self, *kinds: str) -> list[Any]:
         """What the parser has found of some kinds."""
@@ -116,7 +116,9 @@ class _Stage:
                 self.metre * gravity[0].gravityMagnitude * np.array(gravity[0].gravityDirection, float)
             )
         looks = tuple(self._looks())
-        return Description(spec, features([*self.rows, *rows, *self._others()]), looks, tuple(closures))
+        return Description(
+            spec, features([*self.rows, *rows, *self._list_other_schemas()]), looks, tuple(closures)
+        )
 
     # --- bodies
 
@@ -225,7 +227,7 @@ class _Stage:
     def _shape(self, x: Any) -> Shape | None:
         kind, m = x.type.name.removesuffix("Shape"), self.metre
         place = _place(x.localPos, x.localRot, m)
-        along = place @ _along(x.axis.name) if hasattr(x, "axis") else place
+        along = place @ _turn_z_to(x.axis.name) if hasattr(x, "axis") else place
         if kind == "Cube":
             return Shape("", "box", m * np.array(x.halfExtents, float), place)
         if kind == "Sphere":
@@ -291,7 +293,7 @@ class _Stage:
                 kind, axis = shape
                 rgb = UsdGeom.Gprim(prim).GetDisplayColorAttr().Get()
                 colour = np.append(np.clip(np.array(rgb[0], float), 0, 1), 1.0) if rgb else None
-                R = turn / scale @ _along(axis)[:3, :3]
+                R = turn / scale @ _turn_z_to(axis)[:3, :3]
                 yield Look(link, kind, self.metre * np.array(relative.ExtractTranslation(), float), R, colour)
 
     def _look(self, prim: Any, scale: np.ndarray) -> tuple[dict[str, Any], str] | None:
@@ -315,7 +317,7 @@ class _Stage:
 
     # --- joints
 
-    def _given_joints(self) -> list[Any]:
+    def _list_joints(self) -> list[Any]:
         kinds = ("Fixed", "Revolute", "Prismatic", "Spherical", "Distance", "D6", "Custom")
         given = self.of(*(f"{kind}Joint" for kind in kinds))
         self.names = _names([x.primPath for x in given])
@@ -358,7 +360,9 @@ class _Stage:
             unit = self.metre if slides else _DEGREE
             limits = (unit * x.limit.lower, unit * x.limit.upper) if x.limit.enabled else (-np.inf, np.inf)
             mass = self.kilogram * (1.0 if slides else self.metre**2)
-            return kind.lower(), (Axis(_UNITS[x.axis.name], slides, _ends(limits), armature=armature * mass),)
+            return kind.lower(), (
+                Axis(_UNITS[x.axis.name], slides, _clean_limits(limits), armature=armature * mass),
+            )
         limits = {dof.name: limit for dof, limit in ((p.first, p.second) for p in x.jointLimits)}
         axes = list[Axis]()
         for dof in ("TransX", "TransY", "TransZ", "RotX", "RotY", "RotZ"):
@@ -372,7 +376,9 @@ class _Stage:
                 if limit is not None and limit.enabled
                 else (-np.inf, np.inf)
             )
-            axes.append(Axis(_UNITS[dof[-1]], slides, _ends(range_), armature=armature, name=f"{name} {dof}"))
+            axes.append(
+                Axis(_UNITS[dof[-1]], slides, _clean_limits(range_), armature=armature, name=f"{name} {dof}")
+            )
         turning = [axis for axis in axes if not axis.slides]
         bare = not any(np.isfinite(axis.limits).any() for axis in turning) and not list(x.jointDrives)
         if len(axes) == 6 and bare:
@@ -457,7 +463,7 @@ class _Stage:
                 first, second = sorted(names)
                 spec.add_exclude(name=f"{first}-{second}", bodyname1=first, bodyname2=second)
 
-    def _others(self) -> Iterator[Row]:
+    def _list_other_schemas(self) -> Iterator[Row]:
         """Schemas that are not UsdPhysics' own."""
         for prim in self.stage.Traverse():
             given = prim.GetMetadata("apiSchemas")
@@ -472,7 +478,7 @@ class _Stage:
 _UNITS = {"X": np.array([1.0, 0.0, 0.0]), "Y": np.array([0.0, 1.0, 0.0]), "Z": np.array([0.0, 0.0, 1.0])}
 
 
-def _along(axis: str) -> np.ndarray:
+def _turn_z_to(axis: str) -> np.ndarray:
     """Turns z to an axis (4, 4)."""
     turns = {
         "X": Rotation.from_euler("y", 90, degrees=True),
@@ -481,7 +487,7 @@ def _along(axis: str) -> np.ndarray:
     return place_of(turn=turns.get(axis))
 
 
-def _ends(limits: tuple[float, float]) -> tuple[float, float]:
+def _clean_limits(limits: tuple[float, float]) -> tuple[float, float]:
     low, high = limits
     return (-np.inf if low < -_LARGE else low, np.inf if high > _LARGE else high)
 

@@ -74,7 +74,7 @@ def mesh_shape(file: Path, scale: np.ndarray) -> dict[str, Any] | None:
         return None
 
 
-def looks(robot: ET.Element, found: Callable[[str], Path | None]) -> Iterator[Look | str]:
+def read_looks(robot: ET.Element, found: Callable[[str], Path | None]) -> Iterator[Look | str]:
     """The visual elements of a URDF; for one that cannot be shown the name of its link."""
     named = {
         str(x.get("name")): x.find("color") for x in robot.iter("material") if x.find("color") is not None
@@ -119,7 +119,7 @@ _GREY = (
 )  # MuJoCo's colour of geoms that have none of their own: then the material's counts
 
 
-def _visible(at: Reference) -> list[int]:
+def _list_visible_geoms(at: Reference) -> list[int]:
     """The geoms to show: of each body of the tree those in the groups that are shown, or where it has none, all."""
     model = at.model
     seen = [i for i in range(model.ngeom) if _colour(at, i)[3] > 0]
@@ -159,7 +159,7 @@ def visuals(at: Reference, looks: tuple[Look, ...]) -> list[Visual]:
     """
     found = make_visuals(at, looks)
     told = {visual.body for visual in found}
-    for geom in _visible(at):
+    for geom in _list_visible_geoms(at):
         if at.carriers[at.model.geom_bodyid[geom]] in told:
             continue
         shape = _shape_of_geom(at, geom)
