@@ -233,10 +233,10 @@ def linearize(
     matrix, input_names, _ = input_matrix_of(system, inputs, t, q, v.size, every=False)
     p = len(input_names)
     u = jnp.zeros(p, q.dtype) if u is None else check_array("u", u, (p,)).astype(q.dtype)
-    found, output_names = outputs_of(system, outputs, t, q, v)
+    output_function, output_names = outputs_of(system, outputs, t, q, v)
     names = names_of(system, q, v)
     split = independent_of(system, (t, q, v), names.velocities, independent)
-    result = _linearize(system, (matrix, u), found, formula, split, (t, q, v))
+    result = _linearize(system, (matrix, u), output_function, formula, split, (t, q, v))
     if not is_traced(result.A) and not np.all(np.isfinite(result.A)):
         formula.acceleration(system, t, q, v)  # which says why it is not
         raise InputError(f"the derivatives are not finite at t = {t}, q = {q}, v = {v}.")

@@ -60,8 +60,8 @@ def outputs_of(
         mechanism = require_mechanism(system)
         points = [key for body in mechanism.bodies for key in body.points]
         known = [*frame_names(mechanism), *points]
-        found = FramePositions(mechanism, select_names("body or point", outputs, known))
-        return found, found.labels
+        positions = FramePositions(mechanism, select_names("body or point", outputs, known))
+        return positions, positions.labels
     require_function("outputs", outputs, "t, q, v, a")
     shape = jax.eval_shape(
         lambda: number_array("outputs", call_user_function("outputs", outputs, t, q, v, v))

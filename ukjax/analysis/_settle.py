@@ -188,8 +188,10 @@ def _(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     system, t, _ = primals
     q, here = settle_posture(*primals)
     fixed = lambda system, t: evaluate_by_code(balance, system, t, q, here.multipliers)
-    found = eqx.filter_jvp(fixed, (system, t), tangents[:2])[1]
-    force, phi = (jnp.zeros_like(x) if d is None else d for x, d in zip(fixed(system, t), found, strict=True))
+    changes = eqx.filter_jvp(fixed, (system, t), tangents[:2])[1]
+    force, phi = (
+        jnp.zeros_like(x) if d is None else d for x, d in zip(fixed(system, t), changes, strict=True)
+    )
     onto = -pinv(here.rows.A, GramSchmidt()).matrix @ phi
     dv = onto + here.E @ (
         here.W.T @ _solve_stiffness(here.reduced, here.W @ (here.E @ (force - here.K @ onto)))

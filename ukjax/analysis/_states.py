@@ -45,18 +45,18 @@ def make_zero_velocities(system: AbstractSystem, t: Time, q: Coordinates) -> Vel
 
 def mechanism_of(system: AbstractSystem) -> MechanismSystem | None:
     """The mechanism a system is, or is made around; None where it is none."""
-    found = innermost(system)
-    return found if isinstance(found, MechanismSystem) else None
+    inner = innermost(system)
+    return inner if isinstance(inner, MechanismSystem) else None
 
 
 def require_mechanism(system: AbstractSystem) -> MechanismSystem:
     """As `mechanism_of`."""
-    found = mechanism_of(system)
-    if found is None:
+    mechanism = mechanism_of(system)
+    if mechanism is None:
         raise InputError(
             f"{type(system).__name__} has no bodies: this needs a mechanism, such as mechanisms.tree(bodies, joints)."
         )
-    return found
+    return mechanism
 
 
 def bodies_at(

@@ -165,9 +165,6 @@ class AbsoluteSystem(MechanismSystem):
         kinds = (QuaternionCoordinates, EulerCoordinates)
         return [part.q_start + 3 for part in self.coordinates().values() if isinstance(part, kinds)]
 
-    def is_coordinate(self, name: str) -> bool:
-        return False
-
     def _all_coordinates(self) -> dict[str, AbstractCoordinates]:
         return {**self.coordinates(), GROUND: GroundCoordinates(dimension=self.mechanism.dimension)}
 

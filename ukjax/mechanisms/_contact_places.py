@@ -114,7 +114,7 @@ class AbsolutePlaces(AbstractBodyKinematics):
         for name, part in self.parts.items():
             alone = dataclasses.replace(part, q_start=0, v_start=0)
             alike.setdefault(form_of(alone), []).append((alone, part, name))
-        found = []
+        divided = []
         for own in alike.values():
             alone, parts, names = zip(*own, strict=True)
             one = alone[0] if len(own) == 1 else stack_trees(alone)
@@ -125,8 +125,8 @@ class AbsolutePlaces(AbstractBodyKinematics):
                     [(x.v_start, x.sizes[1]) for x in parts],
                 )
             )
-            found.append(AbsoluteBodies(Members(one, q, v), tuple((name,) for name in names)))
-        return DividedBodies(tuple(found), self.mechanism.dimension)
+            divided.append(AbsoluteBodies(Members(one, q, v), tuple((name,) for name in names)))
+        return DividedBodies(tuple(divided), self.mechanism.dimension)
 
 
 @final
@@ -157,16 +157,16 @@ class TreePlaces(AbstractBodyKinematics):
 
     def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
         mechanism, numbers = self.described(q.dtype), self._numbers(names)
-        found = locate_ends(make_chains(mechanism, self.order.layout), q, bodies=numbers)
-        return placements_by_name(mechanism, numbers, found)
+        located = locate_ends(make_chains(mechanism, self.order.layout), q, bodies=numbers)
+        return placements_by_name(mechanism, numbers, located)
 
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
         at = LocatedBodies.of(self.mechanism, self.order.layout, self._numbers(names), q)
         return at.placements, at.twists(v)
 
     def divide(self) -> DividedBodies:
-        bodies, found = self.mechanism.bodies, []
+        bodies, divided = self.mechanism.bodies, []
         for part in divide_tree(self.mechanism, (), loaded=False):
             names = tuple(tuple(bodies[i].name for i in own) for own in part.bodies)
-            found.append(TreeBodies(part.members, names, part.order.layout))
-        return DividedBodies(tuple(found), self.mechanism.dimension)
+            divided.append(TreeBodies(part.members, names, part.order.layout))
+        return DividedBodies(tuple(divided), self.mechanism.dimension)

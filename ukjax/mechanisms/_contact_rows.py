@@ -87,7 +87,7 @@ def _measure_joints(
         by_joint = vmap_by_structure(position, [(x, *of(placed, x)) for x in joints.values()])
     else:
         by_joint = vmap_by_structure(rate, [(x, of(placed, x), of(moved, x)) for x in joints.values()])
-    found, values = dict(zip(joints, by_joint, strict=True)), []
+    positions, values = dict(zip(joints, by_joint, strict=True)), []
     for x in items:
         if x.length is not None:
             ends = of(placed, x.length)
@@ -96,7 +96,7 @@ def _measure_joints(
             )
             continue
         at = places.coordinate(x.joint)
-        values.append(found[x.joint] if at is None else (q[at[0]] if v is None else v[at[1]]))
+        values.append(positions[x.joint] if at is None else (q[at[0]] if v is None else v[at[1]]))
     return values
 
 
@@ -245,14 +245,14 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
     contacts = _list_contacts(mechanism)
     if not contacts:
         return {}
-    placed, found = places.placements(_body_names(contacts), q), {}
+    placed, frames = places.placements(_body_names(contacts), q), {}
     for x, meeting in zip(contacts, _meet_contacts(contacts, placed), strict=True):
         ends = [placed[name] for name in x.bodies]
         for i, (name, n) in enumerate(zip(x.row_names, meeting.normal, strict=True)):
             slip = x.slip_axes(ends, n)
             axes = jnp.concatenate([n[None], slip.across])
-            found[name] = ContactFrame(meeting.point[i], axes, x.bodies, slip.about)
-    return found
+            frames[name] = ContactFrame(meeting.point[i], axes, x.bodies, slip.about)
+    return frames
 
 
 def require_positions(places: AbstractBodyKinematics) -> None:
@@ -266,9 +266,9 @@ def require_positions(places: AbstractBodyKinematics) -> None:
 
 def require_no_contacts(mechanism: Mechanism) -> None:
     """Raises `InputError` for reactions that contacts of shapes would add to: in a tree nothing tells these forces."""
-    if found := [name for x in mechanism.tables for name in x.names]:
+    if names := [name for x in mechanism.tables for name in x.names]:
         raise InputError(
-            f"reactions of a tree with contacts ({', '.join(found[:3])}) are not offered: use `assemble`."
+            f"reactions of a tree with contacts ({', '.join(names[:3])}) are not offered: use `assemble`."
         )
 
 
@@ -284,7 +284,7 @@ def _is_angle(places: AbstractBodyKinematics, limit: Limit) -> bool:
 
 def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
     """The unilateral constraints of a mechanism: limits, contacts with and without friction, and dry friction."""
-    contacts, found = places.mechanism.of_joints, list[AbstractUnilateral]()
+    contacts, constraints = places.mechanism.of_joints, list[AbstractUnilateral]()
     limits = [x for x in contacts if isinstance(x, Limit)]
     if limits:
         angle = [_is_angle(places, x) for x in limits for _ in x.row_names]
@@ -293,7 +293,7 @@ def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
             "impact": [x.impact for x in limits for _ in x.row_names],
             "names": _list_row_names(limits),
         }
-        found.append(Unilateral(LimitGaps(places), name="limits", angle=angle, **told))
+        constraints.append(Unilateral(LimitGaps(places), name="limits", angle=angle, **told))
     for form, own in places.mechanism.contacts_by_form.items():
         tangents, turning, soft = form
         rubs: dict[str, Any] = {}
@@ -307,14 +307,14 @@ def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
         impact = [x for x, count in zip(laws, own.counts(), strict=True) for _ in range(count)]
         names, restitution = own.row_names(), own.column("restitution")
         told: dict[str, Any] = {"restitution": restitution, "impact": impact, "names": names}
-        found.append(
+        constraints.append(
             Unilateral(ContactGaps(places, form), name=word, turning=turning, **told, **rubs, **springs)
         )
     frictions = [x for x in contacts if isinstance(x, JointFriction)]
     if frictions:
         most, names = _repeat_by_rows(frictions, "limit"), _list_row_names(frictions)
-        found.append(DryFriction(FrictionRates(places), most, name="joint friction", names=names))
-    return tuple(found)
+        constraints.append(DryFriction(FrictionRates(places), most, name="joint friction", names=names))
+    return tuple(constraints)
 
 
 def _list_row_names(items: Sequence[Any]) -> tuple[str, ...]:

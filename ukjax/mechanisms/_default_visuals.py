@@ -43,17 +43,17 @@ def visuals_of(system: Any) -> tuple[Visual, ...]:
     given = _group_by_body(mechanism.visuals)
     width, depths = _measure(mechanism)
     touching = _group_by_body(draw_contact_shapes(mechanism, width, depths))
-    found = [*mechanism.visuals, *(() if GROUND in given else touching.get(GROUND, ()))]
+    visuals = [*mechanism.visuals, *(() if GROUND in given else touching.get(GROUND, ()))]
     for body in mechanism.bodies:
         joints = [j for j in mechanism.joints if body.name in j.bodies and j.point is not None]
         if body.name not in given:
-            found += _draw_body(body, joints, touching.get(body.name, []), width, depths[body.name])
+            visuals += _draw_body(body, joints, touching.get(body.name, []), width, depths[body.name])
         elif getattr(body, "shape", "") == "joints":
-            found += _draw_missing_reach(body, joints, given[body.name], width)
+            visuals += _draw_missing_reach(body, joints, given[body.name], width)
     for joint in mechanism.joints:
         if given.keys().isdisjoint(joint.bodies) and joint.point is not None:
-            found += _draw_joint(joint, width, *(depths[name] for name in joint.bodies[:2]))
-    return tuple(found)
+            visuals += _draw_joint(joint, width, *(depths[name] for name in joint.bodies[:2]))
+    return tuple(visuals)
 
 
 def contact_visuals_of(system: Any) -> tuple[Visual, ...]:
@@ -66,10 +66,10 @@ def contact_visuals_of(system: Any) -> tuple[Visual, ...]:
 
 
 def _group_by_body(visuals: Sequence[Visual]) -> dict[str, list[Visual]]:
-    found = dict[str, list[Visual]]()
+    by_body = dict[str, list[Visual]]()
     for visual in visuals:
-        found.setdefault(visual.body, []).append(visual)
-    return found
+        by_body.setdefault(visual.body, []).append(visual)
+    return by_body
 
 
 def _measure(mechanism: Mechanism) -> tuple[float, dict[str, float]]:
@@ -172,15 +172,15 @@ def _draw_points_or_inertia(
     of_joints = getattr(body, "shape", "") == "joints"
     named = [] if of_joints else [lift_to_space(x, depth) for x in body.points.values()]
     through = named or _order_outline([np.array(x) for x in sorted(ends)])
-    found = [*touching]
+    visuals = [*touching]
     if len(through) < 2:
         through = [*through, centre]
         axis_lengths = np.maximum(np.sqrt(5.0) * spread, 2.0 * width)
-        found = found or [Visual(name, "ellipsoid", axis_lengths, centre, axes)]
+        visuals = visuals or [Visual(name, "ellipsoid", axis_lengths, centre, axes)]
     if len(through) > 2:
-        found = found or ([] if len(named) > 3 else [_make_plate(name, through)])
+        visuals = visuals or ([] if len(named) > 3 else [_make_plate(name, through)])
         through = [*through, through[0]]
-    return [*found, *([_make_line(name, through, width)] if len(through) > 1 else [])]
+    return [*visuals, *([_make_line(name, through, width)] if len(through) > 1 else [])]
 
 
 def _draw_missing_reach(

@@ -28,10 +28,10 @@ def find_groups(names: Sequence[str], joined: Iterable[Sequence[str]]) -> list[l
         if len(roots) > 1:
             least = min(roots)
             group = {name: least if root in roots else root for name, root in group.items()}
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for i, name in enumerate(names):
-        found.setdefault(group[name], []).append(i)
-    return list(found.values())
+        groups.setdefault(group[name], []).append(i)
+    return list(groups.values())
 
 
 def _drop_points(body: AbstractBody) -> AbstractBody:
@@ -75,11 +75,11 @@ def divide_assembly(whole: Mechanism, coordinates: Mapping[str, Any]) -> list[Me
             for x in ([(x.q_start, x.sizes[0]) for x in parts], [(x.v_start, x.sizes[1]) for x in parts])
         )
         alike.setdefault(form, []).append((mechanism, q, v))
-    found = []
+    divided = []
     for own in alike.values():
         mechanisms, q, v = zip(*own, strict=True)
-        found.append(Members(mechanisms[0] if len(own) == 1 else stack_trees(mechanisms), q, v))
-    return found
+        divided.append(Members(mechanisms[0] if len(own) == 1 else stack_trees(mechanisms), q, v))
+    return divided
 
 
 class TreePart(NamedTuple):
@@ -200,8 +200,8 @@ class TreeLoadOfPart(AbstractTreeLoad):
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities, z: Array) -> Forces | None:
         whole = self.entries.coordinates(q), self.entries.velocities(v)
-        found = self.load.coordinate_force(t, *whole, z)
-        return None if found is None else found[np.array(self.entries.v, int)]
+        force = self.load.coordinate_force(t, *whole, z)
+        return None if force is None else force[np.array(self.entries.v, int)]
 
 
 @final
@@ -223,5 +223,5 @@ class ConstraintOfPart(AbstractConstraint):
         return self.constraint.velocity_error(t, self.entries.coordinates(q), self.entries.velocities(v))
 
     def acceleration_rows(self, t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array] | None:
-        found = self.constraint.acceleration_rows(t, self.entries.coordinates(q), self.entries.velocities(v))
-        return None if found is None else (found[0][..., np.array(self.entries.v, int)], found[1])
+        rows = self.constraint.acceleration_rows(t, self.entries.coordinates(q), self.entries.velocities(v))
+        return None if rows is None else (rows[0][..., np.array(self.entries.v, int)], rows[1])

@@ -279,7 +279,7 @@ class Universal(AbstractPointJoint):
         return jnp.concatenate([same_point(self.point, parent, child), angle[None]])
 
     def configuration(self, parent: AnyPlacement, child: AnyPlacement, oriented: bool) -> Float[Array, "2"]:
-        """The angles about both axes of the cross."""
+        # The angles about both axes of the cross.
         R = parent.R.T @ child.R  # pyright: ignore[reportAttributeAccessIssue]
         first, second = self.axis, self.child_axis
         across = lambda axis, a, b: jnp.dot(jnp.cross(axis, a), jnp.cross(axis, b))

@@ -1,7 +1,7 @@
 """What a mechanism has as a system in any coordinates, absolute or those of its joints."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -23,6 +23,7 @@ class MechanismSystem(AbstractSystem):
 
     mechanism: eqx.AbstractVar[Mechanism]
     further: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+    in_joint_coordinates: ClassVar[bool] = False
     loads: eqx.AbstractVar[tuple[Any, ...]]
     labels: eqx.AbstractVar[tuple[str, ...]]
     velocity_labels: eqx.AbstractVar[tuple[str, ...]]
@@ -46,9 +47,9 @@ class MechanismSystem(AbstractSystem):
         """What runs of it are called."""
         return self.mechanism.name
 
-    @abc.abstractmethod
     def is_coordinate(self, name: str) -> bool:
         """Whether a coordinate of a tree has this name, as those of joints with one freedom do."""
+        return self.in_joint_coordinates and name in self.labels
 
     @abc.abstractmethod
     def _located(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:

@@ -159,7 +159,7 @@ def joints_that_stay(system: MechanismSystem, named: Collection[str]) -> list[Ab
         if before[a] != (b, joint) and before[b] != (a, joint):
             marks[a], marks[b] = marks[a] ^ 1 << i, marks[b] ^ 1 << i
     moves = {body: any(x == body or x.startswith(f"{body}.") for x in places) for body in before}
-    found = []
+    staying = []
     for body, way in reversed(before.items()):
         if way is not None:
             inwards, joint = way
@@ -167,8 +167,8 @@ def joints_that_stay(system: MechanismSystem, named: Collection[str]) -> list[Ab
             moves[inwards] |= moves[body]
             given = any(x == joint.name or x.startswith(f"{joint.name} ") for x in named)
             if not (marks[body] or moves[body] or given or len(joint.bodies) > 2 or isinstance(joint, Fixed)):
-                found.append(joint)
-    return found
+                staying.append(joint)
+    return staying
 
 
 def hold_joint(
@@ -278,11 +278,11 @@ def _follow_path(
         return lambda q: held.one(t, q, *values)
 
     here, least = np.asarray(q), tolerance_of(q.dtype)
-    found, left, is_clear = _go_by_equal_steps(way, rows_at, here)
+    posture_at_end, left, is_clear = _go_by_equal_steps(way, rows_at, here)
     if not (is_clear and left <= least):
         carefully, less = _go_by_halved_steps(way, rows_at, here)
-        found = carefully if less <= max(left, least) else found
-    return found, evaluate_at_state(position_rows, _hold_values(system, end), t, found)
+        posture_at_end = carefully if less <= max(left, least) else posture_at_end
+    return posture_at_end, evaluate_at_state(position_rows, _hold_values(system, end), t, posture_at_end)
 
 
 def _go_by_equal_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tuple[Any, float, bool]:
@@ -312,8 +312,8 @@ def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tup
         ):
             if off <= tolerance_of(dtype) or (ahead := begin()) is None:
                 continue
-            found: Any = positions_on_host(at, ahead, rcond)[0], ahead
-            for x in found:
+            candidates: Any = positions_on_host(at, ahead, rcond)[0], ahead
+            for x in candidates:
                 if (left := largest(at(x)[0])) < off:
                     off, best = left, with_unit_quaternions(way.system, x)
         return best if off <= most_off(dtype) * (1 + largest(best)) else None
@@ -324,9 +324,9 @@ def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tup
         """The postures at a share of the way and before, and the share; where that fails, the last that were found."""
         nonlocal sought
         sought += 1
-        found = land(passed, share, onwards) if sought <= _POSTURES else None
-        if found is not None:
-            return (found, passed[0]), share
+        landed = land(passed, share, onwards) if sought <= _POSTURES else None
+        if landed is not None:
+            return (landed, passed[0]), share
         if not halvings or sought > _POSTURES:
             return passed, last
         middle = (last + share) / 2
@@ -362,14 +362,14 @@ def _bend(at: Rows, q: Any) -> Any | None:
         sums[a, b] = sums[b, a] = (row(x) + row(-x) - 2 * asked[i]) / step**2
     alone = np.diag(sums) / 4
     bends, ways = np.linalg.eigh((sums - alone - alone[:, None]) / 2)
-    found = []
+    displacements = []
     for curvature, x in zip(bends, ways.T @ free, strict=True):
         roots = np.roots([curvature / 2, s[i] * V[i] @ x if i < k else 0, asked[i]])
-        found += [root.real * (G @ x) for root in roots if abs(root.imag) <= 0.1 * abs(root)]
+        displacements += [root.real * (G @ x) for root in roots if abs(root.imag) <= 0.1 * abs(root)]
     # At a fold two roots are one, with an imaginary part by rounding. The least; of two that bend to either side by the
     # same, the one that turns what turns most counter-clockwise.
     by_size = lambda dq: (float(f"{largest(dq):.2g}"), dq[np.argmax(np.abs(dq))] < 0)
-    return q + min(found, key=by_size) if found else None
+    return q + min(displacements, key=by_size) if displacements else None
 
 
 @eqx.filter_jit

@@ -149,11 +149,11 @@ def velocity(
     }
     # In a tree the least v leaves these joints at rest by itself; and if nothing moves, they do not.
     traced = is_traced((system, t, q, targets))
-    found: Any = (None, None) if rates or traced else _solve_velocity(system, t, q, targets)
-    if found[0] is None or np.any(found[0]):
+    solution: Any = (None, None) if rates or traced else _solve_velocity(system, t, q, targets)
+    if solution[0] is None or np.any(solution[0]):
         stay = () if isinstance(system, TreeSystem) else joints_that_stay(system, rates)
-        found = _solve_velocity(system, t, q, targets, tuple(joint.name for joint in stay))
-    v, miss = found
+        solution = _solve_velocity(system, t, q, targets, tuple(joint.name for joint in stay))
+    v, miss = solution
     if not is_traced(miss):
         off, size = np.abs(miss), np.max(np.abs(v), initial=0)
         least = np.sqrt(jnp.finfo(q.dtype).eps) * max(size, 1.0)

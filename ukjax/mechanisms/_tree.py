@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -58,6 +58,7 @@ class TreeSystem(MechanismSystem):
     on_tree: eqx.AbstractVar[tuple[AbstractTreeLoad, ...]]
     armature: eqx.AbstractVar[Float[Array, "*parts n"] | None]
     order: eqx.AbstractVar[Order]
+    in_joint_coordinates: ClassVar[bool] = True
 
     @property
     def loads(self) -> tuple[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad, ...]:
@@ -110,7 +111,7 @@ class TreeSystem(MechanismSystem):
         parts = divide_tree(m, [x.bodies for x in (*self.loops, *m.loads)], loaded=True, single=names)
         if sum(len(part.members) for part in parts) == 1:
             return ()
-        found = []
+        divided = []
         for part in parts:
             inside = {m.bodies[i].name for i in part.bodies[0]}
             own = [x for x, on in zip(whole, names, strict=True) if not inside.isdisjoint(on)]
@@ -122,10 +123,10 @@ class TreeSystem(MechanismSystem):
                 ConstraintOfPart(x.name, x, entries) for x, _ in own if isinstance(x, AbstractConstraint)
             )
             loads = [x for x, _ in own if not isinstance(x, AbstractConstraint)]
-            found.append(
+            divided.append(
                 Members(_make_part(one, part.order, constraints, loads, rotors, entries), q, tuple(v))
             )
-        return tuple(found)
+        return tuple(divided)
 
     def _touched_bodies(self, touched: Touched) -> tuple[str, ...]:
         """The names of bodies that are touched, at least one."""
@@ -174,8 +175,8 @@ class TreeSystem(MechanismSystem):
 
     def _load_inertia(self, dtype: jnp.dtype) -> Float[Array, " k"] | None:
         """What the rates of loads move besides the bodies."""
-        found = [load.inertia for load in cast_arrays(self.on_tree, dtype) if load.inertia is not None]
-        return jnp.concatenate(found) if found else None
+        inertias = [load.inertia for load in cast_arrays(self.on_tree, dtype) if load.inertia is not None]
+        return jnp.concatenate(inertias) if inertias else None
 
     def _load_inertia_rates(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
         """Those rates."""
@@ -234,16 +235,16 @@ class TreeSystem(MechanismSystem):
 
     def _loads_with_states(self, dtype: jnp.dtype) -> list[tuple[AbstractTreeLoad, slice]]:
         """The loads that see the whole motion, and where their states are in v."""
-        found, start = [], self.order.layout.nv - self.order.layout.states
+        loads, start = [], self.order.layout.nv - self.order.layout.states
         for load in cast_arrays(self.on_tree, dtype):
-            found.append((load, slice(start, start + len(load.states))))
+            loads.append((load, slice(start, start + len(load.states))))
             start += len(load.states)
-        return found
+        return loads
 
     def _motions(
         self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist
     ) -> list[tuple[AbstractTreeLoad, slice, TreeMotion]]:
-        found, by_name, unknown = [], self._twists_by_name(twists), lambda *_: v
+        seen, by_name, unknown = [], self._twists_by_name(twists), lambda *_: v
         for load, places in self._loads_with_states(q.dtype):
             motion = TreeMotion(t, q, v, at.placements, by_name, v[places], unknown)
 
@@ -251,15 +252,15 @@ class TreeSystem(MechanismSystem):
                 wrench, direct = _pull_back(self.bodies, rate, motion, twists, effort)
                 return generalized_force(at.chains, at.posture, wrench, jnp.zeros_like(v)) + direct
 
-            found.append((load, places, motion._replace(generalized=generalized)))
-        return found
+            seen.append((load, places, motion._replace(generalized=generalized)))
+        return seen
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The generalized forces of the loads on coordinates, if there are any."""
         own = (load.coordinate_force(t, q, v, v[places]) for load, places in self._loads_with_states(q.dtype))
-        found = [x for x in own if x is not None]
+        forces = [x for x in own if x is not None]
         return (
-            sum_of([self._coordinate_load_force(t, q, v), *found]) if self.on_coordinates or found else None
+            sum_of([self._coordinate_load_force(t, q, v), *forces]) if self.on_coordinates or forces else None
         )
 
     def _coordinate_load_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
@@ -291,12 +292,12 @@ class TreeSystem(MechanismSystem):
 
     def _free_fall(self, dtype: jnp.dtype) -> Float[Array, "3"]:
         """The acceleration of free fall."""
-        found = [
+        accelerations = [
             x.acceleration(self.mechanism.dimension, dtype)
             for x in self.mechanism.loads
             if isinstance(x, Gravity)
         ]
-        return lift_to_space(sum_of([jnp.zeros(self.mechanism.dimension, dtype), *found]))
+        return lift_to_space(sum_of([jnp.zeros(self.mechanism.dimension, dtype), *accelerations]))
 
     @property
     def places(self) -> TreePlaces:
@@ -310,9 +311,6 @@ class TreeSystem(MechanismSystem):
     @property
     def quaternions(self) -> list[int]:
         return [element.q for element in self.order.layout.elements if element.kind == "ball"]
-
-    def is_coordinate(self, name: str) -> bool:
-        return name in self.labels
 
     @property
     def _joint_constraints(self) -> tuple[AbstractConstraint, ...]:
@@ -351,11 +349,11 @@ class TreeSystem(MechanismSystem):
         ):
             asked = jax.tree.map(jnp.subtract, asked, given)
         carried = self._twists_by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))
-        found = {
+        by_joint = {
             self.joints[i].name: carried[b.name]
             for i, b in zip(self.order.carrying, self.bodies, strict=True)
         }
-        return found | {name: wrench for name, (_, wrench) in loops.items()}
+        return by_joint | {name: wrench for name, (_, wrench) in loops.items()}
 
 
 _SIZES = operator.attrgetter("nq"), operator.attrgetter("nv")
@@ -500,10 +498,10 @@ def tree(
     require_unique("load", [load.name for load in loads if hasattr(load, "name")])
     states = [name for load in on_tree for name in load.states]
     mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts, offsets)
-    found = order_tree(mechanism.bodies, mechanism.joints[: len(joints)], states)
-    kind = _Tree if not states and len(found.labels) == found.layout.nv else _QuasiTree
-    rotors = None if armature is None else check_armature(armature, found.velocity_labels, len(states))
-    system = kind(mechanism, constraints, on_coordinates, on_tree, rotors, found)  # pyright: ignore[reportCallIssue]
+    hierarchy = order_tree(mechanism.bodies, mechanism.joints[: len(joints)], states)
+    kind = _Tree if not states and len(hierarchy.labels) == hierarchy.layout.nv else _QuasiTree
+    rotors = None if armature is None else check_armature(armature, hierarchy.velocity_labels, len(states))
+    system = kind(mechanism, constraints, on_coordinates, on_tree, rotors, hierarchy)  # pyright: ignore[reportCallIssue]
     require_positions(system.places)
     return system
 

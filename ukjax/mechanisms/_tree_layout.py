@@ -71,14 +71,14 @@ def _require_tree(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint
 
 def _name_freedoms(joint: AbstractJoint, parts: Sequence[Freedom], of_ball: Sequence[str]) -> list[str]:
     """The names of what a joint leaves free, with several for each ball."""
-    found = []
+    names = []
     for part in parts:
         stem = part.label if part.named else joint.name
         if part.kind == "ball":
-            found += [f"{stem} {x}" for x in of_ball]
+            names += [f"{stem} {x}" for x in of_ball]
         else:
-            found.append(stem if part.named or len(parts) == 1 else f"{stem} {part.label}")
-    return found
+            names.append(stem if part.named or len(parts) == 1 else f"{stem} {part.label}")
+    return names
 
 
 def _is_axis(direction: Array) -> bool:
@@ -148,7 +148,7 @@ def check_armature(given: Any, labels: tuple[str, ...], states: int) -> Float[Ar
                 raise unknown_name("velocity in armature:", name, labels)
         known = {name: check_nonnegative(f"the armature of '{name}'", x) for name, x in given.items()}
         xp = module_for(*known.values())
-        found = xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels])
+        values = xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels])
     else:
-        found = check_nonnegative("armature", given, (len(labels),))
-    return as_jax(module_for(found).pad(found, (0, states)) if states else found)
+        values = check_nonnegative("armature", given, (len(labels),))
+    return as_jax(module_for(values).pad(values, (0, states)) if states else values)

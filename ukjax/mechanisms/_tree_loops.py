@@ -43,7 +43,7 @@ def loop_wrenches(
     mechanism: Mechanism, placements: Placements, t: Time, twists: Twist, multipliers: Float[Array, " m"]
 ) -> dict[str, tuple[Twist, Twist]]:
     """What each loop does to all bodies, stacked, and what to its child, by the principle of virtual power."""
-    found, start, bodies = {}, 0, mechanism.bodies
+    wrenches, start, bodies = {}, 0, mechanism.bodies
     for joint in mechanism.joints[len(bodies) :]:
         ends = tuple(placements[name] for name in joint.bodies)
 
@@ -54,9 +54,9 @@ def loop_wrenches(
 
         still = ground_twist(mechanism.dimension, twists.omega.dtype)
         psi, transposed = jax.vjp(rows, twists, still)
-        found[joint.name] = transposed(multipliers[start : start + psi.size])
+        wrenches[joint.name] = transposed(multipliers[start : start + psi.size])
         start += psi.size
-    return found
+    return wrenches
 
 
 class LoopsAt(NamedTuple):
@@ -181,12 +181,12 @@ class LoopClosure(AbstractConstraint):
 
 def loop_constraints(mechanism: Mechanism, layout: TreeLayout) -> list[AbstractConstraint]:
     """The rows of all loops, in their order."""
-    found = list[AbstractConstraint]()
+    constraints = list[AbstractConstraint]()
     for i, joint in enumerate(mechanism.joints[len(mechanism.bodies) :], len(mechanism.bodies)):
         loop = Loop(mechanism, layout, i)
         if joint.holonomic:
-            found.append(LoopClosure(loop=loop, name=joint.name))
+            constraints.append(LoopClosure(loop=loop, name=joint.name))
         if joint.nonholonomic:
             name = f"{joint.name}, no slip" if joint.holonomic else joint.name
-            found.append(Nonholonomic(LoopSlip(loop), name=name))
-    return found
+            constraints.append(Nonholonomic(LoopSlip(loop), name=name))
+    return constraints

@@ -50,9 +50,9 @@ def outwards(before: Before, combine: Callable[[Any, Any], Any], ground: Any, gi
 
     def visit(states: Any, at: Any) -> tuple[Any, None]:
         place, parent, own = at
-        found = combine(_read_node(states, parent), own)
+        state = combine(_read_node(states, parent), own)
         put = lambda x, new: lax.dynamic_update_index_in_dim(x, new, place, 0)
-        return jax.tree.map(put, states, found), None
+        return jax.tree.map(put, states, state), None
 
     places = _as_indices(range(1, len(before) + 1))
     return lax.scan(visit, states, (places, _as_indices(before), given))[0]
@@ -127,8 +127,8 @@ class TreeLayout(NamedTuple):
     @property
     def of_velocity(self) -> list[int]:
         """The number of the element each velocity is of; of states any, since along their axes nothing moves."""
-        found = {k: i for i, element in enumerate(self.elements) for k in element.velocities}
-        return [found.get(k, 0) for k in range(self.nv)]
+        element_of = {k: i for i, element in enumerate(self.elements) for k in element.velocities}
+        return [element_of.get(k, 0) for k in range(self.nv)]
 
     def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
         """q' = N(q) v: the velocities themselves, and half a quaternion product for a ball."""

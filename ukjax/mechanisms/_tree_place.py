@@ -75,13 +75,13 @@ def _element_offsets(
 ) -> Float[Array, "elements 3"]:
     """How far elements are put off: the first of each joint, by what its child is."""
     number = {body.name: i for i, body in enumerate(mechanism.bodies)}
-    found, v = {}, 0
+    by_velocity, v = {}, 0
     for joint, parts in zip(mechanism.joints, of_joints, strict=False):
         if parts:
-            found[v] = mechanism.offsets[number[joint.child]]  # pyright: ignore[reportOptionalSubscript]
+            by_velocity[v] = mechanism.offsets[number[joint.child]]  # pyright: ignore[reportOptionalSubscript]
         v += sum(part.nv for part in parts)
     none = jnp.zeros_like(mechanism.offsets[0])  # pyright: ignore[reportOptionalSubscript]
-    return jnp.stack([found.get(element.v, none) for element in layout.elements])
+    return jnp.stack([by_velocity.get(element.v, none) for element in layout.elements])
 
 
 def place_bodies(
@@ -103,8 +103,8 @@ def twists_by_name(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
     d, by_name = bodies[0].dimension, [body.name for body in bodies]
     if d == 2:
         twists = Twist(twists.omega[:, 2], twists.velocity[:, :2])
-    found = dict(zip(by_name, unstack_tree(twists, len(bodies)), strict=True))
-    return {GROUND: ground_twist(d, twists.omega.dtype)} | found
+    by_body = dict(zip(by_name, unstack_tree(twists, len(bodies)), strict=True))
+    return {GROUND: ground_twist(d, twists.omega.dtype)} | by_body
 
 
 def place_tree(mechanism: Mechanism, layout: TreeLayout, q: Coordinates) -> TreeAt:
@@ -113,8 +113,8 @@ def place_tree(mechanism: Mechanism, layout: TreeLayout, q: Coordinates) -> Tree
     chains = make_chains(mechanism, layout)
     posture, frames, bodies = chains.posture(q), np.array(layout.frames, int), mechanism.bodies
     centres = posture.origin[frames] + chains.levers(posture)
-    found = place_bodies(bodies, posture.rotation[frames], centres, posture.angle[frames])
-    placements = {body.name: x for body, x in zip(bodies, found, strict=True)}
+    placed = place_bodies(bodies, posture.rotation[frames], centres, posture.angle[frames])
+    placements = {body.name: x for body, x in zip(bodies, placed, strict=True)}
     placements[GROUND] = ground_placement(mechanism.dimension, q.dtype)
     return TreeAt(mechanism, chains, posture, centres, placements)
 
@@ -147,8 +147,8 @@ def locate_ends(chains: Chains, q: Coordinates, *, bodies: tuple[int, ...]) -> E
 @in_full_precision
 def _(primals: tuple, tangents: tuple, *, bodies: tuple[int, ...]) -> tuple[Ends, Ends]:
     (chains, q), (of_chains, of_q) = primals, tangents
-    found = locate_ends(chains, q, bodies=bodies)
-    change = jax.tree.map(jnp.zeros_like, found)
+    located = locate_ends(chains, q, bodies=bodies)
+    change = jax.tree.map(jnp.zeros_like, located)
     if jax.tree.leaves(of_chains):
         fixed = lambda chains: locate_bodies(chains, q, bodies)[1]
         moved = eqx.filter_jvp(fixed, (chains,), (of_chains,))[1]
@@ -159,7 +159,7 @@ def _(primals: tuple, tangents: tuple, *, bodies: tuple[int, ...]) -> tuple[Ends
         columns = jnp.swapaxes(R, 1, 2)
         turned = jnp.swapaxes(cross(jnp.broadcast_to(twists.omega[:, None], R.shape), columns), 1, 2)
         change = jax.tree.map(jnp.add, change, (turned, twists.velocity, twists.omega[:, 2]))
-    return found, change
+    return located, change
 
 
 def own_columns(

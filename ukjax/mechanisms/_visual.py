@@ -135,17 +135,17 @@ def _check_geometry(what: str, kind: str, vertices: Any, faces: Any) -> dict[str
     for name, value in (("vertices", vertices), ("faces", faces)):
         if wanted[name] != (value is not None):
             raise InputError(f"{what} of kind '{kind}' {'needs' if wanted[name] else 'takes no'} {name}.")
-    found: dict[str, np.ndarray | None] = {"vertices": None, "faces": None}
+    arrays: dict[str, np.ndarray | None] = {"vertices": None, "faces": None}
     if wanted["vertices"]:
-        found["vertices"] = _check_numbers(f"the vertices of {what}", vertices, (-1, 3)).astype(np.float32)
+        arrays["vertices"] = _check_numbers(f"the vertices of {what}", vertices, (-1, 3)).astype(np.float32)
     if wanted["faces"]:
-        found["faces"] = _check_numbers(f"the faces of {what}", faces, (-1, 3)).astype(np.uint32)
-        count = len(found["vertices"])  # pyright: ignore[reportArgumentType]
-        if not found["faces"].size or np.any(np.asarray(faces) < 0) or found["faces"].max() >= count:
+        arrays["faces"] = _check_numbers(f"the faces of {what}", faces, (-1, 3)).astype(np.uint32)
+        count = len(arrays["vertices"])  # pyright: ignore[reportArgumentType]
+        if not arrays["faces"].size or np.any(np.asarray(faces) < 0) or arrays["faces"].max() >= count:
             raise InputError(f"the faces of {what} must number its {count} vertices from 0.")
-    elif wanted["vertices"] and len(found["vertices"]) < 2:  # pyright: ignore[reportArgumentType]
+    elif wanted["vertices"] and len(arrays["vertices"]) < 2:  # pyright: ignore[reportArgumentType]
         raise InputError(f"{what} of kind 'line' needs at least two vertices.")
-    return found
+    return arrays
 
 
 def facing(axis: Any) -> np.ndarray:

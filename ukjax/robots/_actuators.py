@@ -213,8 +213,8 @@ class ControlMatrix(eqx.Module):
 
 def control_matrix(system: TreeSystem) -> ControlMatrix | None:
     """B_u of a robot's actuators; None where there are none."""
-    found = actuators_of(system)
-    return None if found is None else ControlMatrix(system, found)
+    actuators = actuators_of(system)
+    return None if actuators is None else ControlMatrix(system, actuators)
 
 
 def inputs_of(ctrl: Any, ctrl0: np.ndarray | Array, names: tuple[str, ...]) -> ActuatorInputs:

@@ -55,14 +55,14 @@ def bodies(at: Reference) -> list[Body]:
     for i, carrier in enumerate(at.carriers):
         members.setdefault(carrier, []).append(i)
     points = frames(at)
-    found = []
+    merged = []
     for name, own in members.items():
         if name == GROUND:
             continue
         mass, centre, inertia = _merge_bodies(at, own)
         named = {frame: x for frame, (carrier, x) in points.items() if carrier == name}
-        found.append(_make_body(name, mass, centre, inertia, named))
-    return found
+        merged.append(_make_body(name, mass, centre, inertia, named))
+    return merged
 
 
 def _mass_matrix(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
@@ -89,10 +89,10 @@ def frames(at: Reference) -> dict[str, tuple[str, np.ndarray]]:
 
     A site with the name of a body is called "<name> site".
     """
-    found = {at.names.bodies[i]: at.point(i) for i in range(1, at.model.nbody)}
+    by_name = {at.names.bodies[i]: at.point(i) for i in range(1, at.model.nbody)}
     for i, name in enumerate(at.names.sites):
-        found[f"{name} site" if name in found else name] = at.site(i)[:2]
-    return found
+        by_name[f"{name} site" if name in by_name else name] = at.site(i)[:2]
+    return by_name
 
 
 # --- Joints
@@ -141,7 +141,7 @@ def joints(at: Reference) -> list[AbstractJoint]:
 
     So the tree's coordinates and velocities have MuJoCo's places: of a hinge or a slide q = qpos - qpos0, and v = qvel.
     """
-    model, found = at.model, list[AbstractJoint]()
+    model, carrying = at.model, list[AbstractJoint]()
     for i, name in enumerate(at.names.bodies):
         if at.carriers[i] != name or name == GROUND:
             continue
@@ -149,18 +149,18 @@ def joints(at: Reference) -> list[AbstractJoint]:
         start, count = model.body_jntadr[i], model.body_jntnum[i]
         parts = [_make_joint(at, j, ends) for j in range(start, start + count)]
         if not parts:
-            found.append(Fixed(f"{name} fixed", *ends, at.point(i)[1]))
+            carrying.append(Fixed(f"{name} fixed", *ends, at.point(i)[1]))
         elif len(parts) == 1:
-            found.append(parts[0])
+            carrying.append(parts[0])
         else:
             together = ", ".join(part.name for part in parts)
-            found.append(SeveralJoints(together, *ends, parts[-1].point, tuple(parts)))
-    return found
+            carrying.append(SeveralJoints(together, *ends, parts[-1].point, tuple(parts)))
+    return carrying
 
 
 def joints_by_kind(at: Reference) -> dict[str, list[int]]:
     """MuJoCo's numbers of the joints of each kind: `"free"`, `"ball"`, `"slide"`, `"hinge"`."""
-    found: dict[str, Any] = {"free": [], "ball": [], "slide": [], "hinge": []}
+    numbers: dict[str, Any] = {"free": [], "ball": [], "slide": [], "hinge": []}
     for i in range(at.model.njnt):
-        found[kind_of(at.model, i)].append(i)
-    return found
+        numbers[kind_of(at.model, i)].append(i)
+    return numbers

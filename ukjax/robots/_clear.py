@@ -196,8 +196,8 @@ def resolve_start_penetration(
     # The same function as before a run, which finds it compiled.
     t = as_jax(np.zeros((), q.dtype))
     contacts = tree.without_shapes(), known_kinds(tree, t, q, v)
-    found = evaluate_at_state(gaps_and_bends, contacts, t, q, v)[0]
-    deep = below(_gap_rows(tree), found[_mark_gaps(tree)])
+    gaps_at_start = evaluate_at_state(gaps_and_bends, contacts, t, q, v)[0]
+    deep = below(_gap_rows(tree), gaps_at_start[_mark_gaps(tree)])
     if not deep:
         return tree, q, v, []
     if start == "as it is":

@@ -132,8 +132,8 @@ class ContactSelection(NamedTuple):
 
 def read_contact_selection(contact: Any, restitution: Any, friction: Any) -> ContactSelection:
     """The choice that a user made, as given to `load`."""
-    found = _read_contact_parts(contact)
-    return found._replace(
+    selection = _read_contact_parts(contact)
+    return selection._replace(
         restitution=coefficients("restitution", restitution, 1.0),
         friction=coefficients("friction", friction, math.inf),
     )

@@ -55,12 +55,12 @@ def _read(path: Path) -> dict[str, Any]:
 
     Loader.add_multi_constructor("!", tagged)
     try:
-        found = yaml.load(path.read_text(), Loader)
+        content = yaml.load(path.read_text(), Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise InputError(f"{path} must be a mapping of words to values, such as 'directives: [...]'.")
-    return found
+    return content
 
 
 # --- loops of a URDF
@@ -70,11 +70,11 @@ def _add_loops(
     path: Path, given: Mapping[str, Any], wanted: ContactSelection, describe: Describe
 ) -> Description:
     """`closed_loop`: pairs of links whose frames meet, `type`: whether in their origins (3d) or altogether (6d)."""
-    found = describe(path.with_suffix(".urdf"), wanted)
+    description = describe(path.with_suffix(".urdf"), wanted)
     pairs, types = given["closed_loop"], given.get("type") or []
     if not isinstance(pairs, list) or len(types) != len(pairs):
         raise InputError(f"{path}: 'type' must say '3d' or '6d' for each pair of 'closed_loop'.")
-    links, closures = [body.name for body in found.spec.bodies], []
+    links, closures = [body.name for body in description.spec.bodies], []
     for pair, kind in zip(pairs, types, strict=True):
         for name in pair:
             if name not in links:
@@ -85,19 +85,23 @@ def _add_loops(
             )
         meet, (first, second) = "ball" if str(kind).lower() == "3d" else "fixed", pair
         joint = Joint(f"{first} {second}", meet, first, second, (np.eye(4), np.eye(4)))
-        closures.append(add_closure(found.spec, joint))
+        closures.append(add_closure(description.spec, joint))
     names, kinds = given.get("joint_name") or [], given.get("joint_type") or []
     if len(names) != len(kinds):
         raise InputError(f"{path}: 'joint_type' must have an entry for each of 'joint_name'.")
     for name, kind in zip(names, kinds, strict=True):
-        joint = found.spec.joint(name)
+        joint = description.spec.joint(name)
         if joint is None:
-            raise unknown_name(f"joint in joint_name of {path}:", name, [x.name for x in found.spec.joints])
-        _change_joint(found.spec, joint, str(kind), path)
+            raise unknown_name(
+                f"joint in joint_name of {path}:", name, [x.name for x in description.spec.joints]
+            )
+        _change_joint(description.spec, joint, str(kind), path)
     motors = Feature(
         "name_mot", tuple(given.get("name_mot") or ()), "ignored", "no actuators follow from it", False
     )
-    return found._replace(features=(*found.features, motors), closures=(*found.closures, *closures))
+    return description._replace(
+        features=(*description.features, motors), closures=(*description.closures, *closures)
+    )
 
 
 def _change_joint(spec: Any, joint: Any, kind: str, path: Path) -> None:

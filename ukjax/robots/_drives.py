@@ -57,7 +57,7 @@ def _check_supported(at: Reference, i: int) -> None:
 
 
 def _add_target(
-    at: Reference, i: int, gear: np.ndarray, lengths: Mapping[int, Lengths | Path], found: _Drives
+    at: Reference, i: int, gear: np.ndarray, lengths: Mapping[int, Lengths | Path], drives: _Drives
 ) -> None:
     """Finds what an actuator works on."""
     model, kinds = at.model, mujoco().mjtTrn
@@ -79,11 +79,11 @@ def _add_target(
             made = make_orientation(at, i)
         else:
             made = [_make_transmission(at, i, kind, gear, lengths.get(target))]
-        found.transmissions.extend(made)
-        found.on_bodies.extend([i] * len(made))
+        drives.transmissions.extend(made)
+        drives.on_bodies.extend([i] * len(made))
         return
-    found.on_coordinates.append(i)
-    found.lengths.append(own)
+    drives.on_coordinates.append(i)
+    drives.lengths.append(own)
 
 
 def _make_transmission(
@@ -196,16 +196,16 @@ def start_activations(at: Reference, keyframe: int | None) -> np.ndarray:
 
 def activation_names(at: Reference) -> tuple[str, ...]:
     """Names of the activations, by MuJoCo's numbers."""
-    model, found = at.model, [""] * at.model.na
+    model, names = at.model, [""] * at.model.na
     for i, name in enumerate(at.names.actuators):
         first, count = int(model.actuator_actadr[i]), int(model.actuator_actnum[i])
         if (kind := _controller(at.model, i)) and count:
             own = read_controller(model, i, 0, kind, 0.0)
-            found[first : first + count] = [f"{name} {slot}" for slot, _ in own.states]
+            names[first : first + count] = [f"{name} {slot}" for slot, _ in own.states]
             continue
         for k in range(count):
-            found[first + k] = f"{name} activation" + (f" {k}" if count > 1 else "")
-    return unique_names(found)
+            names[first + k] = f"{name} activation" + (f" {k}" if count > 1 else "")
+    return unique_names(names)
 
 
 def actuators(
@@ -213,21 +213,23 @@ def actuators(
 ) -> FeatureParts:
     """The actuators of a model as a load, with the activations that they start with."""
     model = at.model
-    found, rows = _read_drives(at, lengths)
-    which = (*found.on_coordinates, *found.on_bodies)
+    drives, rows = _read_drives(at, lengths)
+    which = (*drives.on_coordinates, *drives.on_bodies)
     rows += _list_total_limits(at)
     if not which:
         return FeatureParts(features=features(rows))
-    terms, reference, balls = zip(*found.lengths, strict=True) if found.lengths else ((), (), (-1,))
+    terms, reference, balls = zip(*drives.lengths, strict=True) if drives.lengths else ((), (), (-1,))
     several = np.array([all(place is None for place, *_ in x) for x in terms], bool)
-    gear = np.asarray(model.actuator_gear)[[_first_address(model, "out", i) for i in found.on_coordinates], 0]
+    gear = np.asarray(model.actuator_gear)[
+        [_first_address(model, "out", i) for i in drives.on_coordinates], 0
+    ]
     (weights,) = compensation(at).loads or (None,)
-    limits = _read_total_limits(model, found, weights is not None)
+    limits = _read_total_limits(model, drives, weights is not None)
     clamp = not model.opt.disableflags & int(mujoco().mjtDisableBit.mjDSBL_CLAMPCTRL)
     load = Actuators(
         name="actuators",
         lengths=Lengths.of(terms, reference, balls if max(balls) >= 0 else ()),
-        transmissions=tuple(found.transmissions),
+        transmissions=tuple(drives.transmissions),
         laws=_read_laws(at, which),
         inputs=inputs,
         input_range=as_jax(np.array(model.actuator_ctrlrange)),
@@ -245,7 +247,7 @@ def actuators(
 
 def _read_drives(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[_Drives, list[Row]]:
     """What works on what, and lines for the report."""
-    model, rows, found = at.model, list[Row](), _Drives([], [], [], [])
+    model, rows, drives = at.model, list[Row](), _Drives([], [], [], [])
     for i, name in enumerate(at.names.actuators):
         kind, off = f"actuator on {_kind_of_target(model, i)}", _why_off(at, i)
         if off:
@@ -254,13 +256,17 @@ def _read_drives(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[
         try:
             _check_supported(at, i)
             _add_target(
-                at, i, np.asarray(model.actuator_gear[_first_address(model, "out", i)], float), lengths, found
+                at,
+                i,
+                np.asarray(model.actuator_gear[_first_address(model, "out", i)], float),
+                lengths,
+                drives,
             )
         except RefusedError as why:
             rows.append((kind, name, "ignored", str(why)))
         else:
             rows += [(kind, name, "used", ""), *_notes(at, i, name)]
-    return found, rows
+    return drives, rows
 
 
 def _kind_of_target(model: Any, i: int) -> str:
@@ -306,16 +312,16 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
     return rows
 
 
-def _read_total_limits(model: Any, found: _Drives, compensated: bool) -> TotalLimits:
+def _read_total_limits(model: Any, drives: _Drives, compensated: bool) -> TotalLimits:
     """Of joints on which something acts, and of tendons."""
     limited = np.asarray(model.jnt_actfrclimited, bool)
-    acted = {v for terms, *_ in found.lengths for _, v, _ in terms}
+    acted = {v for terms, *_ in drives.lengths for _, v, _ in terms}
     joints = [
         j
         for j in np.flatnonzero(limited)
-        if found.on_bodies or model.jnt_actgravcomp[j] or model.jnt_dofadr[j] in acted
+        if drives.on_bodies or model.jnt_actgravcomp[j] or model.jnt_dofadr[j] in acted
     ]
-    which = np.array([*found.on_coordinates, *found.on_bodies], int)
+    which = np.array([*drives.on_coordinates, *drives.on_bodies], int)
     on_tendon = np.asarray(model.actuator_trntype)[which] == mujoco().mjtTrn.mjTRN_TENDON
     target = np.where(on_tendon, np.asarray(model.actuator_trnid)[which, 0], -1)
     tendons = [i for i in range(model.ntendon) if is_given(model, "tendon_actfrclimited", i) and i in target]

@@ -96,10 +96,10 @@ def find_half_turned_welds(tree: TreeSystem, q: Coordinates) -> tuple[str, ...]:
 
 def polynomial(coefficients: Float[Array, "5"], x: Array) -> Array:
     """c0 + c1 x + c2 x^2 + c3 x^3 + c4 x^4."""
-    found = coefficients[4]
+    value = coefficients[4]
     for i in (3, 2, 1, 0):
-        found = coefficients[i] + x * found
-    return found
+        value = coefficients[i] + x * value
+    return value
 
 
 @final
@@ -142,8 +142,8 @@ class PathTie(AbstractJoint):
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "1"]:
         by_name = dict(zip(self.bodies, placements, strict=True))
-        found = [path(*(by_name[name] for name in path.bodies)) for path in self.paths]
-        first, *second = [x - x0 for x, x0 in zip(found, self.reference, strict=True)]
+        lengths = [path(*(by_name[name] for name in path.bodies)) for path in self.paths]
+        first, *second = [x - x0 for x, x0 in zip(lengths, self.reference, strict=True)]
         return _compute_tie_residual(first, second, self.coefficients)[None]
 
 

@@ -179,7 +179,7 @@ def is_offered(first: AbstractShape | None, second: AbstractShape | None) -> boo
 
 def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The contacts of geoms, with a ground that stands still and with each other."""
-    names, found, rows, asked = geom_names(at), dict[str, Contact](), list[Row](), set[frozenset[str]]()
+    names, by_name, rows, asked = geom_names(at), dict[str, Contact](), list[Row](), set[frozenset[str]]()
     alike: dict[Any, Contact] = {}  # to make a contact takes longer than to copy one
     geoms: dict[str, tuple[int, int]] = {}
     shape, kind = (
@@ -204,7 +204,7 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         if not is_offered(first, second):
             rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
             continue
-        if name in found:
+        if name in by_name:
             rows.append(("contact listed again", name, "ignored", "rigid bodies touch once"))
             continue
         called = (names[i], bodies[0]), (names[j], bodies[1])
@@ -222,12 +222,12 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
             contact = copy_contact(alike[key], *ends, name)
         else:
             contact = Contact(*ends, restitution=e, name=name, **frictions)
-        found[name] = alike[key] = contact
+        by_name[name] = alike[key] = contact
         geoms |= dict.fromkeys(contact.row_names, (i, j) if contact.shapes[0] is first else (j, i))
         rows += [("contact", name, "used", rigid_words("rigid", e)), *_list_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
     return FeatureParts(
-        contacts=tuple(found.values()), features=(*features(rows), *_list_exclusions(at)), geoms=geoms
+        contacts=tuple(by_name.values()), features=(*features(rows), *_list_exclusions(at)), geoms=geoms
     )
 
 
@@ -242,12 +242,12 @@ def _frictions(touch: Touch, mu: float | None, first: AbstractShape, second: Abs
         slide, across = max(slide, mujoco().mjMINMU), max(across, mujoco().mjMINMU)
     if slide == 0:
         return {"friction": 0.0}
-    found = {"torsion": torsion * (touch.condim > 3), "rolling": rolling * (touch.condim > 4)}
+    further = {"torsion": torsion * (touch.condim > 3), "rolling": rolling * (touch.condim > 4)}
     if slide == across:
-        return {"friction": slide, **found}
+        return {"friction": slide, **further}
     # The first axis of MuJoCo's contact frames is y as far as it lies across the normal, or z.
     steep = abs(float(Contact(first, second).direction[1])) >= 0.5
-    return {"friction": (slide, across), "along": np.eye(3)[1 + steep], **found}
+    return {"friction": (slide, across), "along": np.eye(3)[1 + steep], **further}
 
 
 def _list_lost(touch: Touch, name: str) -> list[Row]:

@@ -110,19 +110,19 @@ def _fix_locked(joint: Joint, rows: list[Row]) -> Joint:
 
 def place_of(xyz: Any = (0.0, 0.0, 0.0), turn: Rotation | None = None) -> np.ndarray:
     """A place and a rotation as a matrix (4, 4)."""
-    found = np.eye(4)
-    found[:3, 3] = xyz
+    matrix = np.eye(4)
+    matrix[:3, 3] = xyz
     if turn is not None:
-        found[:3, :3] = turn.as_matrix()
-    return found
+        matrix[:3, :3] = turn.as_matrix()
+    return matrix
 
 
 def inverse(place: np.ndarray) -> np.ndarray:
     """The inverse of a place (4, 4)."""
     R = place[:3, :3].T
-    found = np.eye(4)
-    found[:3, :3], found[:3, 3] = R, -R @ place[:3, 3]
-    return found
+    matrix = np.eye(4)
+    matrix[:3, :3], matrix[:3, 3] = R, -R @ place[:3, 3]
+    return matrix
 
 
 def pose_arguments(place: np.ndarray) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def grow_tree(
     A link that no joint leads to moves freely.
     """
     own = [joint for joint in joints if joint.kind != "gearbox" and not joint.loop]
-    reached, found, left = {WORLD, *fixed}, list[Joint](), list(own)
+    reached, carrying, left = {WORLD, *fixed}, list[Joint](), list(own)
     children = {joint.child for joint in own}
     roots = sorted((name for name in links if name not in fixed), key=lambda name: name in children)
     while True:
@@ -150,15 +150,15 @@ def grow_tree(
             if joint is None:
                 break
             left.remove(joint)
-            found.append(joint if joint is forward else joint.reverse())
-            reached.add(found[-1].child)
+            carrying.append(joint if joint is forward else joint.reverse())
+            reached.add(carrying[-1].child)
         root = next((name for name in roots if name not in reached), None)
         if root is None:
             break
-        found.append(Joint(root, "free", WORLD, root, (links[root].place, np.eye(4))))
+        carrying.append(Joint(root, "free", WORLD, root, (links[root].place, np.eye(4))))
         reached.add(root)
-    tree = {joint.name for joint in found}
-    return found, [joint for joint in joints if joint.name not in tree]
+    tree = {joint.name for joint in carrying}
+    return carrying, [joint for joint in joints if joint.name not in tree]
 
 
 def _name_axes(joint: Joint) -> Joint:
@@ -277,26 +277,26 @@ _CLOSE = 1e-4  # [m], [rad]: files have places in numbers of 32 bits
 
 def _start_of(joint: Joint, place: np.ndarray, rows: list[Row]) -> dict[str, Any]:
     """The positions of a joint by which its child is where the file has it, of its frame in the parent's (4, 4)."""
-    turn, found, left = Rotation.from_matrix(place[:3, :3]), dict[str, Any](), place[:3, 3].copy()
+    turn, positions, left = Rotation.from_matrix(place[:3, :3]), dict[str, Any](), place[:3, 3].copy()
     if np.allclose(place, np.eye(4), atol=1e-9) or joint.kind == "free":
         return {}
     if joint.kind == "ball":
         R = joint.places[1][:3, :3]
-        found[joint.name] = Rotation.from_matrix(R @ place[:3, :3] @ R.T).as_quat(scalar_first=True)
+        positions[joint.name] = Rotation.from_matrix(R @ place[:3, :3] @ R.T).as_quat(scalar_first=True)
         turn = Rotation.identity()
     for axis in joint.axes:
         if axis.slides:
-            found[axis.name] = float(axis.direction @ left)
-            left -= found[axis.name] * axis.direction
+            positions[axis.name] = float(axis.direction @ left)
+            left -= positions[axis.name] * axis.direction
         else:
             vector = turn.as_rotvec()
-            found[axis.name] = float(axis.direction @ vector)
-            turn = Rotation.from_rotvec(-found[axis.name] * axis.direction) * turn
+            positions[axis.name] = float(axis.direction @ vector)
+            turn = Rotation.from_rotvec(-positions[axis.name] * axis.direction) * turn
     if max(turn.magnitude(), np.abs(left).max()) > _CLOSE:
         rows.append(
             ("place of a body", joint.child, "approximated", f"it starts where joint '{joint.name}' has it")
         )
-    return found
+    return positions
 
 
 def specify(
@@ -346,11 +346,11 @@ def specify(
                 )
                 continue
             add_shape(spec, body, shape, link.mass is None)
-    found = list[Closure]()
+    closures = list[Closure]()
     for joint in closing:
         if joint.kind in ("planar", "free"):
             raise InputError(f"joint '{joint.name}' is {joint.kind}, and closes a loop: such a joint cannot.")
-        found.append(add_closure(spec, joint))
+        closures.append(add_closure(spec, joint))
         for axis in joint.axes:
             lost = {
                 "limits": np.isfinite(axis.limits).any(),
@@ -372,4 +372,4 @@ def specify(
             continue
         tie(spec, mimic)
     add_start(spec, starts)
-    return spec, found, rows
+    return spec, closures, rows

@@ -65,11 +65,11 @@ class Lengths(eqx.Module):
         at = np.array(self.coordinates, int).reshape(self.coefficients.shape)
         known = (at >= 0).astype(q.dtype)
         coefficients = self.coefficients.astype(q.dtype)
-        found = jnp.sum(known * coefficients * q[np.maximum(at, 0)], axis=1)
+        changes = jnp.sum(known * coefficients * q[np.maximum(at, 0)], axis=1)
         for k, ball in enumerate(self.balls):
             if ball >= 0:
-                found = found.at[k].add(jnp.dot(coefficients[k, :3], rotation_vector(q[ball : ball + 4])))
-        return found
+                changes = changes.at[k].add(jnp.dot(coefficients[k, :3], rotation_vector(q[ball : ball + 4])))
+        return changes
 
     def rate(self, v: Velocities) -> Float[Array, " k"]:
         """l'."""
@@ -153,10 +153,10 @@ class Path(eqx.Module):
 
     def __call__(self, *placements: AnyPlacement) -> Float[Array, ""]:
         """Its length [m]."""
-        found = jnp.zeros((), placements[0].p.dtype)
+        length = jnp.zeros((), placements[0].p.dtype)
         for part, divisor in zip(self.parts, self.divisors, strict=True):
-            found = found + part(placements) / divisor
-        return found
+            length = length + part(placements) / divisor
+        return length
 
 
 def _unit(d: Array) -> Array:

@@ -59,7 +59,7 @@ def tendon_stops(
     at: Reference, chosen: ContactSelection, lengths: Mapping[int, Lengths | Path]
 ) -> FeatureParts:
     """The limits of tendons as stops, and their dry friction."""
-    model, found, rows = at.model, list[Limit | JointFriction](), list[Row]()
+    model, stops, rows = at.model, list[Limit | JointFriction](), list[Row]()
     limited = np.array(model.tendon_limited, bool) & (not at.disabled("LIMIT"))
     loss = np.array(model.tendon_frictionloss) * (not at.disabled("FRICTIONLOSS"))
     for i, length in lengths.items():
@@ -80,12 +80,12 @@ def tendon_stops(
                 continue
             if word == "limits":
                 low, high = map(float, model.tendon_range[i])
-                found += _make_limits(own, low, high, e)
+                stops += _make_limits(own, low, high, e)
                 rows += e_rows
             else:
-                found.append(JointFriction(own, float(loss[i])))
+                stops.append(JointFriction(own, float(loss[i])))
             rows.append((feature, name, "used", how))
-    return FeatureParts(contacts=tuple(found), features=as_features(rows))
+    return FeatureParts(contacts=tuple(stops), features=as_features(rows))
 
 
 def _make_limits(of: str | TendonLength, low: float, high: float, e: float) -> list[Limit]:
@@ -118,7 +118,7 @@ def _name_joints(at: Reference, has: np.ndarray) -> tuple[str, ...]:
 
 def limits(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The limits of joints as stops, from the reference posture."""
-    model, of_kind, found, rows = at.model, joints_by_kind(at), [], list[Row]()
+    model, of_kind, stops, rows = at.model, joints_by_kind(at), [], list[Row]()
     limited = np.array(model.jnt_limited, bool) & (not at.disabled("LIMIT"))
     balls = np.isin(np.arange(model.njnt), of_kind["ball"])
     several = limited & balls & (np.array(model.body_jntnum)[model.jnt_bodyid] > 1)
@@ -138,14 +138,14 @@ def limits(at: Reference, chosen: ContactSelection) -> FeatureParts:
         low, high = (float(x) for x in model.jnt_range[i])
         start = 0.0 if balls[i] else float(model.qpos0[model.jnt_qposadr[i]])
         e, of_stop = _restitution(chosen, name := at.names.joints[i], model.jnt_solref[i])
-        found += _make_limits(name, -np.inf if balls[i] else low - start, high - start, e)
+        stops += _make_limits(name, -np.inf if balls[i] else low - start, high - start, e)
         rows += [("joint limit", name, "used", rigid_words("rigid stops", e)), *of_stop]
     margins = _name_joints(at, limited & (np.array(model.jnt_margin) > 0))
     features += [
         *as_features(rows),
         Feature("margin of a limit", margins, "ignored", "stops are where the range ends"),
     ]
-    return FeatureParts(contacts=tuple(found), features=tuple(features))
+    return FeatureParts(contacts=tuple(stops), features=tuple(features))
 
 
 def frictions(at: Reference, chosen: ContactSelection) -> FeatureParts:

@@ -180,14 +180,14 @@ def _gravity(at: Reference) -> FeatureParts:
 
 def _list_moving(at: Reference) -> list[Feature]:
     """Joints, and what they carry."""
-    found = [
+    joints_of_kind = [
         Feature(f"{kind} joint", tuple(at.names.joints[i] for i in own))
         for kind, own in joints_by_kind(at).items()
     ]
     moving = [name for name in dict.fromkeys(at.carriers) if name != GROUND]
     fixed = [name for name, carrier in zip(at.names.bodies, at.carriers, strict=True) if name != carrier]
-    found.append(Feature("body", tuple(moving)))
-    return [*found, Feature("fixed body", tuple(fixed), why="part of what carries it")]
+    joints_of_kind.append(Feature("body", tuple(moving)))
+    return [*joints_of_kind, Feature("fixed body", tuple(fixed), why="part of what carries it")]
 
 
 def _make_problem(

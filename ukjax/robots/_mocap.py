@@ -63,10 +63,10 @@ def check_motions(given: Any) -> dict[str, Motion]:
     for name, motion in given.items():
         if callable(motion):
             require_function(f"the motion of mocap body '{name}'", motion, "t")
-    found: Any = {
+    motions: Any = {
         name: x if callable(x) else real_array(f"the pose of '{name}'", x) for name, x in given.items()
     }
-    return found
+    return motions
 
 
 def set_mocap_free(spec: Any, names: tuple[str, ...]) -> None:
@@ -110,16 +110,16 @@ def _complete_keyframes(spec: Any, before: Any, names: tuple[str, ...]) -> None:
 
 def mocap(at: Reference, motions: Mapping[str, Motion]) -> FeatureParts:
     """The motions of mocap bodies as loops of the tree."""
-    found = []
+    poses = []
     for name, motion in motions.items():
         i = at.names.bodies.index(name)
         carrier, point = at.point(i)
         zero, unit = np.zeros(3), np.eye(3)
         weld = Weld(f"motion of {name}", GROUND, carrier, zero, point, unit, at.rotation(i))
         fields: Any = {"name": weld.name, "child": carrier, "motion": motion, "weld": weld}
-        found.append(GivenPose(**fields))
+        poses.append(GivenPose(**fields))
     return FeatureParts(
-        loops=tuple(found), features=(Feature("mocap body", tuple(motions), why="moves as given"),)
+        loops=tuple(poses), features=(Feature("mocap body", tuple(motions), why="moves as given"),)
     )
 
 

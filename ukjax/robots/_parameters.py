@@ -108,21 +108,23 @@ def _find_carrying_joints(tree: TreeSystem) -> dict[str, AbstractJoint]:
 
 
 def _positions(tree: TreeSystem, axes: Axes) -> Values:
-    offsets, found = tree.mechanism.offsets, {}
+    offsets, positions = tree.mechanism.offsets, {}
     for name, joint in _find_carrying_joints(tree).items():
         apart = axes.origins[name] - axes.origins[joint.parent]
         more = 0.0 if offsets is None else offsets[_numbers(tree)[name]]
-        found[name] = axes.turns[joint.parent].T @ (apart + more)
-    return found
+        positions[name] = axes.turns[joint.parent].T @ (apart + more)
+    return positions
 
 
 def _set_positions(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
     offsets, joints = tree.mechanism.offsets, _find_carrying_joints(tree)
-    found = jnp.zeros((len(tree.bodies), 3), tree.q0.dtype) if offsets is None else offsets
+    offsets_of_bodies = jnp.zeros((len(tree.bodies), 3), tree.q0.dtype) if offsets is None else offsets
     for name, x in values.items():
         apart = axes.origins[name] - axes.origins[joints[name].parent]
-        found = found.at[_numbers(tree)[name]].set(axes.turns[joints[name].parent] @ x - apart)
-    return eqx.tree_at(lambda x: x.mechanism.offsets, tree, found, is_leaf=lambda x: x is None)
+        offsets_of_bodies = offsets_of_bodies.at[_numbers(tree)[name]].set(
+            axes.turns[joints[name].parent] @ x - apart
+        )
+    return eqx.tree_at(lambda x: x.mechanism.offsets, tree, offsets_of_bodies, is_leaf=lambda x: x is None)
 
 
 def _connects(tree: TreeSystem) -> dict[str, tuple[int, Connect]]:
@@ -149,13 +151,13 @@ def _set_anchors(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
 
 def _velocities(tree: TreeSystem) -> dict[str, range]:
     """The velocities of each joint of the file."""
-    found, v = {}, 0
+    places, v = {}, 0
     for joint, _ in zip(tree.joints, tree.bodies, strict=False):
         for part in joint.parts if isinstance(joint, SeveralJoints) else (joint,):
             n = sum(x.nv for x in part.freedoms(tree.bodies[_numbers(tree)[joint.child]]))
-            found |= {part.name: range(v, v + n)} if n else {}
+            places |= {part.name: range(v, v + n)} if n else {}
             v += n
-    return found
+    return places
 
 
 def _load(tree: TreeSystem, kind: type) -> tuple[int, Any] | None:
@@ -168,8 +170,8 @@ def _with_load(tree: TreeSystem, i: int, load: AbstractCoordinateLoad) -> TreeSy
 
 
 def _dampings(tree: TreeSystem, _: Axes) -> Values:
-    found = _load(tree, JointDamping)
-    own = {} if found is None else dict(zip(found[1].places, found[1].damping[:, 0], strict=True))
+    load = (_load(tree, JointDamping) or (0, None))[1]
+    own = {} if load is None else dict(zip(load.places, load.damping[:, 0], strict=True))
     return {name: own.get(v[0], jnp.zeros((), tree.q0.dtype)) for name, v in _velocities(tree).items()}
 
 
@@ -188,10 +190,10 @@ def _set_dampings(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
 
 
 def _stiffnesses(tree: TreeSystem, _: Axes) -> Values:
-    found = _load(tree, JointSprings)
-    if found is None:
+    load = (_load(tree, JointSprings) or (0, None))[1]
+    if load is None:
         return {}
-    own = dict(zip(found[1].places[1], found[1].stiffness[:, 0], strict=True))
+    own = dict(zip(load.places[1], load.stiffness[:, 0], strict=True))
     return {name: own[v[0]] for name, v in _velocities(tree).items() if v[0] in own}
 
 
@@ -240,12 +242,12 @@ def _make_contact_kind(kinds: tuple[type, ...], field: str) -> _Kind:
 
 def _limits(tree: TreeSystem, axes: Axes) -> Values:
     zero = jnp.zeros((), tree.q0.dtype)
-    found = {}
+    ranges = {}
     for x in tree.mechanism.contacts:
         if isinstance(x, Limit):
             ends = (-jnp.inf if x.lower is None else x.lower, jnp.inf if x.upper is None else x.upper)
-            found[x.name] = jnp.stack([zero + end for end in ends]) + axes.starts.get(x.name, zero)
-    return found
+            ranges[x.name] = jnp.stack([zero + end for end in ends]) + axes.starts.get(x.name, zero)
+    return ranges
 
 
 def _set_limits(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
@@ -277,12 +279,12 @@ def _joint_friction(tree: TreeSystem) -> tuple[int, DryFriction] | None:
 
 
 def _losses(tree: TreeSystem, _: Axes) -> Values:
-    found = {x.name: x.limit for x in tree.mechanism.contacts if isinstance(x, JointFriction)}
+    losses = {x.name: x.limit for x in tree.mechanism.contacts if isinstance(x, JointFriction)}
     if own := _joint_friction(tree):
         places = own[1].rate.places  # pyright: ignore[reportFunctionMemberAccess]
         of_joints = {k: name for name, v in _velocities(tree).items() for k in v}
-        found |= {of_joints[k]: x for k, x in reversed(list(zip(places, own[1].limit, strict=True)))}
-    return found
+        losses |= {of_joints[k]: x for k, x in reversed(list(zip(places, own[1].limit, strict=True)))}
+    return losses
 
 
 def _set_losses(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
@@ -310,29 +312,29 @@ def _make_drive_kind(field: str, curves: str) -> _Kind:
             return {}
         controlled = (x.place + k for x in drives.laws.controllers for k in range(x.width))
         others = {*controlled, *getattr(drives.laws, curves)}
-        found = getattr(drives.laws, field)
-        return {name: found[n] for name, n in _drives(tree, axes).items() if n not in others}
+        coefficients = getattr(drives.laws, field)
+        return {name: coefficients[n] for name, n in _drives(tree, axes).items() if n not in others}
 
     def put(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
         own: Any = actuators_of
         of = lambda tree: getattr(own(tree).laws, field)
-        found = of(tree)
+        coefficients = of(tree)
         for name, x in values.items():
-            found = found.at[_drives(tree, axes)[name]].set(x)
-        return eqx.tree_at(of, tree, found)
+            coefficients = coefficients.at[_drives(tree, axes)[name]].set(x)
+        return eqx.tree_at(of, tree, coefficients)
 
     return _Kind(known, put)
 
 
 def _gears(tree: TreeSystem, axes: Axes) -> Values:
     load: Any = actuators_of(tree)
-    found = {}
+    gears = {}
     for name, n in _drives(tree, axes).items():
         if n < len(load.lengths):
-            found |= {name: load.gear[n]} if n in load.geared else {}
+            gears |= {name: load.gear[n]} if n in load.geared else {}
         elif isinstance(own := load.transmissions[n - len(load.lengths)], PathTransmission | Crank):
-            found[name] = own.gear
-    return found
+            gears[name] = own.gear
+    return gears
 
 
 def _set_gears(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:

@@ -136,12 +136,12 @@ def from_actuators(at: Reference, kind: str, of_actuators: np.ndarray) -> np.nda
         model, f"{kind}_actuatorid", np.full(model.njnt if kind == "jnt" else model.ntendon, -1)
     )
     ways = (trn.mjTRN_TENDON,) if kind == "tendon" else (trn.mjTRN_JOINT, trn.mjTRN_JOINTINPARENT)
-    found = np.zeros((len(drivers), *of_actuators.shape[1:]))
+    added = np.zeros((len(drivers), *of_actuators.shape[1:]))
     for target, driver in enumerate(drivers):  # -2 for several
         every = np.flatnonzero(np.isin(model.actuator_trntype, ways) & (model.actuator_trnid[:, 0] == target))
         for i in [driver] if driver >= 0 else every if driver < -1 else ():
-            found[target] += model.actuator_gear[model.actuator_outadr[i], 0] ** 2 * of_actuators[i]
-    return found
+            added[target] += model.actuator_gear[model.actuator_outadr[i], 0] ** 2 * of_actuators[i]
+    return added
 
 
 def armature(at: Reference) -> tuple[np.ndarray | None, list[Feature]]:

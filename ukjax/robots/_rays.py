@@ -127,8 +127,8 @@ class Solids(eqx.Module):
             p = axes.T @ (R.T @ (ray.origin - shift) - centre)
             return first_hit(self.kind, size, p, axes.T @ (R.T @ ray.direction))
 
-        found = jax.vmap(of_one)(R[carriers], shift[carriers], self.centres, self.axes, self.sizes)
-        return jnp.min(jnp.where(np.array(self.bodies) == ray.body, jnp.inf, found))
+        distances = jax.vmap(of_one)(R[carriers], shift[carriers], self.centres, self.axes, self.sizes)
+        return jnp.min(jnp.where(np.array(self.bodies) == ray.body, jnp.inf, distances))
 
 
 @final
@@ -170,5 +170,7 @@ class Scene(eqx.Module):
         - `R`, `shift`: of the ground and the bodies: a place X of the reference posture is at R X + shift.
         """
         none = jnp.asarray(jnp.inf, ray.origin.dtype)
-        found = jnp.min(jnp.stack([none, *(x.distance(ray, R, shift) for x in (*self.solids, *self.meshes))]))
-        return jnp.where(jnp.isfinite(found), found, -1.0)
+        nearest = jnp.min(
+            jnp.stack([none, *(x.distance(ray, R, shift) for x in (*self.solids, *self.meshes))])
+        )
+        return jnp.where(jnp.isfinite(nearest), nearest, -1.0)

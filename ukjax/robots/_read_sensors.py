@@ -117,23 +117,23 @@ class _Reading:
         model, own = self.at.model, {body}
         for i in range(body + 1, model.nbody):
             own |= {i} if int(model.body_parentid[i]) in own else set()
-        found, bodies = set[int](), sorted(own - {0})
+        pieces, bodies = set[int](), sorted(own - {0})
         for i in bodies:
             name = self.at.carriers[i]
             if name != GROUND and self.merged[name] <= own:
-                found.add(self.bodies[name] - 1)
+                pieces.add(self.bodies[name] - 1)
             elif model.body_mass[i] > 0:
-                found.add(self.pieces.setdefault(i, len(self.tree.bodies) + len(self.pieces)))
-        return tuple(sorted(found)), tuple(bodies)
+                pieces.add(self.pieces.setdefault(i, len(self.tree.bodies) + len(self.pieces)))
+        return tuple(sorted(pieces)), tuple(bodies)
 
     # --- Of each kind, what it is on
 
     def of_frame(self, i: int, kind: str) -> dict[str, Any]:
         model = self.at.model
-        found = {"frame": self.frame(_object(model.sensor_objtype[i]), int(model.sensor_objid[i]))}
+        frames = {"frame": self.frame(_object(model.sensor_objtype[i]), int(model.sensor_objid[i]))}
         if model.sensor_refid[i] >= 0:
-            found["reference"] = self.frame(_object(model.sensor_reftype[i]), int(model.sensor_refid[i]))
-        return found
+            frames["reference"] = self.frame(_object(model.sensor_reftype[i]), int(model.sensor_refid[i]))
+        return frames
 
     def of_joint(self, i: int, kind: str) -> dict[str, Any]:
         model, joint = self.at.model, int(self.at.model.sensor_objid[i])
@@ -228,9 +228,9 @@ class _Reading:
         focal = np.repeat(0.5 / np.tan(np.deg2rad(model.cam_fovy[camera]) / 2) * size[1], 2)
         if sensor.all():
             focal = model.cam_intrinsic[camera][:2] / sensor * size  # in float32, as MuJoCo has them
-        found = {"frame": self.frame("site", int(model.sensor_objid[i]))}
-        found["reference"] = self.frame("camera", camera)
-        return found | {"numbers": tuple(map(float, (*focal, *(0.5 * size))))}
+        frames = {"frame": self.frame("site", int(model.sensor_objid[i]))}
+        frames["reference"] = self.frame("camera", camera)
+        return frames | {"numbers": tuple(map(float, (*focal, *(0.5 * size))))}
 
     def of_rays(self, i: int, kind: str) -> dict[str, Any]:
         model, site = self.at.model, int(self.at.model.sensor_objid[i])
@@ -317,16 +317,16 @@ class _Reading:
 
     def _loop_ends(self) -> dict[str, tuple[int, int]]:
         """The bodies of connects, welds and joints that close loops, in the order of the loops."""
-        model, found, names = self.at.model, {}, {joint.name for joint in self.tree.loops}
+        model, ends_of_loops, names = self.at.model, {}, {joint.name for joint in self.tree.loops}
         taken, joined = set[str](), {int(mujoco().mjtEq.mjEQ_CONNECT), int(mujoco().mjtEq.mjEQ_WELD)}
         for i in range(model.neq):
             name = equality_name(self.at, i, taken)
             if name in names and int(model.eq_type[i]) in joined:
                 ends = int(model.eq_obj1id[i]), int(model.eq_obj2id[i])
                 by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE
-                found[name] = tuple(int(model.site_bodyid[x]) for x in ends) if by_sites else ends
+                ends_of_loops[name] = tuple(int(model.site_bodyid[x]) for x in ends) if by_sites else ends
         number = lambda site: int(model.site_bodyid[self.at.names.sites.index(site)])
-        return found | {
+        return ends_of_loops | {
             x.name: (number(x.sites[0]), number(x.sites[1])) for x in self.closures if x.name in names
         }
 
@@ -403,7 +403,7 @@ def sensors(
 
     `geoms` are those of each contact of the tree, by its rows' names, the first shape's first.
     """
-    model, reading, rows, found, refused = (
+    model, reading, rows, built, refused = (
         at.model,
         _Reading(at, tree, lengths, geoms, closures),
         list[Row](),
@@ -413,14 +413,14 @@ def sensors(
     for i, name in enumerate(at.names.sensors):
         feature = f"sensor {kind_of_sensor(model, i)}"
         try:
-            found.append(reading.sensor(i, name))
+            built.append(reading.sensor(i, name))
         except RefusedError as why:
             refused.append((name, feature, str(why)))
             rows.append((feature, name, "ignored", str(why)))
             continue
-        rows += [(feature, name, *x) for x in _status(found[-1], reading)]
+        rows += [(feature, name, *x) for x in _status(built[-1], reading)]
         rows += _notes(at, i, name)
-    return reading.table(found, refused), tuple(dataclasses.replace(x, moves=False) for x in features(rows))
+    return reading.table(built, refused), tuple(dataclasses.replace(x, moves=False) for x in features(rows))
 
 
 def _status(sensor: Sensor, reading: _Reading) -> list[tuple[str, str]]:

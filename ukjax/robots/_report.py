@@ -79,13 +79,13 @@ class RobotReport:
 def report_of(source: str, features: Iterable[Feature], strict: bool, problem: Problem) -> RobotReport:
     """The report; features that nothing has are left out."""
     order = ("used", "approximated", "ignored")
-    found = sorted((x for x in features if x.names), key=lambda x: order.index(x.status))
-    lost = [f"{x.feature} ({x.status}: {x.why})" for x in found if x.moves and x.status != "used"]
+    listed = sorted((x for x in features if x.names), key=lambda x: order.index(x.status))
+    lost = [f"{x.feature} ({x.status}: {x.why})" for x in listed if x.moves and x.status != "used"]
     if strict and lost:
         raise InputError(
             f"{source} has what would not be used as it stands, and strict=True: {'; '.join(lost)}."
         )
-    return RobotReport(source, tuple(found), problem)
+    return RobotReport(source, tuple(listed), problem)
 
 
 Row = tuple[str, str, str, str]
@@ -98,12 +98,12 @@ class RefusedError(Exception):
 
 def features(rows: Iterable[Row]) -> tuple[Feature, ...]:
     """What has the same feature, status and reason together."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    names_of: dict[tuple[str, str, str], list[str]] = {}
     for feature, name, status, why in rows:
-        found.setdefault((feature, status, why), []).append(name)
+        names_of.setdefault((feature, status, why), []).append(name)
     return tuple(
         Feature(feature, tuple(names), "ignored" if status == "off" else status, why, status != "off")  # pyright: ignore[reportArgumentType]
-        for (feature, status, why), names in found.items()
+        for (feature, status, why), names in names_of.items()
     )
 
 

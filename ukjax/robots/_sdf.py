@@ -63,12 +63,12 @@ def _text(element: ET.Element | None, path: str, default: str = "") -> str:
 def numbers_in(text: str, count: int, what: str) -> np.ndarray:
     """Numbers of a text."""
     try:
-        found = np.array([float(x) for x in text.split()])
+        numbers = np.array([float(x) for x in text.split()])
     except ValueError as error:
         raise InputError(f"{what}: {error}.") from error
-    if found.size != count or not np.isfinite(found[np.abs(found) != np.inf]).all():
+    if numbers.size != count or not np.isfinite(numbers[np.abs(numbers) != np.inf]).all():
         raise InputError(f"{what} needs {count} numbers, got '{text}'.")
-    return found
+    return numbers
 
 
 def _number(element: ET.Element | None, path: str, default: float, what: str) -> float:
@@ -85,11 +85,11 @@ def _pose(element: ET.Element | None, what: str) -> np.ndarray:
     if element is None or not text.strip():
         return np.eye(4)
     if element.get("rotation_format") == "quat_xyzw":
-        found = numbers_in(text, 7, what)
-        return place_of(found[:3], Rotation.from_quat(found[3:]))
-    found = numbers_in(text, 6, what)
+        numbers = numbers_in(text, 7, what)
+        return place_of(numbers[:3], Rotation.from_quat(numbers[3:]))
+    numbers = numbers_in(text, 6, what)
     degrees = element.get("degrees", "").lower() in ("1", "true")
-    return place_of(found[:3], Rotation.from_euler("xyz", found[3:], degrees=degrees))
+    return place_of(numbers[:3], Rotation.from_euler("xyz", numbers[3:], degrees=degrees))
 
 
 class Model:
@@ -178,8 +178,8 @@ class Model:
 
     def own(self, tag: str) -> ET.Element | None:
         """An element, that of the include first."""
-        found = None if self.given is None else self.given.find(tag)
-        return self.element.find(tag) if found is None else found
+        element = None if self.given is None else self.given.find(tag)
+        return self.element.find(tag) if element is None else element
 
     def scope_of(self, name: str) -> "tuple[Model, str]":
         """The scope of a name, and the name there, such as `arm::hand`."""
@@ -210,9 +210,9 @@ class Model:
         base = {"joint": _text(element, "child"), "frame": element.get("attached_to", "")}.get(
             element.tag, ""
         )
-        found = self.place_in(element, base)
+        placed = self.place_in(element, base)
         self._pending.pop()
-        return found
+        return placed
 
     def place_in(self, element: ET.Element, base: str) -> np.ndarray:
         """Where an element's `<pose>` has it in this scope's frame; by default it counts from a frame `base`."""
@@ -392,10 +392,10 @@ def _shape(
 ) -> Shape | str:
     """The shape of a `<collision>`; its kind where it is not read."""
     what = f"collision '{name}'"
-    found = _geometry(collision.find("geometry"), what, lambda uri: find_mesh(uri, folder))
-    if isinstance(found, str):
-        return found
-    kind, size, file, further = found
+    geometry = _geometry(collision.find("geometry"), what, lambda uri: find_mesh(uri, folder))
+    if isinstance(geometry, str):
+        return geometry
+    kind, size, file, further = geometry
     if file is not None and is_ascii(file):
         return "mesh"
     placed = _place_in_link(collision, scope, link)
@@ -431,10 +431,10 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
     """The visual elements of a link."""
     name = scope.prefix + str(element.get("name"))
     for visual in element.findall("visual"):
-        found = _geometry(
+        geometry = _geometry(
             visual.find("geometry"), f"visual '{visual.get('name')}'", lambda uri: find_mesh(uri, folder)
         )
-        if isinstance(found, str) or found[0] == "plane":
+        if isinstance(geometry, str) or geometry[0] == "plane":
             rows.append(
                 (
                     "visual geometry",
@@ -444,7 +444,7 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
                 )
             )
             continue
-        kind, size, file, scale = found
+        kind, size, file, scale = geometry
         sizes = {"box": 2.0, "cylinder": np.array([1.0, 2.0]), "capsule": np.array([1.0, 2.0])}
         shape = (
             {"kind": kind, "size": np.array(size) * sizes.get(kind, 1.0)}

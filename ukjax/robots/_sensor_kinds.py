@@ -27,7 +27,7 @@ from ..mechanisms._mechanism import Twists
 from ..mechanisms._placement import norm, rate_of
 from ..mechanisms._tree_loops import loop_wrenches
 from ..mechanisms._tree_motion import cross, outwards
-from ..mechanisms._tree_place import TreeAt, cast_arrays
+from ..mechanisms._tree_place import TreeAt, cast_arrays, place_tree, twists_by_name
 from ._actuators import Actuators
 from ._lengths import Lengths, Path
 from ._passive import BallSpring, JointSprings
@@ -251,17 +251,17 @@ class RobotState:
     @functools.cached_property
     def drives(self) -> dict[int, Drive]:
         """The actuators that are used, by their numbers."""
-        found: dict[int, Drive] = {}
+        by_number: dict[int, Drive] = {}
         for load, motion in self._actuators:
             each = zip(load.lengths_of(motion), load.rate(motion), load.effort(motion), strict=False)
-            found |= {k: Drive(*x) for k, x in zip(load.which, each, strict=False)}
-        return found
+            by_number |= {k: Drive(*x) for k, x in zip(load.which, each, strict=False)}
+        return by_number
 
     @functools.cached_property
     def driven(self) -> Velocities:
         """The generalized force of all actuators."""
-        found = [motion.generalized(load.rate, load.effort(motion)) for load, motion in self._actuators]
-        return sum(found, jnp.zeros_like(self.v))
+        forces = [motion.generalized(load.rate, load.effort(motion)) for load, motion in self._actuators]
+        return sum(forces, jnp.zeros_like(self.v))
 
     @functools.cached_property
     def _actuators(self) -> list[Any]:
@@ -331,10 +331,10 @@ class RobotState:
     @functools.cached_property
     def _given(self) -> list[tuple[tuple[int, int], Array, Array]]:
         """What each contact and each loop does to the second of two bodies: force, and moment about the origin."""
-        found, ends = [], dict(self.table.ends)
+        actions, ends = [], dict(self.table.ends)
         for name, x in self.contact_places.items():
             force, moment = x.effort(self.forces[name])
-            found.append((ends[name], force, moment + cross(x.point, force)))
+            actions.append((ends[name], force, moment + cross(x.point, force)))
         if self.multipliers is not None:
             own, places = self.placed, self.placed.placements
             twists = own.chains.twists(own.posture, own.chains.rates(own.posture, self.v))
@@ -343,8 +343,8 @@ class RobotState:
                 if joint.name in ends:
                     of = wrenches[joint.name][1]
                     moment = of.omega + cross(places[joint.child].p, of.velocity)
-                    found.append((ends[joint.name], of.velocity, moment))
-        return found
+                    actions.append((ends[joint.name], of.velocity, moment))
+        return actions
 
     @functools.cached_property
     def contact_places(self) -> dict[str, Any]:

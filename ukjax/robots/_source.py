@@ -63,13 +63,15 @@ def remove_missing(spec: Any, touching: bool) -> list[Feature]:
         material.textures = ["" if name in missing else name for name in material.textures]
     touch = tuple(x.name or x.parent.name for x in geoms if x.contype or x.conaffinity)
     why = "the file of its mesh is not there"
-    found = [Feature("shape that touches", touch if touching else (), "ignored", why)]
+    lost_features = [Feature("shape that touches", touch if touching else (), "ignored", why)]
     for kind, items in lost.items():
         names = tuple(x.name or x.file for x in items)
-        found.append(Feature(f"missing file of a {kind}", names, "ignored", "for pictures", moves=False))
+        lost_features.append(
+            Feature(f"missing file of a {kind}", names, "ignored", "for pictures", moves=False)
+        )
     for item in [*geoms, *(x for items in lost.values() for x in items)]:
         spec.delete(item)
-    return found
+    return lost_features
 
 
 _NO_MASS = 1e-14  # [kg], [kg m^2]: above the least that MuJoCo lets a body have that moves
@@ -176,12 +178,12 @@ def _describe_urdf(root: ET.Element, folder: Path, wanted: ContactSelection, tit
 
 def _file(path: Path) -> Path:
     try:
-        found = path.is_file()
+        is_there = path.is_file()
     except (OSError, ValueError) as error:  # a name too long, a zero in it
         raise InputError(f"{format_value(str(path))} is no path of a file: {error}") from error
     if path.is_dir():
         raise InputError(f"'{path}' is a folder; give the path of a file.")
-    if not found:
+    if not is_there:
         raise InputError(f"there is no file '{path}'.")
     return path
 
@@ -271,7 +273,7 @@ def _replace_impossible_inertias(spec: Any) -> dict[Any, np.ndarray]:
 
     MuJoCo refuses these, so the bodies get others to be compiled with, about the same axes.
     """
-    found = {}
+    moments_of = {}
     for body in spec.bodies:
         xx, yy, zz, xy, xz, yz = body.fullinertia
         full = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
@@ -281,11 +283,11 @@ def _replace_impossible_inertias(spec: Any) -> dict[Any, np.ndarray]:
         none = body.mass == 0 and not moments.any()
         if not body.explicitinertial or none or (least > 0 and least + middle >= most):
             continue
-        found[body] = moments
+        moments_of[body] = moments
         body.inertia = np.ones(3)
         if known:
             body.fullinertia = np.full(6, np.nan)
             turned, own = np.zeros(4), np.array(body.iquat)
             mujoco().mju_mat2Quat(turned, (axes * np.linalg.det(axes)).ravel())
             mujoco().mju_mulQuat(body.iquat, own, turned)
-    return found
+    return moments_of

@@ -173,16 +173,16 @@ def _around(
 
 def tendon_lengths(at: Reference) -> tuple[dict[int, Lengths | Path], dict[int, str]]:
     """The length of each tendon by its number, and why those without cannot be used."""
-    model, found, refused = at.model, {}, {}
+    model, lengths, refused = at.model, {}, {}
     for i in range(model.ntendon):
         start, count = int(model.tendon_adr[i]), int(model.tendon_num[i])
         places = range(start, start + count)
         try:
             fixed = count and model.wrap_type[start] == mujoco().mjtWrap.mjWRAP_JOINT
-            found[i] = _read_fixed_tendon(at, places) if fixed else _spatial(at, places)
+            lengths[i] = _read_fixed_tendon(at, places) if fixed else _spatial(at, places)
         except RefusedError as why:
             refused[i] = str(why)
-    return found, refused
+    return lengths, refused
 
 
 def _notes(at: Reference, i: int) -> list[Row]:

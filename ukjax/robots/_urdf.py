@@ -124,20 +124,20 @@ def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
         if x.get("type") in ("revolute", "prismatic") and (limit := x.find("limit")) is not None
         if float(limit.get("lower") or 0.0) == float(limit.get("upper") or 0.0)
     )
-    found = [
+    listed = [
         Feature("limit without play", stuck, "ignored", "its ends are the same, so the joint moves freely"),
         Feature("velocity limit", with_limit("velocity"), "ignored", "speeds have no limits"),
         Feature("effort limit", with_limit("effort"), why="of actuators, if there are any", moves=False),
     ]
     for kind, (feature, status, why, moves) in _REPORTED.items():
         names = tuple(dict.fromkeys(name for x, name in lost if x == kind))
-        found.append(Feature(feature, names, status, why, moves))  # pyright: ignore[reportArgumentType]
+        listed.append(Feature(feature, names, status, why, moves))  # pyright: ignore[reportArgumentType]
     unknown = dict.fromkeys(local_name(x.tag) for x in robot if x.tag not in (*_KNOWN, *_OTHERS))
-    found += [Feature(tag, (tag,), "ignored", "not read") for tag in unknown]
+    listed += [Feature(tag, (tag,), "ignored", "not read") for tag in unknown]
     for tag in _OTHERS:
         names = tuple(x.get("name") or x.get("reference") or tag for x in robot.iter(tag))
-        found.append(Feature(tag, names, "ignored", "not read", moves=False))
-    return found
+        listed.append(Feature(tag, names, "ignored", "not read", moves=False))
+    return listed
 
 
 def _mimics(robot: ET.Element) -> Iterator[tuple[str, str, float, float]]:
@@ -303,23 +303,23 @@ def _place_links(robot: ET.Element) -> dict[str, np.ndarray]:
         child = joint.find("child")
         if child is not None:
             carrying.setdefault(str(child.get("link")), joint)
-    found = dict[str, np.ndarray]()
+    places = dict[str, np.ndarray]()
 
     def place(name: str, below: tuple[str, ...] = ()) -> np.ndarray:
         if name in below:
             raise InputError(
                 f"joints of this URDF lead in a circle, from '{name}' back to it; one link must be the root."
             )
-        if name not in found:
+        if name not in places:
             joint = carrying.get(name)
             parent = None if joint is None else joint.find("parent")
             above = np.eye(4) if parent is None else place(str(parent.get("link")), (*below, name))
-            found[name] = (
+            places[name] = (
                 above
                 if joint is None
                 else above @ _origin(joint.find("origin"), f"joint '{joint.get('name')}'")
             )
-        return found[name]
+        return places[name]
 
     return {name: place(name) for name in (str(link.get("name")) for link in robot.findall("link"))}
 
@@ -337,39 +337,39 @@ def _take_gazebo_joints(
     for joint in element.findall("joint"):
         scope.named[str(joint.get("name"))] = joint
         element.remove(joint)
-        found = joint_of(joint, scope, rows)
-        if WORLD in (found.parent, found.child) and WORLD not in links:
+        taken = joint_of(joint, scope, rows)
+        if WORLD in (taken.parent, taken.child) and WORLD not in links:
             root = next(name for name, place in links.items() if (place == np.eye(4)).all())
-            found = found._replace(parent=root)
-        yield found
+            taken = taken._replace(parent=root)
+        yield taken
 
 
 def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
     """The joints that close loops, taken out of a URDF, and what is to be said of them."""
-    links, found, rows = _place_links(robot), list[Joint](), list[Row]()
+    links, closing, rows = _place_links(robot), list[Joint](), list[Row]()
     reached = set[str]()
     for joint in robot.findall("joint"):
         child = joint.find("child")
         name = "" if child is None else str(child.get("link"))
         if name in reached:
-            found.append(_read_joint(joint, links))
+            closing.append(_read_joint(joint, links))
             robot.remove(joint)
         reached.add(name)
     kinds = {"constraint": _read_constraint, "loop": _read_loop, "ball_constraint": _read_ball}
     for element in list(robot):
         tag = local_name(element.tag)
         if tag in kinds:
-            found.append(kinds[tag](element, links))
+            closing.append(kinds[tag](element, links))
             robot.remove(element)
         elif tag == "coupling":
             rows.append(
                 ("coupling", element.get("name", tag), "ignored", "not read; a mimic says the same of joints")
             )
         elif tag == "gazebo" and element.find("joint") is not None:
-            found += _take_gazebo_joints(element, links, rows)
+            closing += _take_gazebo_joints(element, links, rows)
             if not len(element):
                 robot.remove(element)
-    return found, rows
+    return closing, rows
 
 
 # --- Motors
@@ -397,8 +397,8 @@ def _add_motor(spec: Any, name: str, joint: str, gear: float) -> None:
 
 def _interfaces(element: ET.Element, tag: str) -> str:
     """What kinds of commands other than efforts an element takes."""
-    found = [x.get("name") or (x.text or "").strip().rpartition("/")[2] for x in element.iter(tag)]
-    return "" if not found or any("effort" in x.lower() for x in found) else found[0]
+    interfaces = [x.get("name") or (x.text or "").strip().rpartition("/")[2] for x in element.iter(tag)]
+    return "" if not interfaces or any("effort" in x.lower() for x in interfaces) else interfaces[0]
 
 
 def _row_of_motor(name: str, interface: str) -> Row:

@@ -72,9 +72,9 @@ class _Stage:
             getattr(UsdPhysics, "UsdPhysicsLoadStageFromPrimRange", None)
             or UsdPhysics.LoadUsdPhysicsFromRange
         )
-        self.found: dict[str, list[Any]] = {}
+        self.by_kind: dict[str, list[Any]] = {}
         for kind, (paths, given) in load(stage, ["/"]).items():
-            self.found[str(kind).rpartition(".")[2]] = [
+            self.by_kind[str(kind).rpartition(".")[2]] = [
                 x for _, x in zip(paths, given, strict=True) if x.isValid
             ]
         bodies = self.of("RigidBody")
@@ -84,7 +84,7 @@ class _Stage:
 
     def of(self, *kinds: str) -> list[Any]:
         """What the parser has found of some kinds."""
-        return [x for kind in kinds for x in self.found.get(kind, [])]
+        return [x for kind in kinds for x in self.by_kind.get(kind, [])]
 
     def link(self, path: Any) -> str:
         """The link of a body's path; that of the world where it has none, or does not move."""
@@ -188,7 +188,7 @@ class _Stage:
         )
         given = [x for x in self.of(*(f"{kind}Shape" for kind in kinds)) if x.collisionEnabled]
         materials = {x.primPath: x for x in self.of("RigidBodyMaterial")}
-        names, found = _names([x.primPath for x in given]), dict[str, list[Shape]]()
+        names, by_link = _names([x.primPath for x in given]), dict[str, list[Shape]]()
         for x in given:
             shape, name = self._shape(x), names[x.primPath]
             if shape is None:
@@ -221,8 +221,8 @@ class _Stage:
                     whole = _weigh([shape._replace(density=1.0)])
                     density = mass / whole[0] if whole else 0.0
                 shape = shape._replace(density=density or shape.density)
-            found.setdefault(self.link(x.rigidBody), []).append(shape._replace(name=name))
-        return found
+            by_link.setdefault(self.link(x.rigidBody), []).append(shape._replace(name=name))
+        return by_link
 
     def _shape(self, x: Any) -> Shape | None:
         kind, m = x.type.name.removesuffix("Shape"), self.metre
@@ -442,7 +442,7 @@ class _Stage:
         pairs = [pair for pair in ends if WORLD not in map(self.link, pair)]
         pairs += [(x.primPath, y) for x in self.of("RigidBody", "Articulation") for y in x.filteredCollisions]
         members: dict[Any, list[Any]] = {}
-        kinds = [kind for kind in self.found if kind.endswith("Shape")]
+        kinds = [kind for kind in self.by_kind if kind.endswith("Shape")]
         for x in self.of(*kinds):
             pairs += [(x.rigidBody, y) for y in x.filteredCollisions]
             for group in x.collisionGroups:

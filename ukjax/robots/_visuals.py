@@ -51,7 +51,7 @@ def _mesh(path: Path, scale: np.ndarray) -> dict[str, Any]:
     return {"kind": "mesh", "vertices": vertices, "faces": np.array(model.mesh_face)}
 
 
-def _shape_of_geometry(geometry: ET.Element, found: Callable[[str], Path | None]) -> dict[str, Any] | None:
+def _shape_of_geometry(geometry: ET.Element, find: Callable[[str], Path | None]) -> dict[str, Any] | None:
     """What a geometry is; None for a mesh that is not there or cannot be read, and for what URDF does not know."""
     kind = next((x.tag for x in geometry), "")
     element = geometry.find(kind) if kind else None
@@ -62,7 +62,7 @@ def _shape_of_geometry(geometry: ET.Element, found: Callable[[str], Path | None]
         return {"kind": kind, "size": [number("radius")]}
     if kind in ("cylinder", "capsule"):
         return {"kind": kind, "size": [number("radius"), number("length")]}
-    file = found(str(element.get("filename"))) if kind == "mesh" and element is not None else None
+    file = find(str(element.get("filename"))) if kind == "mesh" and element is not None else None
     return None if file is None else mesh_shape(file, _numbers(element, "scale", "1 1 1"))
 
 
@@ -74,7 +74,7 @@ def mesh_shape(file: Path, scale: np.ndarray) -> dict[str, Any] | None:
         return None
 
 
-def read_looks(robot: ET.Element, found: Callable[[str], Path | None]) -> Iterator[Look | str]:
+def read_looks(robot: ET.Element, find: Callable[[str], Path | None]) -> Iterator[Look | str]:
     """The visual elements of a URDF; for one that cannot be shown the name of its link."""
     named = {
         str(x.get("name")): x.find("color") for x in robot.iter("material") if x.find("color") is not None
@@ -82,7 +82,7 @@ def read_looks(robot: ET.Element, found: Callable[[str], Path | None]) -> Iterat
     for link in robot.findall("link"):
         for visual in link.findall("visual"):
             name, geometry, material = str(link.get("name")), visual.find("geometry"), visual.find("material")
-            shape = None if geometry is None else _shape_of_geometry(geometry, found)
+            shape = None if geometry is None else _shape_of_geometry(geometry, find)
             if shape is None:
                 yield name
                 continue
@@ -157,8 +157,8 @@ def visuals(at: Reference, looks: tuple[Look, ...]) -> list[Visual]:
     """The geoms of the file, where MuJoCo's viewer would show them; planes and height fields are left out. Bodies that
     have visual elements are shown as these say.
     """
-    found = make_visuals(at, looks)
-    told = {visual.body for visual in found}
+    shown = make_visuals(at, looks)
+    told = {visual.body for visual in shown}
     for geom in _list_visible_geoms(at):
         if at.carriers[at.model.geom_bodyid[geom]] in told:
             continue
@@ -166,5 +166,5 @@ def visuals(at: Reference, looks: tuple[Look, ...]) -> list[Visual]:
         if shape is not None:
             body, rotation = int(at.model.geom_bodyid[geom]), at.data.geom_xmat[geom].reshape(3, 3)
             placed = {"position": at.data.geom_xpos[geom], "rotation": remove_rounding(rotation)}
-            found.append(Visual(at.carriers[body], **placed, colour=_colour(at, geom), **shape))  # pyright: ignore[reportArgumentType]
-    return found
+            shown.append(Visual(at.carriers[body], **placed, colour=_colour(at, geom), **shape))  # pyright: ignore[reportArgumentType]
+    return shown
