@@ -168,11 +168,13 @@ class AbsoluteSystem(MechanismSystem):
     def _all_coordinates(self) -> dict[str, AbstractCoordinates]:
         return {**self.coordinates(), GROUND: GroundCoordinates(dimension=self.mechanism.dimension)}
 
-    def _located(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
+    def _locate_bodies(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
         return self.mechanism, call_each_body("placement", self._all_coordinates(), q)
 
-    def _moving(self, t: Time | float, q: Coordinates, v: Velocities) -> tuple[Mechanism, Placements, Twists]:
-        return *self._located(t, q), self.twists(t, q, v)
+    def _move_bodies(
+        self, t: Time | float, q: Coordinates, v: Velocities
+    ) -> tuple[Mechanism, Placements, Twists]:
+        return *self._locate_bodies(t, q), self.twists(t, q, v)
 
     def twists(self, t: Time | float, q: Coordinates, v: Velocities) -> Twists:
         return call_each_body("twist", self._all_coordinates(), q, v)

@@ -34,8 +34,10 @@ _DARK, _GROUND = (0.16, 0.17, 0.20), (0.42, 0.44, 0.48)  # joints, and what stan
 
 
 def visuals_of(system: Any) -> tuple[Visual, ...]:
-    """Its `visuals`, of a system that has such; of a mechanism those it was given, and what the bodies and joints that
-    were given none look like by themselves, of those made of no shape what touches; none of other systems.
+    """What a system looks like.
+
+    A system with `visuals` has these. A mechanism has those it was given; a body without any is drawn by its shape or
+    what touches of it, and a joint of such bodies as a pin or a ball. Other systems have none.
     """
     mechanism = getattr(system, "mechanism", None)
     if hasattr(system, "visuals") or not isinstance(mechanism, Mechanism):
@@ -57,7 +59,7 @@ def visuals_of(system: Any) -> tuple[Visual, ...]:
 
 
 def contact_visuals_of(system: Any) -> tuple[Visual, ...]:
-    """What touches, of a mechanism, where a body does not look like it anyhow."""
+    """The shapes of the contacts of a mechanism, but for those that its bodies are drawn as already."""
     mechanism = getattr(system, "mechanism", None)
     if not isinstance(mechanism, Mechanism):
         return ()

@@ -52,12 +52,14 @@ class MechanismSystem(AbstractSystem):
         return self.in_joint_coordinates and name in self.labels
 
     @abc.abstractmethod
-    def _located(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
+    def _locate_bodies(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
         """The mechanism in the precision of q, and where its bodies are."""
 
     @abc.abstractmethod
-    def _moving(self, t: Time | float, q: Coordinates, v: Velocities) -> tuple[Mechanism, Placements, Twists]:
-        """The same, and how they move."""
+    def _move_bodies(
+        self, t: Time | float, q: Coordinates, v: Velocities
+    ) -> tuple[Mechanism, Placements, Twists]:
+        """The mechanism in the precision of q, where its bodies are, and how they move."""
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
@@ -73,19 +75,19 @@ class MechanismSystem(AbstractSystem):
 
     def placements(self, t: Time | float, q: Coordinates) -> Placements:
         """Where the bodies and the ground are, by name."""
-        return self._located(t, q)[1]
+        return self._locate_bodies(t, q)[1]
 
     def twists(self, t: Time | float, q: Coordinates, v: Velocities) -> Twists:
         """How the bodies and the ground move, by name."""
-        return self._moving(t, q, v)[2]
+        return self._move_bodies(t, q, v)[2]
 
     def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
         """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
-        mechanism, placements = self._located(t, q)
+        mechanism, placements = self._locate_bodies(t, q)
         return mechanism.points(placements)
 
     def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
-        mechanism, placements = self._located(t, q)
+        mechanism, placements = self._locate_bodies(t, q)
         return mechanism.drawing(placements)
 
     def _further_energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
@@ -94,14 +96,14 @@ class MechanismSystem(AbstractSystem):
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         """Kinetic energy and the potential of all loads that have one [J]."""
-        mechanism, placements, twists = self._moving(t, q, v)
+        mechanism, placements, twists = self._move_bodies(t, q, v)
         of_bodies = mechanism.kinetic_energy(placements, twists) + mechanism.potential_energy(placements)
         return sum_of([of_bodies, *self._further_energies(t, q, v).values()])
 
     def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
         """The parts of the energy [J]: `kinetic_<body>` and `potential_<load>`; of a tree also `kinetic_armature`,
         `kinetic_loads`."""
-        mechanism, placements, twists = self._moving(t, q, v)
+        mechanism, placements, twists = self._move_bodies(t, q, v)
         return mechanism.energies(placements, twists) | self._further_energies(t, q, v)
 
     def values_of(self, names: tuple[str, ...], t: Time, q: Coordinates) -> dict[str, Array]:

@@ -144,11 +144,13 @@ class TreeSystem(MechanismSystem):
         """Stacked twists as those of the bodies and the ground by name."""
         return twists_by_name(self.bodies, twists)
 
-    def _located(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
+    def _locate_bodies(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
         at = self._place_bodies(q)
         return at.mechanism, at.placements
 
-    def _moving(self, t: Time | float, q: Coordinates, v: Velocities) -> tuple[Mechanism, Placements, Twists]:
+    def _move_bodies(
+        self, t: Time | float, q: Coordinates, v: Velocities
+    ) -> tuple[Mechanism, Placements, Twists]:
         at = self._place_bodies(q)
         twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
         return at.mechanism, at.placements, self._twists_by_name(twists)
@@ -179,7 +181,7 @@ class TreeSystem(MechanismSystem):
         return jnp.concatenate(inertias) if inertias else None
 
     def _load_inertia_rates(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
-        """Those rates."""
+        """The rates of the loads that move something besides the bodies."""
         own = self.motions(t, q, v)
         return jnp.concatenate([load.rate(motion) for load, motion in own if load.inertia is not None])
 

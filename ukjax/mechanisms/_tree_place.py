@@ -210,7 +210,7 @@ class LocatedBodies(NamedTuple):
 
     @property
     def bodies(self) -> list[AbstractBody]:
-        """Themselves."""
+        """The bodies, in the order of their numbers."""
         return [self.mechanism.bodies[i] for i in self.numbers]
 
     @property

@@ -44,7 +44,7 @@ class Coefficients(NamedTuple):
 
 
 def coefficients(what: str, value: Any, most: float) -> Coefficients:
-    """What `load` is given."""
+    """What `load` is given for `restitution` or `friction`."""
     such = f"{what} must be a number, or map geoms, bodies, joints and pairs to such, as {{('foot', 'floor'): 0.5}}"
 
     def checked(x: Any) -> float:

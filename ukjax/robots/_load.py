@@ -124,7 +124,13 @@ def load(
     ]
     rotors, of_rotors = armature(at)
     of_parts = (x for part in parts for x in part.features)
-    features = [*_list_moving(at), *of_rotors, *of_parts, *list_unmodelled(at, key), *read_in.features]
+    features = [
+        *_list_joints_and_bodies(at),
+        *of_rotors,
+        *of_parts,
+        *list_unmodelled(at, key),
+        *read_in.features,
+    ]
     mechanism = tree(
         bodies(at),
         joints(at),
@@ -178,7 +184,7 @@ def _gravity(at: Reference) -> FeatureParts:
     )
 
 
-def _list_moving(at: Reference) -> list[Feature]:
+def _list_joints_and_bodies(at: Reference) -> list[Feature]:
     """Joints, and what they carry."""
     joints_of_kind = [
         Feature(f"{kind} joint", tuple(at.names.joints[i] for i in own))

@@ -189,7 +189,7 @@ def _file(path: Path) -> Path:
 
 
 def _call_mujoco(title: str, function: Any, *arguments: Any) -> Any:
-    """What MuJoCo returns; what it complains of is an `InputError`."""
+    """What a function of MuJoCo returns; its errors become an `InputError`."""
     try:
         return function(*arguments)
     except InputError:
