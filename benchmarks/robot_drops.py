@@ -70,15 +70,15 @@ def model_over_floor(path: str) -> Any:
     import mujoco
 
     from ukjax.robots._contact_selection import read_contact_selection
-    from ukjax.robots._missing_meshes import without_missing
-    from ukjax.robots._urdf import urdf
+    from ukjax.robots._source import remove_missing
+    from ukjax.robots._urdf import read_urdf
 
     folder, every = Path(path).resolve().parent, read_contact_selection(True, None, None)
     if path.endswith(".urdf"):
-        spec = mujoco.MjSpec.from_string(urdf(ElementTree.parse(path).getroot(), folder, every).text)
+        spec = mujoco.MjSpec.from_string(read_urdf(ElementTree.parse(path).getroot(), folder, every).text)
     else:
         spec = mujoco.MjSpec.from_file(path)
-    without_missing(spec, True)
+    remove_missing(spec, True)
     spec.compiler.balanceinertia = True
     for x in spec.bodies:  # of links that stand for a frame, such as HyQ's base
         full = np.array(x.fullinertia)

@@ -11,7 +11,7 @@ import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._compiler import AtStates
 from ukjax._contact._rows import gaps_and_bends
-from ukjax.mechanisms._contact_visuals import draw_contact_shapes
+from ukjax.mechanisms._default_visuals import draw_contact_shapes
 
 G, R = 9.81, 0.1
 SIZE, ELEVATION, DEPTH, MARGIN = (2.0, 1.5), 0.3, 0.5, 0.05

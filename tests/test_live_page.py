@@ -25,7 +25,7 @@ import ukjax.mechanisms as um
 from ukjax._cli import _commands as cli
 from ukjax._figures._moving import Curve, Shown, build_moving_parts
 from ukjax._interop._live_page import _place_parts
-from ukjax.mechanisms._default_visuals import looks
+from ukjax.mechanisms._default_visuals import visuals_of
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 STEPS, DT = 100, 1e-3
@@ -247,7 +247,7 @@ def test_parts_are_placed_as_in_other_pictures(model: str) -> None:
     shown = build_moving_parts(
         Shown("run", problem, t, q, {}, paths=False, contacts={}, shapes=False), t
     ).parts
-    bodies = dict.fromkeys(x.body for x in looks(problem.system))
+    bodies = dict.fromkeys(x.body for x in visuals_of(problem.system))
     places = _place_parts(problem, bodies, problem.system, jnp.asarray(0.0), problem.q0)
     assert {x.name for x in shown} >= {*places}
     for part in shown:

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 import ukjax as uk
 from ukjax._system._constraint import unilateral
-from ukjax.robots._coefficients import restitution_of
+from ukjax.robots._contact_selection import restitution_of
 
 TRAY = """<mujoco><worldbody>
   <body name="tray" pos="0 0 1"><joint name="up" type="slide" axis="0 0 1" damping="20" stiffness="5000"/>

@@ -14,7 +14,7 @@ import ukjax as uk
 import ukjax.analysis as ua
 import ukjax.mechanisms as um
 from ukjax._cli._robot_files import robot_model
-from ukjax.mechanisms._default_visuals import looks
+from ukjax.mechanisms._default_visuals import visuals_of
 
 ROBOTS = Path(__file__).parent.parent / "experiments" / "robots"
 
@@ -162,12 +162,14 @@ def test_links_whose_meshes_are_missing_are_shown_from_joint_to_joint() -> None:
     drawn = jax.jit(lambda q: gripper.mechanism.drawing(0.0, q))(gripper.mechanism.q0)
     for body in gripper.mechanism.bodies:
         ends = [j.point for j in gripper.mechanism.mechanism.joints if body.name in j.bodies]
-        (line,) = (x.vertices for x in looks(gripper.mechanism) if x.body == body.name and x.kind == "line")
+        (line,) = (
+            x.vertices for x in visuals_of(gripper.mechanism) if x.body == body.name and x.kind == "line"
+        )
         assert len(ends) > 1
         for end in ends:
             assert _distance(np.asarray(end), line) < 1e-7  # of single precision
             assert _distance(np.asarray(end), np.asarray(drawn[body.name])) < 1e-12
-    assert {x.body for x in looks(gripper.mechanism) if x.kind == "box"} == {
+    assert {x.body for x in visuals_of(gripper.mechanism) if x.kind == "box"} == {
         "left_follower",
         "right_follower",
     }

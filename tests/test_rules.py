@@ -622,7 +622,7 @@ RULES = {
     "_pseudoinverse/_kernels.py": "acceleration",
     "analysis/_modes.py": "modes",
     "analysis/_settle.py": "equilibrium",
-    "mechanisms/_tree_loops.py": "tree",
+    "mechanisms/_tree_place.py": "tree",
 }
 
 

@@ -17,7 +17,7 @@ from ukjax._figures._moving import Curve, SceneNode
 from ukjax._figures._page import FIELD, place_camera
 from ukjax._figures._scene import Scene, scene_of
 from ukjax._run._view import _name_runs, prepare_run
-from ukjax.mechanisms._default_visuals import looks
+from ukjax.mechanisms._default_visuals import visuals_of
 
 FRAMES = 20  # a second, which the saved times are made for: nothing is interpolated
 
@@ -129,7 +129,7 @@ def test_bodies_made_of_a_shape_are_shown_as_it():
         um.disk("disk", (0.0, 1.0, 0.0), 0.4, 3.0, axis),
         um.rod("rod", (0.0, 0.0, 0.0), (1.0, 2.0, 2.0), 1.0, 0.25),
     ]
-    first = {visual.body: visual for visual in reversed(looks(um.assemble(made)))}
+    first = {visual.body: visual for visual in reversed(visuals_of(um.assemble(made)))}
     box, ball, disk, rod = (first[body.name] for body in made)
     assert [box.kind, ball.kind, disk.kind, rod.kind] == ["box", "sphere", "cylinder", "capsule"]
     np.testing.assert_allclose(np.abs(box.rotation) @ box.size, [0.3, 0.1, 0.2], rtol=1e-12)
@@ -141,7 +141,7 @@ def test_bodies_made_of_a_shape_are_shown_as_it():
     for visual, body in zip((box, ball, disk, rod), made, strict=True):
         np.testing.assert_allclose(visual.position, body.centre, atol=1e-12)
     plane = um.assemble([um.box("box", (1.0, 2.0), (0.3, 0.1), 2.0), um.disk("disk", (0.0, 0.0), 0.4, 1.0)])
-    flat = {visual.body: visual for visual in reversed(looks(plane))}
+    flat = {visual.body: visual for visual in reversed(visuals_of(plane))}
     np.testing.assert_allclose(flat["box"].size[:2], [0.3, 0.1])
     np.testing.assert_allclose(flat["disk"].size[0], 0.4)
 
@@ -168,7 +168,7 @@ def test_shapes_that_touch_are_what_bodies_look_like():
     bodies = [um.Body(name, 1.0, (0, 0, 0), (1, 1, 1)) for name in shapes]
     floor = um.HalfSpace("ground", (0, 0, -3))
     system = um.assemble(bodies, contacts=[um.Contact(x, floor) for x in shapes.values()])
-    seen = {visual.body: visual for visual in looks(system)}
+    seen = {visual.body: visual for visual in visuals_of(system)}
     assert {name: x.kind for name, x in seen.items()} == {name: name for name in shapes}
     s, ends = shapes, [np.asarray(shapes["capsule"].start), np.asarray(shapes["capsule"].end)]
     along = (ends[1] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
@@ -265,7 +265,7 @@ def test_pictures_do_not_change_what_is_compiled():
     structure = lambda system: jax.tree.structure(system)
     assert structure(swing(0.1)) == structure(swing(0.1))
     assert structure(swing(0.1)) != structure(swing(0.2))
-    assert [x.kind for x in looks(swing(0.1))] == ["box"]
+    assert [x.kind for x in visuals_of(swing(0.1))] == ["box"]
     rods = [um.rod("rod", (0.0, 0.0), (0.0, length), 1.0) for length in (1.0, 2.0)]
     assert structure(rods[0]) == structure(rods[1])
 

@@ -15,8 +15,7 @@ from .._misc._types import Coordinates, Time
 from .._system._problem import Problem
 from .._system._system import innermost
 from ..mechanisms import GROUND, HalfSpace, SpringDamper, Visual
-from ..mechanisms._contact_visuals import contact_shapes
-from ..mechanisms._default_visuals import looks, looks_of_contacts
+from ..mechanisms._default_visuals import contact_shapes, contact_visuals_of, visuals_of
 from ..mechanisms._visual import facing, lift_to_space
 from ._meshes import revolve
 
@@ -316,7 +315,7 @@ def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
     system = innermost(run.problem.system)
     mechanism = getattr(system, "mechanism", None)
     fix = lambda visuals, suffix: _fix_to_bodies(system, visuals, suffix, run.t, run.q, times)
-    bodies = fix(looks(system), "")
+    bodies = fix(visuals_of(system), "")
     drawing, points = evaluate_at_states(compute_drawing, run.problem, run.t, run.q)
     flat = all(x.shape[-1] == 2 for x in (*drawing.values(), *points.values()))
     known = {node.name for node in bodies}
@@ -343,7 +342,7 @@ def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
         planes = [x for x in contact_shapes(mechanism) if isinstance(x, HalfSpace)]
         found += fix([_draw_half_space(x, planes, every, size) for x in planes], HALF_SPACE)
     if run.shapes:
-        found += fix([dataclasses.replace(x, colour=_SHAPE) for x in looks_of_contacts(system)], SHAPES)
+        found += fix([dataclasses.replace(x, colour=_SHAPE) for x in contact_visuals_of(system)], SHAPES)
     # A path has points between frames too: those of a circle would be the corners of a polygon.
     along = np.linspace(times[0], times[-1], 1 + (times.size - 1) * max(1, _OF_PATH // times.size))
     found += [

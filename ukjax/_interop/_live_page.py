@@ -33,7 +33,7 @@ from .._system._stabilize import NoStabilizer
 from .._system._system import innermost
 from ..analysis._inputs import MatrixForce, input_matrix_of
 from ..mechanisms import GROUND, SpringDamper
-from ..mechanisms._default_visuals import looks
+from ..mechanisms._default_visuals import visuals_of
 from ._c_functions import Parameter, explain_untranslatable, input_units, parameters_of
 
 _TEMPLATE = Path(__file__).with_name("live_page.html")
@@ -87,7 +87,7 @@ def to_page(
     p = jnp.array([x.default for x in chosen], float)
     t, q, v = state = jnp.asarray(problem.t0, float), problem.q0, problem.v0
     motors = input_units(problem, inputs)
-    bodies = dict.fromkeys(x.body for x in looks(innermost(problem.system)))
+    bodies = dict.fromkeys(x.body for x in visuals_of(innermost(problem.system)))
     places = lambda system, t, q: _place_parts(problem, bodies, system, t, q)
     parts = jax.eval_shape(lambda t, q: places(problem.system, t, q), t, q)
     slots = [name for name, x in parts.items() if x.shape == (3, 4)]

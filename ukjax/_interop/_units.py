@@ -11,7 +11,7 @@ import numpy as np
 from .._run._mechanism_parts import coordinate_units
 from .._system._system import has_quasi_velocities, innermost
 from ..mechanisms import TreeSystem
-from ..mechanisms._current_values import MechanismSystem
+from ..mechanisms._mechanism_system import MechanismSystem
 from ..robots._actuators import Actuators
 from ..robots._passive import JointDamping, JointSprings
 

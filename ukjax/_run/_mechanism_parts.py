@@ -13,10 +13,8 @@ from .._misc._errors import InputError, unknown_name
 from .._system._labels import title_of
 from .._system._system import innermost
 from ..mechanisms import GROUND, Contact, Effort, Reaction, TreeSystem, contact_frames
-from ..mechanisms._current_values import MechanismSystem
-from ..mechanisms._efforts import efforts_along
-from ..mechanisms._postures import quaternions
-from ..mechanisms._reactions import reactions_along
+from ..mechanisms._mechanism_system import MechanismSystem
+from ..mechanisms._reactions import efforts_along, reactions_along
 from ..mechanisms._start import InputMatrix
 from ._doctor import contacts_of_shapes
 from ._parts import energies, get_problem, points
@@ -49,7 +47,7 @@ def coordinate_units(system: Any) -> tuple[str, ...]:
     """The units of the coordinates of a mechanism, nothing for those of quaternions; of other systems their `units`."""
     system = innermost(system)
     if isinstance(system, TreeSystem):
-        turns = {i + k for i in quaternions(system) for k in range(4)}
+        turns = {i + k for i in system.quaternions for k in range(4)}
         labels = enumerate(system.labels)
         return tuple("m" if x in system.order.slides else "" if i in turns else "rad" for i, x in labels)
     if not isinstance(system, MechanismSystem):

@@ -47,11 +47,11 @@ def coriolis_matrix(
 
     **Raises:** `InputError` for quasi-velocities, which give NaN under `jit`, and for wrong shapes.
     """
-    found, t, q, v = state_of(system, t, q, v)
-    C = _coriolis(found, jnp.asarray(t), q, v) if q.size == v.size else None
+    own, t, q, v = state_of(system, t, q, v)
+    C = _coriolis(own, jnp.asarray(t), q, v) if q.size == v.size else None
     if C is None or (not is_traced(C) and np.any(np.isnan(C))):
         raise InputError(
-            f"the velocities of {type(found).__name__} are not the rates of its coordinates, which Christoffel's symbols "
+            f"the velocities of {type(own).__name__} are not the rates of its coordinates, which Christoffel's symbols "
             "are of: a mechanism of hinges and slides has such."
         )
     return C

@@ -88,7 +88,7 @@ def _equilibrium(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Equil
     least = jnp.sqrt(jnp.finfo(q.dtype).eps) * jnp.linalg.norm(here.reduced)
     beyond = jnp.linalg.norm(here.reduced) * (here.W @ (unit - here.E) @ here.W.T)
     stable = is_definite(here.reduced + beyond - least * unit)
-    found = Equilibrium(
+    settled = Equilibrium(
         q=q,
         multipliers=here.multipliers,
         constraint_force=here.rows.A.T @ here.multipliers,
@@ -98,7 +98,7 @@ def _equilibrium(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Equil
         found=_settles(here, q),
         reactions={},
     )
-    return found, here
+    return settled, here
 
 
 def _require_found(system: AbstractSystem, found: Equilibrium, here: Stiffness) -> None:
@@ -144,15 +144,15 @@ def equilibrium(
     require_bilateral("equilibrium", system.constraints)
     if states := len(states_of(system)):
         z = given.v0[-states:] if isinstance(given, Problem) else jnp.zeros(states, q.dtype)
-        found, here = _equilibrium(_HeldStates(system, z), t, q)
-        found = eqx.tree_at(lambda x: x.multipliers, found, found.multipliers[:-states])
+        settled, here = _equilibrium(_HeldStates(system, z), t, q)
+        settled = eqx.tree_at(lambda x: x.multipliers, settled, settled.multipliers[:-states])
     else:
-        found, here = _equilibrium(system, t, q)
-    _require_found(system, found, here)
+        settled, here = _equilibrium(system, t, q)
+    _require_found(system, settled, here)
     mechanism = mechanism_of(system)
     if mechanism is None:
-        return found
-    still = make_zero_velocities(system, t, found.q)
-    states = tuple(x[None] for x in (t, found.q, still, still, found.multipliers))
+        return settled
+    still = make_zero_velocities(system, t, settled.q)
+    states = tuple(x[None] for x in (t, settled.q, still, still, settled.multipliers))
     at = jax.tree.map(lambda x: x[0], reactions_along(mechanism, states, {}))
-    return eqx.tree_at(lambda x: x.reactions, found, at)
+    return eqx.tree_at(lambda x: x.reactions, settled, at)

@@ -41,11 +41,7 @@ def _choose_columns(A: np.ndarray, M: np.ndarray) -> tuple[int, ...]:
 def independent_of(
     system: AbstractSystem, state: tuple[Time, Coordinates, Velocities], names: tuple[str, ...], given: Any
 ) -> Split:
-    """The independent velocities: those given by name, or those of the best pivots.
-
-    **Raises:** `InputError` for names that are not known, that are too many or too few, or that do not determine the
-    rest; and where they are needed since values are traced.
-    """
+    """The independent velocities: those given by name, or those of the best pivots."""
     moving = len(names) - len(
         states_of(system)
     )  # states of first order, behind the others, are always independent
@@ -65,13 +61,13 @@ def independent_of(
         return Split(own_q if alike and own_q is not None else every[:moving], own)
     known = equations_at(system, NoStabilizer(), *state)
     A, M = np.asarray(known.rows.A), np.asarray(known.M)
-    found = Split(_choose_columns(A[of_q][:, :moving], M[:moving, :moving]), _choose_columns(A[of_v], M))
+    split = Split(_choose_columns(A[of_q][:, :moving], M[:moving, :moving]), _choose_columns(A[of_v], M))
     if own is None:
-        return found
+        return split
     rest = np.setdiff1d(every, own)
-    if len(own) != len(found.velocities) or _rank(A[of_v][:, rest]) < len(rest):
+    if len(own) != len(split.velocities) or _rank(A[of_v][:, rest]) < len(rest):
         raise InputError(
-            f"independent must name {len(found.velocities)} velocities that determine all others here, such as "
-            f"{', '.join(names[i] for i in found.velocities)}; got {', '.join(names[i] for i in own)}."
+            f"independent must name {len(split.velocities)} velocities that determine all others here, such as "
+            f"{', '.join(names[i] for i in split.velocities)}; got {', '.join(names[i] for i in own)}."
         )
-    return Split(own_q if alike and own_q is not None else found.positions, own)
+    return Split(own_q if alike and own_q is not None else split.positions, own)

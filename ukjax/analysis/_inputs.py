@@ -13,7 +13,7 @@ from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._system._labels import make_indexed_names, own_labels
 from .._system._system import AbstractSystem
 from ..mechanisms._abstract_joint import AbstractAxisJoint
-from ..mechanisms._springs import Actuator
+from ..mechanisms._loads import Actuator
 from ..mechanisms._start import InputMatrix
 from ..mechanisms._tree import TreeSystem
 from ..robots._actuators import ControlMatrix, control_matrix
@@ -28,13 +28,10 @@ class Constant(eqx.Module):
     """An input matrix that does not depend on the state.
 
     **Arguments:**
-
-    - `B`: (n, p).
-    - `labels`: names of the inputs.
     """
 
-    B: Float[Array, "n p"]
-    labels: tuple[str, ...] = eqx.field(static=True, default=())
+    B: Float[Array, "n p"]  # (n, p)
+    labels: tuple[str, ...] = eqx.field(static=True, default=())  # names of the inputs
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, "n p"]:
         return self.B
@@ -45,11 +42,9 @@ class MatrixForce(eqx.Module):
     """The generalized force B_u(t, q) u of inputs u.
 
     **Arguments:**
-
-    - `matrix`: B_u, a function of (t, q).
     """
 
-    matrix: Callable[[Time, Coordinates], Array]
+    matrix: Callable[[Time, Coordinates], Array]  # B_u, a function of (t, q)
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities, u: Array) -> Forces:
         if isinstance(self.matrix, ControlMatrix):  # which may depend on v, too, as of muscles
@@ -69,10 +64,7 @@ def _actuators(system: MechanismSystem, names: Any, every: bool) -> tuple[Actuat
 def input_matrix_of(
     system: AbstractSystem, inputs: Inputs, t: Time, q: Coordinates, n: int, *, every: bool
 ) -> tuple[Callable[[Time, Coordinates], Array], tuple[str, ...], tuple[Actuator, ...]]:
-    """B_u as a function of (t, q), the names of the inputs, and of a mechanism its actuators.
-
-    **Raises:** `InputError` for names that are not known, and for wrong shapes.
-    """
+    """B_u as a function of (t, q), the names of the inputs, and of a mechanism its actuators."""
     mechanism = mechanism_of(system)
     named = inputs is None or (isinstance(inputs, Iterable) and not hasattr(inputs, "shape"))
     if named and mechanism is not None and not (inputs is None and not _actuators(mechanism, None, every)):

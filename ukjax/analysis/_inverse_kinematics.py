@@ -56,17 +56,12 @@ class TargetSpringSystem(AbstractForwardingSystem):
     """A mechanism under no forces but those of the springs of the module's docstring.
 
     **Arguments:**
-
-    - `system`: the mechanism.
-    - `positions`: places of frames by name.
-    - `orientations`: rotations of frames by name; in the plane angles.
-    - `length`: what one radian counts as [m].
     """
 
-    system: MechanismSystem
-    positions: Targets
-    orientations: Targets
-    length: Array
+    system: MechanismSystem  # the mechanism
+    positions: Targets  # places of frames by name
+    orientations: Targets  # rotations of frames by name; in the plane angles
+    length: Array  # what one radian counts as [m]
 
     def frames(self, q: Coordinates) -> dict[str, Frame]:
         """The frames that are pulled."""
@@ -76,11 +71,11 @@ class TargetSpringSystem(AbstractForwardingSystem):
 
     def stretch(self, q: Coordinates) -> Float[Array, " k"]:
         """What the springs are off by, such that V is half its square (k,)."""
-        found, parts = self.frames(q), []
+        frames, parts = self.frames(q), []
         for name, x in self.positions.items():
-            parts.append(found[name].position - x)
+            parts.append(frames[name].position - x)
         for name, R in self.orientations.items():
-            off = found[name].rotation - R  # pyright: ignore[reportOptionalOperand]
+            off = frames[name].rotation - R  # pyright: ignore[reportOptionalOperand]
             parts.append(self.length * (off.ravel() / np.sqrt(2) if off.ndim else off[None]))
         return jnp.concatenate(parts)
 
@@ -90,9 +85,9 @@ class TargetSpringSystem(AbstractForwardingSystem):
 
     def left(self, t: Time, q: Coordinates) -> tuple[Targets, Targets, Array, Array]:
         """How far frames are from their targets, places and angles; `stretch`; and phi."""
-        found = self.frames(q)
-        off = {name: found[name].position - x for name, x in self.positions.items()}
-        turned = {name: _angle(found[name].rotation - R, R) for name, R in self.orientations.items()}  # pyright: ignore
+        frames = self.frames(q)
+        off = {name: frames[name].position - x for name, x in self.positions.items()}
+        turned = {name: _angle(frames[name].rotation - R, R) for name, R in self.orientations.items()}  # pyright: ignore
         return off, turned, self.stretch(q), position_rows(self, t, q)
 
     def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> None:
@@ -170,8 +165,8 @@ def inverse_kinematics(
     **Raises:** `InputError` for names that are not known and wrong shapes; and, unless `nearest`, where the targets
     cannot be reached from this start, with what is left open.
     """
-    found, t, q, _ = state_of(system, t, q, None)
-    mechanism = require_mechanism(found)
+    own, t, q, _ = state_of(system, t, q, None)
+    mechanism = require_mechanism(own)
     d, dtype = mechanism.mechanism.dimension, q.dtype
     flag("nearest", nearest)
     places = _targets("positions", positions, ((d,),), "{'arm.tip': (1.0, 0.5)}")

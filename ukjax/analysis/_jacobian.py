@@ -73,10 +73,7 @@ def frame_names(mechanism: MechanismSystem) -> list[str]:
 
 
 def owner_of(mechanism: MechanismSystem, name: str) -> tuple[str, Array | None]:
-    """The body that carries a frame, and its point in the reference posture; None for the centre of mass.
-
-    **Raises:** `InputError` for a name that is not known.
-    """
+    """The body that carries a frame, and its point in the reference posture; None for the centre of mass."""
     for body in mechanism.bodies if isinstance(name, str) else ():
         if name == body.name:
             return name, None
@@ -148,8 +145,8 @@ def jacobian(
 
     **Raises:** `InputError` for a name that is not known, and for a state of wrong shape.
     """
-    found, t, q, v = state_of(system, t, q, v)
-    mechanism = mechanism_of(found)
+    own, t, q, v = state_of(system, t, q, v)
+    mechanism = mechanism_of(own)
     points = system.points if isinstance(system, Problem) else None
     if isinstance(points, Frames) and points.carriers.get(frame) == GROUND:
         return _standing(points.places[frame].astype(q.dtype), v)
@@ -158,7 +155,7 @@ def jacobian(
         return _jacobian(mechanism, frame, t, q, v)
     if not isinstance(system, Problem) or system.points is None:
         raise InputError(
-            f"{type(found).__name__} has no named points: give a mechanism, or a Problem with `points`."
+            f"{type(own).__name__} has no named points: give a mechanism, or a Problem with `points`."
         )
     select_names("point", [frame], eqx.filter_eval_shape(system.points, t, q))
     return _jacobian(hoist_tracers(system), frame, t, q, v)
@@ -186,7 +183,7 @@ def frames(
 
     **Raises:** `InputError` for a system that is no mechanism, and for a state of wrong shape.
     """
-    found, _, q, _ = state_of(system, t, q, None)
-    mechanism = require_mechanism(found)
+    own, _, q, _ = state_of(system, t, q, None)
+    mechanism = require_mechanism(own)
     placed = _frames(mechanism, q)  # sorted by name
     return {name: placed[name] for name in frame_names(mechanism)}

@@ -96,7 +96,7 @@ def _evaluate_equations(
     return jax.jacfwd(rates)(v), rates(v), _driven_equations(given, t, q, v, u)
 
 
-def _near(
+def _linearize_equations(
     given: tuple[Any, ...],
     t: Time,
     q: Coordinates,
@@ -151,7 +151,7 @@ def _linearize(
     back = pinv(N, GramSchmidt()).matrix if has_quasi_velocities(system) else jnp.eye(n, dtype=q.dtype)
     solved, A = formula.solve(at), at.rows.A
     Zq, Jv = _kernel(A[at.rows.of_positions], of_q), A[at.rows.of_velocities]
-    changes, y0 = _near(given, t, q, v, u, solved.a, solved.multipliers, N @ Zq)
+    changes, y0 = _linearize_equations(given, t, q, v, u, solved.a, solved.multipliers, N @ Zq)
     by_s, by_v, by_u = zip(*changes, strict=True)
     rest = np.setdiff1d(np.arange(n), np.array(of_v, int))
     follow = zeros((n, len(of_q))).at[rest].set(-pinv(Jv[:, rest], GramSchmidt()).matrix @ by_s[3])
@@ -233,10 +233,10 @@ def linearize(
     matrix, input_names, _ = input_matrix_of(system, inputs, t, q, v.size, every=False)
     p = len(input_names)
     u = jnp.zeros(p, q.dtype) if u is None else check_array("u", u, (p,)).astype(q.dtype)
-    found, output_names = outputs_of(system, outputs, t, q, v)
+    output_function, output_names = outputs_of(system, outputs, t, q, v)
     names = names_of(system, q, v)
     split = independent_of(system, (t, q, v), names.velocities, independent)
-    result = _linearize(system, (matrix, u), found, formula, split, (t, q, v))
+    result = _linearize(system, (matrix, u), output_function, formula, split, (t, q, v))
     if not is_traced(result.A) and not np.all(np.isfinite(result.A)):
         formula.acceleration(system, t, q, v)  # which says why it is not
         raise InputError(f"the derivatives are not finite at t = {t}, q = {q}, v = {v}.")

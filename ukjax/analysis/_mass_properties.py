@@ -142,8 +142,8 @@ def mass_properties(
 
     **Raises:** `InputError` for a system that is no mechanism, a name that is not known, and wrong shapes.
     """
-    found, t, q, v = state_of(system, t, q, v)
-    mechanism = require_mechanism(found)
+    own, t, q, v = state_of(system, t, q, v)
+    mechanism = require_mechanism(own)
     every = [body.name for body in mechanism.bodies]
     names = select_names("body", every if bodies is None else bodies, every)
     point = None if about is None else check_array("about", about, (mechanism.mechanism.dimension,))

@@ -25,13 +25,10 @@ class FramePositions(eqx.Module):
     """The positions of frames, one after the other, as a function of (t, q, v, v').
 
     **Arguments:**
-
-    - `system`: the mechanism.
-    - `names`: of the frames.
     """
 
-    system: MechanismSystem
-    names: tuple[str, ...] = eqx.field(static=True)
+    system: MechanismSystem  # the mechanism
+    names: tuple[str, ...] = eqx.field(static=True)  # of the frames
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -56,18 +53,15 @@ class No(eqx.Module):
 def outputs_of(
     system: AbstractSystem, outputs: Outputs, t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Callable[..., Array], tuple[str, ...]]:
-    """The outputs as a function of (t, q, v, v'), and their names.
-
-    **Raises:** `InputError` for names that are not known, and for what is no vector.
-    """
+    """The outputs as a function of (t, q, v, v'), and their names."""
     if outputs is None:
         return No(), ()
     if not callable(outputs):
         mechanism = require_mechanism(system)
         points = [key for body in mechanism.bodies for key in body.points]
         known = [*frame_names(mechanism), *points]
-        found = FramePositions(mechanism, select_names("body or point", outputs, known))
-        return found, found.labels
+        positions = FramePositions(mechanism, select_names("body or point", outputs, known))
+        return positions, positions.labels
     require_function("outputs", outputs, "t, q, v, a")
     shape = jax.eval_shape(
         lambda: number_array("outputs", call_user_function("outputs", outputs, t, q, v, v))

@@ -46,24 +46,15 @@ _FORETOLD = 0.5
 
 
 class Stiffness(NamedTuple):
-    """Forces and stiffness at one posture, v = 0.
+    """Forces and stiffness at one posture, v = 0."""
 
-    - `rows`: the constraint rows.
-    - `multipliers`: lambda of least norm (m,).
-    - `unbalanced`: r (n,).
-    - `size`: how large the forces are that are in balance, in the norm of W.
-    - `E`: projector on the kernel of A (n, n).
-    - `W`: W^T W = G^-1 (n, n).
-    - `K`: the stiffness (n, n).
-    """
-
-    rows: Rows
-    multipliers: Float[Array, " m"]
-    unbalanced: Forces
-    size: Float[Array, ""]
-    E: Float[Array, "n n"]
-    W: Float[Array, "n n"]
-    K: Float[Array, "n n"]
+    rows: Rows  # the constraint rows
+    multipliers: Float[Array, " m"]  # lambda of least norm (m,)
+    unbalanced: Forces  # r (n,)
+    size: Float[Array, ""]  # how large the forces are that are in balance, in the norm of W
+    E: Float[Array, "n n"]  # projector on the kernel of A (n, n)
+    W: Float[Array, "n n"]  # W^T W = G^-1 (n, n)
+    K: Float[Array, "n n"]  # the stiffness (n, n)
 
     @property
     def reduced(self) -> Float[Array, "n n"]:
@@ -197,8 +188,10 @@ def _(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     system, t, _ = primals
     q, here = settle_posture(*primals)
     fixed = lambda system, t: evaluate_by_code(balance, system, t, q, here.multipliers)
-    found = eqx.filter_jvp(fixed, (system, t), tangents[:2])[1]
-    force, phi = (jnp.zeros_like(x) if d is None else d for x, d in zip(fixed(system, t), found, strict=True))
+    changes = eqx.filter_jvp(fixed, (system, t), tangents[:2])[1]
+    force, phi = (
+        jnp.zeros_like(x) if d is None else d for x, d in zip(fixed(system, t), changes, strict=True)
+    )
     onto = -pinv(here.rows.A, GramSchmidt()).matrix @ phi
     dv = onto + here.E @ (
         here.W.T @ _solve_stiffness(here.reduced, here.W @ (here.E @ (force - here.K @ onto)))

@@ -11,11 +11,11 @@ from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem, innermost
+from ..mechanisms import TreeSystem
 from ..mechanisms._absolute import AbsoluteSystem
-from ..mechanisms._current_values import MechanismSystem
+from ..mechanisms._mechanism_system import MechanismSystem
 from ..mechanisms._placement import AnyPlacement, Twist
-from ..mechanisms._tree_loops import twists_of
-from ..mechanisms._tree_place import moving, place
+from ..mechanisms._tree_place import LocatedBodies
 
 
 def state_of(
@@ -45,21 +45,18 @@ def make_zero_velocities(system: AbstractSystem, t: Time, q: Coordinates) -> Vel
 
 def mechanism_of(system: AbstractSystem) -> MechanismSystem | None:
     """The mechanism a system is, or is made around; None where it is none."""
-    found = innermost(system)
-    return found if isinstance(found, MechanismSystem) else None
+    inner = innermost(system)
+    return inner if isinstance(inner, MechanismSystem) else None
 
 
 def require_mechanism(system: AbstractSystem) -> MechanismSystem:
-    """As `mechanism_of`.
-
-    **Raises:** `InputError` for a system that is none.
-    """
-    found = mechanism_of(system)
-    if found is None:
+    """As `mechanism_of`."""
+    mechanism = mechanism_of(system)
+    if mechanism is None:
         raise InputError(
             f"{type(system).__name__} has no bodies: this needs a mechanism, such as mechanisms.tree(bodies, joints)."
         )
-    return found
+    return mechanism
 
 
 def bodies_at(
@@ -70,22 +67,14 @@ def bodies_at(
     if isinstance(system, AbsoluteSystem):
         own = system.coordinates()
         return {x: own[x].placement(q) for x in names}, lambda v: {x: own[x].twist(q, v) for x in names}
-    at = place(system.mechanism, system.order.layout, q)
-    numbers = tuple(i for i, body in enumerate(system.bodies) if body.name in names)
-    centres = jnp.stack([at.centres[i] for i in numbers])
-
-    def twists(v: Velocities) -> Mapping[str, Twist]:
-        moved = twists_of(at.chains, at.posture, centres, v, numbers)
-        return moving([system.bodies[i] for i in numbers], moved)
-
-    return at.placements, twists
+    assert isinstance(system, TreeSystem)
+    numbers = [i for i, body in enumerate(system.bodies) if body.name in names]
+    at = LocatedBodies.of(system.mechanism, system.order.layout, numbers, q)
+    return at.placements, at.twists
 
 
 def select_names(what: str, values: Any, known: Iterable[str]) -> tuple[str, ...]:
-    """Names, one at least, each of them known.
-
-    **Raises:** `InputError` for what is no list of names, and for a name that is not known.
-    """
+    """Names, one at least, each of them known."""
     known = list(known)
     names = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else ()
     if not names or not all(isinstance(x, str) for x in names):

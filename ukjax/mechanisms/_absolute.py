@@ -19,30 +19,29 @@ from .._system._constraint import (
     Holonomic,
     Nonholonomic,
     as_constraints,
-    bilateral,
 )
-from .._system._system import AbstractSystem
 from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody, Body
 from ._contact_places import AbsolutePlaces
-from ._contact_rows import require_positions, unilateral_rows
+from ._contact_rows import require_positions
 from ._contacts import AnyContact
 from ._coordinates import (
     AbstractCoordinates,
     EulerCoordinates,
     GroundCoordinates,
+    QuaternionCoordinates,
+    call_each_body,
     coordinates_of,
 )
 from ._divide import acts_on_its_own, divide_assembly
-from ._each_body import call_each_body
 from ._loads import AbstractLoad
-from ._mechanism import Mechanism
-from ._placement import AnyPlacement, Twist
+from ._mechanism import Mechanism, Placements, Twists
+from ._mechanism_system import MechanismSystem
 from ._visual import Visual
 from ._vmap_by_structure import vmap_by_structure
 
 
-def _ends(functions: Sequence[Any]) -> dict[int, AbstractCoordinates]:
+def _collect_ends(functions: Sequence[Any]) -> dict[int, AbstractCoordinates]:
     """The coordinates of all bodies that joints join, each once."""
     return {id(end): end for function in functions for end in function.ends}
 
@@ -59,7 +58,7 @@ class JointRows(AbstractTogether):
 
     @staticmethod
     def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
-        (t, q), ends = arguments, _ends(functions)
+        (t, q), ends = arguments, _collect_ends(functions)
         placed = call_each_body("placement", ends, q)
         items = [(x.joint, *(placed[id(end)] for end in x.ends)) for x in functions]
         return vmap_by_structure(lambda joint, *placements: joint.rows(t, *placements), items)
@@ -77,7 +76,7 @@ class JointSlip(AbstractTogether):
 
     @staticmethod
     def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
-        (t, q, v), ends = arguments, _ends(functions)
+        (t, q, v), ends = arguments, _collect_ends(functions)
         placed = call_each_body("placement", ends, q)
         moved = call_each_body("twist", ends, q, v)
         of = lambda by_end, function: tuple(by_end[id(end)] for end in function.ends)
@@ -95,7 +94,7 @@ class UnitNorm(eqx.Module):
         return self.body.norm(q)
 
 
-class AbsoluteSystem(AbstractSystem):
+class AbsoluteSystem(MechanismSystem):
     """A mechanism in absolute coordinates, made by `assemble`: a block of M for each body, rows for each joint.
 
     Planar bodies have (x, y, theta), point masses their place, bodies in space their centre and a quaternion that is
@@ -113,16 +112,6 @@ class AbsoluteSystem(AbstractSystem):
         """The coordinates of each body, by name."""
 
     @property
-    def bodies(self) -> tuple[AbstractBody, ...]:
-        """The bodies."""
-        return self.mechanism.bodies
-
-    @property
-    def joints(self) -> tuple[AbstractJoint, ...]:
-        """The joints."""
-        return self.mechanism.joints
-
-    @property
     def loads(self) -> tuple[AbstractLoad, ...]:
         """The loads."""
         return self.mechanism.loads
@@ -138,23 +127,13 @@ class AbsoluteSystem(AbstractSystem):
         return tuple(f"{name} {x}" for name, part in self.coordinates().items() for x in part.velocity_labels)
 
     @property
-    def title(self) -> str:
-        """What runs of it are called."""
-        return self.mechanism.name
-
-    @property
     def q0(self) -> Coordinates:
         """The coordinates of the reference posture (n_q,)."""
         parts = [part.reference for part in self.coordinates().values()]
         return as_jax(module_for(parts).concatenate(parts))
 
     @property
-    def constraints(self) -> tuple[AbstractConstraint, ...]:
-        """Of each joint its rows, named after it; unit quaternions, where not kept otherwise; the further ones."""
-        return (*self._own_constraints, *unilateral_rows(self.places))
-
-    @property
-    def _own_constraints(self) -> tuple[AbstractConstraint, ...]:
+    def _joint_constraints(self) -> tuple[AbstractConstraint, ...]:
         parts, rows = self._all_coordinates(), []
         for joint in self.joints:
             ends = tuple(parts[name] for name in joint.bodies)
@@ -167,48 +146,38 @@ class AbsoluteSystem(AbstractSystem):
         return (
             *rows,
             *(Holonomic(UnitNorm(part), name=f"{part.body.name}, unit quaternion") for part in unit),
-            *self.further,
         )
-
-    @property
-    def bilateral_constraints(self) -> tuple[AbstractConstraint, ...]:
-        return bilateral(self._own_constraints)
-
-    def without_shapes(self) -> AbstractSystem:
-        return eqx.tree_at(lambda x: x.mechanism, self, self.mechanism.without_shapes())
 
     def members(self) -> tuple[Members, ...]:
         if self.further or not all(map(acts_on_its_own, self.mechanism.loads)):
             return ()
         parts = divide_assembly(self.mechanism, self.coordinates())
-        return (
-            ()
-            if sum(map(len, parts)) == 1
-            else tuple(Members(type(self)(x.one, ()), x.q, x.v) for x in parts)
-        )  # pyright: ignore[reportCallIssue]
+        if sum(map(len, parts)) == 1:
+            return ()
+        return tuple(Members(type(self)(x.one, ()), x.q, x.v) for x in parts)  # pyright: ignore[reportCallIssue]
 
     @property
     def places(self) -> AbsolutePlaces:
-        """Where bodies are, for contacts."""
         return AbsolutePlaces(self.mechanism, self.coordinates())
+
+    @property
+    def quaternions(self) -> list[int]:
+        kinds = (QuaternionCoordinates, EulerCoordinates)
+        return [part.q_start + 3 for part in self.coordinates().values() if isinstance(part, kinds)]
 
     def _all_coordinates(self) -> dict[str, AbstractCoordinates]:
         return {**self.coordinates(), GROUND: GroundCoordinates(dimension=self.mechanism.dimension)}
 
-    def placements(self, t: Time | float, q: Coordinates) -> dict[str, AnyPlacement]:
-        """Where all bodies are, and the ground, by name."""
-        return call_each_body("placement", self._all_coordinates(), q)
+    def _locate_bodies(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
+        return self.mechanism, call_each_body("placement", self._all_coordinates(), q)
 
-    def twists(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Twist]:
-        """How all bodies move, and the ground, by name."""
+    def _move_bodies(
+        self, t: Time | float, q: Coordinates, v: Velocities
+    ) -> tuple[Mechanism, Placements, Twists]:
+        return *self._locate_bodies(t, q), self.twists(t, q, v)
+
+    def twists(self, t: Time | float, q: Coordinates, v: Velocities) -> Twists:
         return call_each_body("twist", self._all_coordinates(), q, v)
-
-    def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
-        """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
-        return self.mechanism.points(self.placements(t, q))
-
-    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
-        return self.mechanism.drawing(self.placements(t, q))
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         blocks = list(call_each_body("inertia", self.coordinates(), q).values())
@@ -229,16 +198,6 @@ class AbsoluteSystem(AbstractSystem):
         placements = self.placements(t, q)
         _, transposed = jax.vjp(lambda v: self.mechanism.rates(placements, self.twists(t, q, v)), v)
         return transposed(self.mechanism.efforts(t, placements, self.twists(t, q, v)))[0]
-
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        """Kinetic energy and the potential of all loads that have one [J]."""
-        placements = self.placements(t, q)
-        kinetic = self.mechanism.kinetic_energy(placements, self.twists(t, q, v))
-        return kinetic + self.mechanism.potential_energy(placements)
-
-    def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
-        """The parts of the energy [J]: `kinetic_<body>` and `potential_<load>`."""
-        return self.mechanism.energies(self.placements(t, q), self.twists(t, q, v))
 
 
 @final
@@ -308,6 +267,6 @@ def assemble(
     )
     turning = any(isinstance(body, Body) for body in mechanism.bodies)
     kind = QuaternionSystem if turning and coordinates == "quaternion" else RateSystem
-    system = kind(mechanism, further)
+    system = kind(mechanism, further)  # pyright: ignore[reportCallIssue]
     require_positions(system.places)
     return system

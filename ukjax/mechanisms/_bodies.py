@@ -21,20 +21,14 @@ GROUND = "ground"
 
 
 def check_name(what: str, name: Any) -> str:
-    """A name as given, if it is one.
-
-    **Raises:** `InputError` for what is not a string, and for an empty one.
-    """
+    """A name as given, if it is one."""
     if not isinstance(name, str) or not name:
         raise InputError(f"the name of a {what} must be a word, got {name!r}.")
     return name
 
 
 def check_array(what: str, value: Any, *shapes: tuple[int, ...]) -> Array:
-    """A finite real array of one of some shapes.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """A finite real array of one of some shapes."""
     array = real_array(what, value)
     if array.shape not in shapes:
         allowed = " or ".join(str(shape) for shape in shapes)
@@ -44,10 +38,7 @@ def check_array(what: str, value: Any, *shapes: tuple[int, ...]) -> Array:
 
 
 def check_positive_scalar(what: str, value: Any) -> Float[Array, ""]:
-    """A scalar greater than zero.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """A scalar greater than zero."""
     array = check_array(what, value, ())
     if fails(lambda x: x > 0, value):
         raise InputError(f"{what} must be greater than 0, got {float(value):g}.")
@@ -55,10 +46,7 @@ def check_positive_scalar(what: str, value: Any) -> Float[Array, ""]:
 
 
 def check_nonnegative(what: str, value: Any, shape: tuple[int, ...] = ()) -> Array:
-    """Lengths that may be zero.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """Lengths that may be zero."""
     array = check_array(what, value, shape)
     if fails(lambda x: x >= 0, value):
         raise InputError(f"{what} must not be negative, got {value}.")

@@ -14,16 +14,22 @@ from .._formula._members import Members
 from .._misc._types import Coordinates, Velocities
 from ._bodies import GROUND
 from ._contact_rows import AbstractBodyKinematics
-from ._coordinates import AbstractCoordinates, GroundCoordinates
+from ._coordinates import AbstractCoordinates, GroundCoordinates, call_each_body
 from ._divide import divide_tree
-from ._each_body import call_each_body
 from ._mechanism import Mechanism, Placements, Twists
 from ._moving_bodies import AbstractBodies, DividedBodies, flat_twist
 from ._placement import AnyPlacement, Twist
 from ._tree_layout import Order
-from ._tree_loops import ends, locate_bodies, own_columns, placements_by_name, twists_of
-from ._tree_motion import Chains, TreeLayout
-from ._tree_place import cast_arrays, chains_of, moving, place_bodies
+from ._tree_motion import TreeLayout
+from ._tree_place import (
+    LocatedBodies,
+    cast_arrays,
+    locate_ends,
+    make_chains,
+    own_columns,
+    place_bodies,
+    placements_by_name,
+)
 from ._vmap_by_structure import form_of, stack_trees
 
 
@@ -57,24 +63,22 @@ class TreeBodies(AbstractBodies):
     names: tuple[tuple[str, ...], ...] = eqx.field(static=True)
     layout: TreeLayout = eqx.field(static=True)
 
-    def _chains(self, one: Mechanism, dtype: jnp.dtype) -> tuple[Mechanism, Chains, tuple[int, ...]]:
-        one = cast_arrays(one, dtype)
-        return one, chains_of(one, self.layout), tuple(range(len(one.bodies)))
+    def _bodies(self, one: Mechanism, q: Coordinates) -> LocatedBodies:
+        return LocatedBodies.of(one, self.layout, range(len(one.bodies)), q)
 
     def locate(self, one: Mechanism, q: Coordinates) -> list[AnyPlacement]:
-        one, chains, numbers = self._chains(one, q.dtype)
-        return list(place_bodies(one.bodies, *ends(chains, q, bodies=numbers)))
+        one = cast_arrays(one, q.dtype)
+        numbers = tuple(range(len(one.bodies)))
+        return list(place_bodies(one.bodies, *locate_ends(make_chains(one, self.layout), q, bodies=numbers)))
 
     def move(self, one: Mechanism, q: Coordinates, v: Velocities) -> list[Twist]:
-        one, chains, numbers = self._chains(one, q.dtype)
-        posture, found = locate_bodies(chains, q, numbers)
-        moved = moving(one.bodies, twists_of(chains, posture, found[1], v, numbers))
-        return [moved[body.name] for body in one.bodies]
+        at = self._bodies(one, q)
+        twists = at.twists(v)
+        return [twists[body.name] for body in at.bodies]
 
     def columns(self, one: Mechanism, q: Coordinates) -> Float[Array, "bodies s w"]:
-        one, chains, numbers = self._chains(one, q.dtype)
-        posture, found = locate_bodies(chains, q, numbers)
-        of, _ = own_columns(chains, posture, found[1], numbers)
+        at = self._bodies(one, q)
+        of, _ = own_columns(at.chains, at.posture, at.ends[1], at.numbers)
         in_space = one.dimension == 3
         parts = (of.omega, of.velocity) if in_space else (of.omega[..., 2:], of.velocity[..., :2])
         return jnp.swapaxes(jnp.concatenate(parts, axis=2), 1, 2)
@@ -110,7 +114,7 @@ class AbsolutePlaces(AbstractBodyKinematics):
         for name, part in self.parts.items():
             alone = dataclasses.replace(part, q_start=0, v_start=0)
             alike.setdefault(form_of(alone), []).append((alone, part, name))
-        found = []
+        divided = []
         for own in alike.values():
             alone, parts, names = zip(*own, strict=True)
             one = alone[0] if len(own) == 1 else stack_trees(alone)
@@ -121,8 +125,8 @@ class AbsolutePlaces(AbstractBodyKinematics):
                     [(x.v_start, x.sizes[1]) for x in parts],
                 )
             )
-            found.append(AbsoluteBodies(Members(one, q, v), tuple((name,) for name in names)))
-        return DividedBodies(tuple(found), self.mechanism.dimension)
+            divided.append(AbsoluteBodies(Members(one, q, v), tuple((name,) for name in names)))
+        return DividedBodies(tuple(divided), self.mechanism.dimension)
 
 
 @final
@@ -153,20 +157,16 @@ class TreePlaces(AbstractBodyKinematics):
 
     def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
         mechanism, numbers = self.described(q.dtype), self._numbers(names)
-        found = ends(chains_of(mechanism, self.order.layout), q, bodies=numbers)
-        return placements_by_name(mechanism, numbers, found)
+        located = locate_ends(make_chains(mechanism, self.order.layout), q, bodies=numbers)
+        return placements_by_name(mechanism, numbers, located)
 
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
-        mechanism, numbers = self.described(q.dtype), self._numbers(names)
-        chains = chains_of(mechanism, self.order.layout)
-        posture, found = locate_bodies(chains, q, numbers)
-        own = [mechanism.bodies[i] for i in numbers]
-        twists = twists_of(chains, posture, found[1], v, numbers)
-        return placements_by_name(mechanism, numbers, found), moving(own, twists)
+        at = LocatedBodies.of(self.mechanism, self.order.layout, self._numbers(names), q)
+        return at.placements, at.twists(v)
 
     def divide(self) -> DividedBodies:
-        bodies, found = self.mechanism.bodies, []
+        bodies, divided = self.mechanism.bodies, []
         for part in divide_tree(self.mechanism, (), loaded=False):
             names = tuple(tuple(bodies[i].name for i in own) for own in part.bodies)
-            found.append(TreeBodies(part.members, names, part.order.layout))
-        return DividedBodies(tuple(found), self.mechanism.dimension)
+            divided.append(TreeBodies(part.members, names, part.order.layout))
+        return DividedBodies(tuple(divided), self.mechanism.dimension)

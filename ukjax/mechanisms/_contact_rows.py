@@ -13,15 +13,13 @@ from .._misc._arguments import real_array
 from .._misc._errors import InputError, format_value, unknown_name
 from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
 from .._system._constraint import AbstractUnilateral, DryFriction, Unilateral
-from ._abstract_joint import AbstractAxisJoint, AbstractJoint
+from ._abstract_joint import AbstractJoint
 from ._contact_kinds import ShapeKind, kinds_of_shapes
 from ._contact_pairs import Meeting, is_closed_form, meet_each
 from ._contact_table import RowForm
 from ._contacts import Contact, JointFriction, Limit
 from ._convex_kinds import ConvexKind
 from ._field_kinds import FieldKind
-from ._joint_rows import rotation_angle
-from ._joints import Revolute, Spherical
 from ._mechanism import Mechanism, Placements, Twists
 from ._moving_bodies import DividedBodies
 from ._placement import AnyPlacement, Twist, rate_of
@@ -64,15 +62,7 @@ class AbstractBodyKinematics(eqx.Module):
         return None
 
 
-def _position(joint: AbstractJoint, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
-    return (
-        joint.position(parent, child)
-        if isinstance(joint, AbstractAxisJoint)
-        else rotation_angle(parent, child)
-    )
-
-
-def _joints(
+def _find_measured_joints(
     places: AbstractBodyKinematics, items: Sequence[Any], dtype: jnp.dtype
 ) -> dict[str, AbstractJoint]:
     """The joints whose position is that of no coordinate, by name."""
@@ -84,19 +74,20 @@ def _measure_joints(
     places: AbstractBodyKinematics, items: Sequence[Any], q: Coordinates, v: Velocities | None
 ) -> list[Array]:
     """The positions of the joints of limits and frictions; with v their rates."""
-    joints = _joints(places, items, q.dtype)
+    joints = _find_measured_joints(places, items, q.dtype)
     measured = [*joints.values(), *(x.length for x in items if x.length is not None)]
     names = dict.fromkeys(name for x in measured for name in x.bodies)
     placed, moved = {}, {}
     if names:
         placed, moved = (places.placements(names, q), {}) if v is None else places.moving(names, q, v)
     of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
-    rate = lambda joint, ends, moves: rate_of(lambda *ends: _position(joint, *ends), ends, moves)
+    position = lambda joint, *ends: joint.stop_position(*ends)
+    rate = lambda joint, ends, moves: rate_of(joint.stop_position, ends, moves)
     if v is None:
-        by_joint = vmap_by_structure(_position, [(x, *of(placed, x)) for x in joints.values()])
+        by_joint = vmap_by_structure(position, [(x, *of(placed, x)) for x in joints.values()])
     else:
         by_joint = vmap_by_structure(rate, [(x, of(placed, x), of(moved, x)) for x in joints.values()])
-    found, values = dict(zip(joints, by_joint, strict=True)), []
+    positions, values = dict(zip(joints, by_joint, strict=True)), []
     for x in items:
         if x.length is not None:
             ends = of(placed, x.length)
@@ -105,7 +96,7 @@ def _measure_joints(
             )
             continue
         at = places.coordinate(x.joint)
-        values.append(found[x.joint] if at is None else (q[at[0]] if v is None else v[at[1]]))
+        values.append(positions[x.joint] if at is None else (q[at[0]] if v is None else v[at[1]]))
     return values
 
 
@@ -133,14 +124,14 @@ class FrictionRates(eqx.Module):
         return jnp.stack(_measure_joints(self.places, frictions, q, v))
 
 
-def _contacts(mechanism: Mechanism, form: RowForm | None = None) -> list[Contact]:
+def _list_contacts(mechanism: Mechanism, form: RowForm | None = None) -> list[Contact]:
     """The contacts of shapes by their form; or those of one form."""
     by_form = mechanism.contacts_by_form
     forms = by_form if form is None else [form]
     return [x for own in forms for x in by_form[own].each(lambda table: table.contacts(mechanism.shapes))]
 
 
-def _bodies(contacts: Sequence[Contact]) -> list[str]:
+def _body_names(contacts: Sequence[Contact]) -> list[str]:
     return list(dict.fromkeys(name for x in contacts for name in x.bodies))
 
 
@@ -152,9 +143,9 @@ class ContactGaps(eqx.Module):
     form: RowForm = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
-        contacts = _contacts(self.places.described(q.dtype), self.form)
-        placed = self.places.placements(_bodies(contacts), q)
-        return jnp.concatenate([x.gap for x in _meetings(contacts, placed)])
+        contacts = _list_contacts(self.places.described(q.dtype), self.form)
+        placed = self.places.placements(_body_names(contacts), q)
+        return jnp.concatenate([x.gap for x in _meet_contacts(contacts, placed)])
 
     @property
     def changing(self) -> list[str]:
@@ -175,11 +166,11 @@ class ContactGaps(eqx.Module):
         return kinds_of_shapes(self.places.divide(), by_form[self.form], first, names)
 
 
-def _meetings(contacts: Sequence[Contact], placed: Placements) -> list[Meeting]:
+def _meet_contacts(contacts: Sequence[Contact], placed: Placements) -> list[Meeting]:
     return meet_each([(*x.shapes, placed[x.bodies[0]], placed[x.bodies[1]]) for x in contacts])
 
 
-def _slip(
+def _compute_slip(
     contact: Contact, meeting: Meeting, ends: tuple[AnyPlacement, ...], moves: tuple[Twist, ...]
 ) -> Array:
     """The slip of a contact (k, tangents)."""
@@ -196,12 +187,12 @@ class ContactSlips(eqx.Module):
     is_linear: ClassVar[bool] = True  # in the velocities
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "k d"]:
-        contacts = _contacts(self.places.described(q.dtype), self.form)
-        placed, moved = self.places.moving(_bodies(contacts), q, v)
+        contacts = _list_contacts(self.places.described(q.dtype), self.form)
+        placed, moved = self.places.moving(_body_names(contacts), q, v)
         of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
-        met = _meetings(contacts, placed)
+        met = _meet_contacts(contacts, placed)
         items = [(x, m, of(placed, x), of(moved, x)) for x, m in zip(contacts, met, strict=True)]
-        return jnp.concatenate(vmap_by_structure(_slip, items))
+        return jnp.concatenate(vmap_by_structure(_compute_slip, items))
 
 
 class ContactFrame(NamedTuple):
@@ -251,23 +242,22 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
         raise InputError(f"q has shape {q.shape}; the mechanism has {system.q0.size} coordinates.")
     places: AbstractBodyKinematics = system.places
     mechanism = places.described(q.dtype)
-    contacts = _contacts(mechanism)
+    contacts = _list_contacts(mechanism)
     if not contacts:
         return {}
-    placed, found = places.placements(_bodies(contacts), q), {}
-    for x, meeting in zip(contacts, _meetings(contacts, placed), strict=True):
+    placed, frames = places.placements(_body_names(contacts), q), {}
+    for x, meeting in zip(contacts, _meet_contacts(contacts, placed), strict=True):
         ends = [placed[name] for name in x.bodies]
         for i, (name, n) in enumerate(zip(x.row_names, meeting.normal, strict=True)):
             slip = x.slip_axes(ends, n)
             axes = jnp.concatenate([n[None], slip.across])
-            found[name] = ContactFrame(meeting.point[i], axes, x.bodies, slip.about)
-    return found
+            frames[name] = ContactFrame(meeting.point[i], axes, x.bodies, slip.about)
+    return frames
 
 
 def require_positions(places: AbstractBodyKinematics) -> None:
     """Raises `InputError` for a limit or friction of what has no position of its own."""
-    has = (AbstractAxisJoint, Spherical)
-    known = [joint.name for joint in places.mechanism.joints if isinstance(joint, has)]
+    known = [joint.name for joint in places.mechanism.joints if joint.stops]
     of_joints = (x for x in places.mechanism.of_joints if x.length is None)
     for x in of_joints:
         if x.joint not in known and places.coordinate(x.joint) is None:
@@ -276,34 +266,34 @@ def require_positions(places: AbstractBodyKinematics) -> None:
 
 def require_no_contacts(mechanism: Mechanism) -> None:
     """Raises `InputError` for reactions that contacts of shapes would add to: in a tree nothing tells these forces."""
-    if found := [name for x in mechanism.tables for name in x.names]:
+    if names := [name for x in mechanism.tables for name in x.names]:
         raise InputError(
-            f"reactions of a tree with contacts ({', '.join(found[:3])}) are not offered: use `assemble`."
+            f"reactions of a tree with contacts ({', '.join(names[:3])}) are not offered: use `assemble`."
         )
 
 
-def _turns(places: AbstractBodyKinematics, limit: Limit) -> bool:
+def _is_angle(places: AbstractBodyKinematics, limit: Limit) -> bool:
     """Whether the position of a joint, or a coordinate, is an angle."""
     name = limit.joint
     if limit.length is not None:
         return limit.length.turns
     if places.coordinate(name) is not None:
         return name not in places.slides
-    return any(isinstance(x, (Revolute, Spherical)) for x in places.mechanism.joints if x.name == name)
+    return any(x.stops == "angle" for x in places.mechanism.joints if x.name == name)
 
 
 def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
     """The unilateral constraints of a mechanism: limits, contacts with and without friction, and dry friction."""
-    contacts, found = places.mechanism.of_joints, list[AbstractUnilateral]()
+    contacts, constraints = places.mechanism.of_joints, list[AbstractUnilateral]()
     limits = [x for x in contacts if isinstance(x, Limit)]
     if limits:
-        angle = [_turns(places, x) for x in limits for _ in x.row_names]
+        angle = [_is_angle(places, x) for x in limits for _ in x.row_names]
         told = {
             "restitution": _repeat_by_rows(limits, "restitution"),
             "impact": [x.impact for x in limits for _ in x.row_names],
-            "names": _names(limits),
+            "names": _list_row_names(limits),
         }
-        found.append(Unilateral(LimitGaps(places), name="limits", angle=angle, **told))
+        constraints.append(Unilateral(LimitGaps(places), name="limits", angle=angle, **told))
     for form, own in places.mechanism.contacts_by_form.items():
         tangents, turning, soft = form
         rubs: dict[str, Any] = {}
@@ -317,17 +307,17 @@ def unilateral_rows(places: AbstractBodyKinematics) -> tuple[Any, ...]:
         impact = [x for x, count in zip(laws, own.counts(), strict=True) for _ in range(count)]
         names, restitution = own.row_names(), own.column("restitution")
         told: dict[str, Any] = {"restitution": restitution, "impact": impact, "names": names}
-        found.append(
+        constraints.append(
             Unilateral(ContactGaps(places, form), name=word, turning=turning, **told, **rubs, **springs)
         )
     frictions = [x for x in contacts if isinstance(x, JointFriction)]
     if frictions:
-        most, names = _repeat_by_rows(frictions, "limit"), _names(frictions)
-        found.append(DryFriction(FrictionRates(places), most, name="joint friction", names=names))
-    return tuple(found)
+        most, names = _repeat_by_rows(frictions, "limit"), _list_row_names(frictions)
+        constraints.append(DryFriction(FrictionRates(places), most, name="joint friction", names=names))
+    return tuple(constraints)
 
 
-def _names(items: Sequence[Any]) -> tuple[str, ...]:
+def _list_row_names(items: Sequence[Any]) -> tuple[str, ...]:
     return tuple(name for x in items for name in x.row_names)
 
 

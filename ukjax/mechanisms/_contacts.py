@@ -1,5 +1,6 @@
 """What acts in one direction only between bodies: limits and dry friction of joints, and contacts of shapes."""
 
+import abc
 from collections.abc import Collection, Sequence
 from typing import Any, final
 
@@ -11,18 +12,51 @@ from jaxtyping import Array, Float
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError, unknown_name
 from .._misc._modules import replace_unchecked
-from .._misc._types import as_jax, is_traced, module_for
+from .._misc._types import Coordinates, Velocities, as_jax, is_traced, module_for
 from .._system._constraint import ImpactLaw, impact_law, require_soft
 from ._abstract_joint import AbstractJoint, normalize_axis
-from ._abstract_length import AbstractLength
 from ._bodies import check_array, check_name, check_nonnegative
 from ._contact_pairs import CLOSED_FORMS, Meeting, count_contacts, is_offered, meet
 from ._contact_shapes import AbstractShape, HalfSpace, HeightField, Surface
-from ._placement import AnyPlacement, ground_placement
+from ._placement import AnyPlacement, Twist, ground_placement
 from ._slips import SlipAxes, SlipForm
 
 
-def _length_of(joint: Any) -> AbstractLength | None:
+class AbstractLength(eqx.Module):
+    """What has limits and dry friction as a joint has and is none, such as a tendon."""
+
+    name: eqx.AbstractVar[str]  # what reports call it
+    turns: eqx.AbstractVar[bool]  # whether it is an angle [rad] and no length [m]
+
+    @property
+    @abc.abstractmethod
+    def bodies(self) -> tuple[str, ...]:
+        """The bodies whose places it depends on, if any."""
+
+    @abc.abstractmethod
+    def value(self, q: Coordinates, placements: Sequence[AnyPlacement]) -> Float[Array, ""]:
+        """How long it is.
+
+        **Arguments:**
+
+        - `q`: coordinates.
+        - `placements`: of `bodies`.
+        """
+
+    @abc.abstractmethod
+    def rate(
+        self, v: Velocities, placements: Sequence[AnyPlacement], twists: Sequence[Twist]
+    ) -> Float[Array, ""]:
+        """How fast it becomes longer, linear in v.
+
+        **Arguments:**
+
+        - `v`: velocities.
+        - `placements`, `twists`: of `bodies`.
+        """
+
+
+def _as_length(joint: Any) -> AbstractLength | None:
     return joint if isinstance(joint, AbstractLength) else None
 
 
@@ -33,7 +67,7 @@ def _name_of_joint(what: str, joint: Any) -> str:
     return check_name("joint", joint if isinstance(joint, str) else joint.name)
 
 
-def _share(what: str, value: Any) -> Array:
+def _check_share(what: str, value: Any) -> Array:
     array = check_nonnegative(what, value)
     if fails(lambda x: x <= 1, value):
         raise InputError(f"{what} must be at most 1, got {value}.")
@@ -80,7 +114,7 @@ class Limit(eqx.Module):
         impact: ImpactLaw = "newton",
         name: str | None = None,
     ):
-        self.joint, self.length = _name_of_joint("the joint of a limit", joint), _length_of(joint)
+        self.joint, self.length = _name_of_joint("the joint of a limit", joint), _as_length(joint)
         self.name = self.joint if name is None else check_name("limit", name)
         if lower is None and upper is None:
             raise InputError(f"limit '{self.name}' has no stop: give lower, upper or both.")
@@ -91,7 +125,7 @@ class Limit(eqx.Module):
         )
         if None not in (lower, upper) and fails(lambda a, b: a < b, lower, upper):
             raise InputError(f"limit '{self.name}' needs lower < upper, got {lower} and {upper}.")
-        self.restitution = _share(f"the restitution of limit '{self.name}'", restitution)
+        self.restitution = _check_share(f"the restitution of limit '{self.name}'", restitution)
         self.impact = impact_law(self.name, impact)
 
     @property
@@ -132,7 +166,7 @@ class JointFriction(eqx.Module):
     name: str = eqx.field(static=True)
 
     def __init__(self, joint: AbstractJoint | AbstractLength | str, limit: Any, *, name: str | None = None):
-        self.joint, self.length = _name_of_joint("the joint of a friction", joint), _length_of(joint)
+        self.joint, self.length = _name_of_joint("the joint of a friction", joint), _as_length(joint)
         self.name = self.joint if name is None else check_name("friction", name)
         self.limit = check_nonnegative(f"the limit of friction '{self.name}'", limit)
 
@@ -208,7 +242,7 @@ class Contact(eqx.Module):
             require_instance("a shape of a contact", x, AbstractShape, "Sphere('ball', (0, 0, 1), 0.1)")
         self.name = f"{first.body}-{second.body}" if name is None else check_name("contact", name)
         self.shapes = _order_shapes(self.name, first, second)
-        self.restitution = _share(f"the restitution of contact '{self.name}'", restitution)
+        self.restitution = _check_share(f"the restitution of contact '{self.name}'", restitution)
         self.impact = impact_law(self.name, impact)
         of, there = f"of contact '{self.name}'", lambda x: is_traced(x) or fails(lambda x: x == 0, x)
         require_soft(self.name, stiffness, damping, restitution)

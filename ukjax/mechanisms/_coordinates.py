@@ -11,7 +11,9 @@ W^T J W of rank 3 (Udwadia and Schutte 2010).
 """
 
 import abc
-from typing import final
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +24,7 @@ from .._misc._lie import hat, quaternion_rate, rotation_matrix
 from .._misc._types import Coordinates, Forces, Velocities, module_for
 from ._bodies import AbstractBody, Body, PlanarBody, PointMass
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
+from ._vmap_by_structure import vmap_by_structure
 
 QUATERNION = ("qw", "qx", "qy", "qz")
 """Labels of a quaternion, scalar first."""
@@ -30,18 +33,12 @@ ANGULAR_VELOCITY = ("wx", "wy", "wz")
 
 
 class AbstractCoordinates(eqx.Module):
-    """The coordinates of one body, or of the ground, which has none.
+    """The coordinates of one body, or of the ground, which has none."""
 
-    - `q_start`, `v_start`: where its coordinates and velocities begin.
-    """
-
+    # `q_start`, `v_start`: where its coordinates and velocities begin.
     q_start: eqx.AbstractVar[int]
     v_start: eqx.AbstractVar[int]
-
-    @property
-    @abc.abstractmethod
-    def labels(self) -> tuple[str, ...]:
-        """The names of its coordinates."""
+    labels: eqx.AbstractVar[tuple[str, ...]]  # the names of its coordinates
 
     @property
     def velocity_labels(self) -> tuple[str, ...]:
@@ -88,9 +85,7 @@ class GroundCoordinates(AbstractCoordinates):
     q_start: int = eqx.field(static=True, default=0)
     v_start: int = eqx.field(static=True, default=0)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ()
+    labels: ClassVar[tuple[str, ...]] = ()
 
     @property
     def reference(self) -> Coordinates:
@@ -114,9 +109,7 @@ class PlanarCoordinates(AbstractCoordinates):
     q_start: int = eqx.field(static=True)
     v_start: int = eqx.field(static=True)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ("x", "y", "theta")
+    labels: ClassVar[tuple[str, ...]] = ("x", "y", "theta")
 
     @property
     def reference(self) -> Coordinates:
@@ -165,8 +158,24 @@ class PointCoordinates(AbstractCoordinates):
         return jnp.full(self.body.dimension, self.body.mass)
 
 
+class AbstractSpatialCoordinates(AbstractCoordinates):
+    """Centre and quaternion of a body in space, with velocities of some kind."""
+
+    body: eqx.AbstractVar[Body]
+    labels: ClassVar[tuple[str, ...]] = ("x", "y", "z", *QUATERNION)
+
+    @property
+    def reference(self) -> Coordinates:
+        upright = np.eye(4, dtype=self.body.centre.dtype)[0]
+        return module_for(self.body).concatenate([self.body.centre, upright])
+
+    def placement(self, q: Coordinates) -> Placement:
+        i = self.q_start
+        return Placement(rotation_matrix(q[i + 3 : i + 7]), q[i : i + 3], self.body.centre)
+
+
 @final
-class QuaternionCoordinates(AbstractCoordinates):
+class QuaternionCoordinates(AbstractSpatialCoordinates):
     """Centre and quaternion of a body in space, with velocity and angular velocity in body axes."""
 
     body: Body
@@ -174,23 +183,12 @@ class QuaternionCoordinates(AbstractCoordinates):
     v_start: int = eqx.field(static=True)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return ("x", "y", "z", *QUATERNION)
-
-    @property
     def velocity_labels(self) -> tuple[str, ...]:
         return ("x", "y", "z", *ANGULAR_VELOCITY)
 
     @property
-    def reference(self) -> Coordinates:
-        return _upright(self.body)
-
-    @property
     def sizes(self) -> tuple[int, int]:
         return 7, 6
-
-    def placement(self, q: Coordinates) -> Placement:
-        return _place_body(self.body, q, self.q_start)
 
     def _omega(self, v: Velocities) -> Float[Array, "3"]:
         return v[self.v_start + 3 : self.v_start + 6]
@@ -199,7 +197,7 @@ class QuaternionCoordinates(AbstractCoordinates):
         return Twist(self.placement(q).vector(self._omega(v)), v[self.v_start : self.v_start + 3])
 
     def inertia(self, q: Coordinates) -> Array:
-        return _block(self.body, self.body.inertia)
+        return _join_inertia(self.body, self.body.inertia)
 
     def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces:
         omega = self._omega(v)
@@ -212,23 +210,12 @@ class QuaternionCoordinates(AbstractCoordinates):
 
 
 @final
-class EulerCoordinates(AbstractCoordinates):
+class EulerCoordinates(AbstractSpatialCoordinates):
     """Centre and quaternion of a body in space, with their own rates for velocities."""
 
     body: Body
     q_start: int = eqx.field(static=True)
     v_start: int = eqx.field(static=True)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ("x", "y", "z", *QUATERNION)
-
-    @property
-    def reference(self) -> Coordinates:
-        return _upright(self.body)
-
-    def placement(self, q: Coordinates) -> Placement:
-        return _place_body(self.body, q, self.q_start)
 
     def _quaternion(self, x: Array) -> Float[Array, "4"]:
         return x[self.q_start + 3 : self.q_start + 7]
@@ -245,7 +232,7 @@ class EulerCoordinates(AbstractCoordinates):
 
     def inertia(self, q: Coordinates) -> Array:
         W = self._turning(q)
-        return _block(self.body, W.T @ self.body.inertia @ W)
+        return _join_inertia(self.body, W.T @ self.body.inertia @ W)
 
     def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces:
         p, rate, W, J = self._quaternion(q), self._quaternion(v), self._turning(q), self.body.inertia
@@ -260,15 +247,7 @@ class EulerCoordinates(AbstractCoordinates):
         return 0.5 * (jnp.dot(p, p) - 1.0)
 
 
-def _upright(body: Body) -> Coordinates:
-    return module_for(body).concatenate([body.centre, np.eye(4, dtype=body.centre.dtype)[0]])
-
-
-def _place_body(body: Body, q: Coordinates, i: int) -> Placement:
-    return Placement(rotation_matrix(q[i + 3 : i + 7]), q[i : i + 3], body.centre)
-
-
-def _block(body: Body, turning: Float[Array, "k k"]) -> Float[Array, "k+3 k+3"]:
+def _join_inertia(body: Body, turning: Float[Array, "k k"]) -> Float[Array, "k+3 k+3"]:
     """diag(m, m, m) and the inertia of turning."""
     k = turning.shape[0]
     linear = jnp.concatenate(
@@ -288,7 +267,19 @@ def coordinates_of(bodies: tuple[AbstractBody, ...], euler: bool) -> dict[str, A
             i, j = i + 7, j + (7 if euler else 6)
         else:
             kind = PlanarCoordinates if isinstance(body, PlanarBody) else PointCoordinates
-            by_body[body.name] = kind(body, i, j)  # pyright: ignore[reportArgumentType]
+            by_body[body.name] = kind(body, i, j)  # pyright: ignore
             k = 3 if kind is PlanarCoordinates else body.dimension
             i, j = i + k, j + k
     return by_body
+
+
+def call_each_body(method: str, parts: Mapping[Any, AbstractCoordinates], *motion: Array) -> dict[Any, Any]:
+    """What a method of each body's coordinates returns, by the keys of the bodies."""
+    items = []
+    for part in parts.values():
+        alone = dataclasses.replace(part, q_start=0, v_start=0)
+        starts = zip(motion, (part.q_start, part.v_start), part.sizes, strict=False)
+        items.append((alone, *(x[i : i + n] for x, i, n in starts)))
+    return dict(
+        zip(parts, vmap_by_structure(lambda part, *own: getattr(part, method)(*own), items), strict=True)
+    )

@@ -10,15 +10,21 @@ from jaxtyping import Array, Float
 from .._misc._arguments import fails
 from .._misc._errors import InputError
 from .._misc._types import Time
-from ._abstract_joint import AbstractAxisJoint, AbstractJoint, normalize_axis, set_ends
+from ._abstract_joint import (
+    AbstractAxisJoint,
+    AbstractJoint,
+    AbstractPointJoint,
+    Freedom,
+    normalize_axis,
+    set_ends,
+)
 from ._bodies import GROUND, AbstractBody, check_array, check_name
-from ._freedoms import Freedom
 from ._joint_rows import across, angle_of, compute_cos_sin, displacement, same_axis, sideways
 from ._placement import AnyPlacement, Twist
 
 
 @final
-class Screw(AbstractAxisJoint):
+class Screw(AbstractPointJoint, AbstractAxisJoint):
     """A screw: a sleeve whose slide s and angle are tied, s = pitch angle / (2 pi). 5 rows; `position` is the slide.
 
     The last row is h sin(s / h - angle) with h = pitch / (2 pi), which is smooth over any number of turns.
@@ -32,17 +38,13 @@ class Screw(AbstractAxisJoint):
     - `pitch`: advance along the axis for a full turn about it [m]; negative for a left-handed screw.
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    point: Array
     axis: Array
     pitch: Float[Array, ""]
     turns: ClassVar[bool] = True
+    in_space: ClassVar[bool] = True
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any, pitch: Any):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (3,))
+        super().__init__(name, parent, child, point)
         self.axis = normalize_axis(f"the axis of joint '{name}'", axis, 3)
         self.pitch = check_array(f"the pitch of joint '{name}'", pitch, ())
         if fails(lambda x: x != 0, pitch):
@@ -147,7 +149,7 @@ class Gear(AbstractJoint):
 
 
 @final
-class Rolling(AbstractJoint):
+class Rolling(AbstractPointJoint):
     """A disc or a ball that rolls without slipping on a line or a plane of the parent.
 
     In the plane a disc on a line: 2 rows, contact n.d - r and travel t.d + r angle, where d goes from the point of the
@@ -166,10 +168,6 @@ class Rolling(AbstractJoint):
     - `normal`: in space, of the plane, for a disc that leans; by default from `point` to `centre`.
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    point: Array
     centre: Array
     axis: Array | None
     normal: Array
@@ -185,8 +183,7 @@ class Rolling(AbstractJoint):
         axis: Any = None,
         normal: Any = None,
     ):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        super().__init__(name, parent, child, point)
         self.centre = check_array(f"the centre of joint '{name}'", centre, self.point.shape)
         if self.dimension == 2 and (axis is not None or normal is not None):
             raise InputError(f"joint '{name}' lies in the plane and takes neither axis nor normal.")

@@ -2,17 +2,21 @@
 arrays: programs with loops take one after the other, so that their size grows with the kinds of parts only."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from .._formula._members import Members
+from .._misc._types import Coordinates, Forces, Time, Velocities
+from .._system._constraint import AbstractConstraint, Kind
 from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody
-from ._loads import AbstractLoad, Gravity
+from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, TreeMotion
 from ._mechanism import Mechanism
-from ._tree_layout import Order, order
+from ._tree_layout import Order, order_tree
 from ._vmap_by_structure import form_of, stack_trees
 
 
@@ -24,18 +28,18 @@ def find_groups(names: Sequence[str], joined: Iterable[Sequence[str]]) -> list[l
         if len(roots) > 1:
             least = min(roots)
             group = {name: least if root in roots else root for name, root in group.items()}
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for i, name in enumerate(names):
-        found.setdefault(group[name], []).append(i)
-    return list(found.values())
+        groups.setdefault(group[name], []).append(i)
+    return list(groups.values())
 
 
-def _without_points(body: AbstractBody) -> AbstractBody:
+def _drop_points(body: AbstractBody) -> AbstractBody:
     """A body without points to be reported, which have names."""
     return eqx.tree_at(lambda x: x.points, body, {}) if getattr(body, "points", None) else body
 
 
-def _part_of(
+def _extract_part(
     whole: Mechanism,
     own: Sequence[int],
     joints: Sequence[AbstractJoint],
@@ -48,7 +52,7 @@ def _part_of(
     joints = [*joints, *(x for x in others if set(x.bodies) & set(place))]
     loads = [x for x in whole.loads if loaded and (not x.bodies or set(x.bodies) & set(place))]
     offsets = None if whole.offsets is None else whole.offsets[np.array(own)]
-    bodies = [_without_points(whole.bodies[i]) for i in own]
+    bodies = [_drop_points(whole.bodies[i]) for i in own]
     mechanism = Mechanism(bodies, joints, loads, "part", (), (), offsets)
     ends = tuple(tuple(place.get(name, -1) for name in x.bodies) for x in (*joints, *loads))
     return mechanism, (form_of(mechanism), ends)
@@ -64,31 +68,26 @@ def divide_assembly(whole: Mechanism, coordinates: Mapping[str, Any]) -> list[Me
     alike: dict[Hashable, list[tuple[Any, ...]]] = {}
     names = [body.name for body in whole.bodies]
     for own in find_groups(names, [x.bodies for x in (*whole.joints, *whole.loads)]):
-        mechanism, form = _part_of(whole, own, (), whole.joints, loaded=True)
+        mechanism, form = _extract_part(whole, own, (), whole.joints, loaded=True)
         parts = [coordinates[names[i]] for i in own]
         q, v = (
             tuple(k for first, n in x for k in range(first, first + n))
             for x in ([(x.q_start, x.sizes[0]) for x in parts], [(x.v_start, x.sizes[1]) for x in parts])
         )
         alike.setdefault(form, []).append((mechanism, q, v))
-    found = []
+    divided = []
     for own in alike.values():
         mechanisms, q, v = zip(*own, strict=True)
-        found.append(Members(mechanisms[0] if len(own) == 1 else stack_trees(mechanisms), q, v))
-    return found
+        divided.append(Members(mechanisms[0] if len(own) == 1 else stack_trees(mechanisms), q, v))
+    return divided
 
 
 class TreePart(NamedTuple):
-    """Parts of a tree that are alike.
+    """Parts of a tree that are alike."""
 
-    - `members`: their mechanisms.
-    - `bodies`: of each the numbers of its bodies in the whole.
-    - `order`: of each.
-    """
-
-    members: Members
-    bodies: tuple[tuple[int, ...], ...]
-    order: Order
+    members: Members  # their mechanisms
+    bodies: tuple[tuple[int, ...], ...]  # of each the numbers of its bodies in the whole
+    order: Order  # of each
 
 
 def divide_tree(
@@ -114,14 +113,115 @@ def divide_tree(
     for own in groups:
         joints = sorted(by_child[bodies[i].name] for i in own)
         q, v = (tuple(k for i in joints for k in range(x[i], x[i + 1])) for x in (q_first, v_first))
-        mechanism, form = _part_of(whole, own, [carrying[i] for i in joints], loops, loaded=loaded)
+        mechanism, form = _extract_part(whole, own, [carrying[i] for i in joints], loops, loaded=loaded)
         inside = {bodies[i].name for i in own}
         alone = None if all(map(inside.isdisjoint, single)) else q
         alike.setdefault((form, alone), []).append((mechanism, q, v, tuple(own), len(joints)))
     parts = []
     for own in alike.values():
         mechanisms, q, v, numbers, (joints, *_) = zip(*own, strict=True)
-        own_order = order(mechanisms[0].bodies, mechanisms[0].joints[:joints])
+        own_order = order_tree(mechanisms[0].bodies, mechanisms[0].joints[:joints])
         stacked = mechanisms[0] if len(own) == 1 else stack_trees(mechanisms)
         parts.append(TreePart(Members(stacked, q, v), numbers, own_order))
     return parts
+
+
+# --- Loads and constraints of a whole tree as those of a part of it
+
+
+class Entries(eqx.Module):
+    """Which coordinates and velocities of a whole those of a part are."""
+
+    q0: Array  # all coordinates in the reference posture, where those of other parts stay
+    # `q`, `v`: the numbers of those of the part.
+    q: tuple[int, ...] = eqx.field(static=True)
+    v: tuple[int, ...] = eqx.field(static=True)
+    size: int = eqx.field(static=True)  # how many velocities the whole has
+
+    def coordinates(self, q: Array) -> Array:
+        """All coordinates, of those of the part."""
+        return self.q0.astype(q.dtype).at[np.array(self.q, int)].set(q)
+
+    def velocities(self, v: Array) -> Array:
+        """All velocities, of those of the part."""
+        return jnp.zeros(self.size, v.dtype).at[np.array(self.v, int)].set(v)
+
+
+@final
+class CoordinateLoadOfPart(AbstractCoordinateLoad):
+    """A load on coordinates of a part."""
+
+    name: str = eqx.field(static=True)
+    load: AbstractCoordinateLoad
+    entries: Entries
+
+    def rate(self, q: Coordinates, v: Velocities) -> Array:
+        return self.load.rate(self.entries.coordinates(q), self.entries.velocities(v))
+
+    def effort(self, t: Time, q: Coordinates, v: Velocities) -> Array:
+        return self.load.effort(t, self.entries.coordinates(q), self.entries.velocities(v))
+
+    def potential(self, q: Coordinates) -> Float[Array, ""] | None:
+        return self.load.potential(self.entries.coordinates(q))
+
+
+@final
+class TreeLoadOfPart(AbstractTreeLoad):
+    """A load that sees the whole motion of a part."""
+
+    name: str = eqx.field(static=True)
+    load: AbstractTreeLoad
+    entries: Entries
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return self.load.states
+
+    @property
+    def inertia(self) -> Array | None:
+        return self.load.inertia
+
+    def _complete(self, motion: TreeMotion) -> TreeMotion:
+        def generalized(rate: Any, effort: Any) -> Forces:
+            own = motion.generalized(lambda x: rate(self._complete(x)), effort)
+            return self.entries.velocities(own)
+
+        q, v = self.entries.coordinates(motion.q), self.entries.velocities(motion.v)
+        return motion._replace(q=q, v=v, generalized=generalized)
+
+    def rate(self, motion: TreeMotion) -> Array:
+        return self.load.rate(self._complete(motion))
+
+    def effort(self, motion: TreeMotion) -> Array:
+        return self.load.effort(self._complete(motion))
+
+    def state_rate(self, motion: TreeMotion) -> Array:
+        return self.load.state_rate(self._complete(motion))
+
+    def coordinate_force(self, t: Time, q: Coordinates, v: Velocities, z: Array) -> Forces | None:
+        whole = self.entries.coordinates(q), self.entries.velocities(v)
+        force = self.load.coordinate_force(t, *whole, z)
+        return None if force is None else force[np.array(self.entries.v, int)]
+
+
+@final
+class ConstraintOfPart(AbstractConstraint):
+    """A constraint on a part."""
+
+    name: str = eqx.field(static=True)
+    constraint: AbstractConstraint
+    entries: Entries
+
+    @property
+    def kind(self) -> Kind:
+        return self.constraint.kind
+
+    def position_error(self, t: Time, q: Coordinates) -> Array | None:
+        return self.constraint.position_error(t, self.entries.coordinates(q))
+
+    def velocity_error(self, t: Time, q: Coordinates, v: Velocities) -> Array | None:
+        return self.constraint.velocity_error(t, self.entries.coordinates(q), self.entries.velocities(v))
+
+    def acceleration_rows(self, t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array] | None:
+        rows = self.constraint.acceleration_rows(t, self.entries.coordinates(q), self.entries.velocities(v))
+        return None if rows is None else (rows[0][..., np.array(self.entries.v, int)], rows[1])

@@ -5,20 +5,18 @@ from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._misc._arguments import call_user_function, number_array, require_function
 from .._misc._types import Time
-from ._abstract_joint import AbstractAxisJoint, AbstractJoint, require_axis_joint, set_ends
-from ._bodies import check_array, check_name
-from ._joint_rows import compute_cos_sin
-from ._joints import Revolute
+from ._abstract_joint import AbstractAxisJoint, AbstractJoint, AbstractPointJoint, require_axis_joint
+from ._bodies import check_name
 from ._laws import value_of
 from ._placement import AnyPlacement
 
 
 @final
-class PathMotion(AbstractJoint):
+class PathMotion(AbstractPointJoint):
     """A point of the child moves along a given path of the parent: x' - path(t). 3 rows, in the plane 2.
 
     **Arguments:**
@@ -29,16 +27,11 @@ class PathMotion(AbstractJoint):
     - `path`: path(t) [m], in the world where the parent is the ground, else in the parent's reference posture.
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    point: Array
     path: Callable[[Time], Array]
     turns: ClassVar[bool] = False
 
     def __init__(self, name: str, parent: str, child: str, point: Any, path: Callable[[Time], Array]):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        super().__init__(name, parent, child, point)
         require_function(f"the path of joint '{name}'", path, "t")
         self.path = path
 
@@ -49,7 +42,7 @@ class PathMotion(AbstractJoint):
 
 
 @final
-class Guide(AbstractJoint):
+class Guide(AbstractPointJoint):
     """A point of the child stays on a curve or a surface of the parent, f(x) = 0: as many rows as f has.
 
     **Arguments:**
@@ -61,16 +54,11 @@ class Guide(AbstractJoint):
       posture; zero on the guide, with a gradient there.
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    point: Array
     surface: Callable[[Array], Array]
     turns: ClassVar[bool] = False
 
     def __init__(self, name: str, parent: str, child: str, point: Any, surface: Callable[[Array], Array]):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        super().__init__(name, parent, child, point)
         require_function(f"the surface of joint '{name}'", surface, "x")
         self.surface = surface
 
@@ -119,14 +107,5 @@ class Drive(AbstractJoint):
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         motion = value_of(f"the motion of drive '{self.name}'", self.motion, (), t)
-        return position_row(self.joint, motion, *placements)  # pyright: ignore[reportArgumentType]
-
-
-def position_row(
-    joint: AbstractAxisJoint, value: Array, parent: AnyPlacement, child: AnyPlacement
-) -> Float[Array, "1"]:
-    """What is zero where a joint's position has a value: their difference, or of a hinge in space its sine."""
-    if isinstance(joint, Revolute) and joint.axis is not None:
-        c, s = compute_cos_sin(joint.axis, parent, child)
-        return (s * jnp.cos(value) - c * jnp.sin(value))[None]
-    return (joint.position(parent, child) - value)[None]
+        joint: Any = self.joint
+        return joint.configuration_rows(motion, *placements)  # pyright: ignore[reportArgumentType]

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._placement import AnyPlacement, PlanarPlacement
+from .._misc._lie import rotation_matrix, unit_quaternion
+from ._placement import AnyPlacement, Placement, PlanarPlacement
 
 
 def across(axis: Float[Array, "3"]) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
@@ -34,6 +35,25 @@ def same_direction(parent: AnyPlacement, child: AnyPlacement) -> Array:
         return (child.angle - parent.angle)[None]
     S = parent.R.T @ child.R  # pyright: ignore[reportAttributeAccessIssue]
     return 0.5 * jnp.stack([S[2, 1] - S[1, 2], S[0, 2] - S[2, 0], S[1, 0] - S[0, 1]])
+
+
+def turn_rows(R: Float[Array, "3 3"], parent: AnyPlacement, child: AnyPlacement) -> Float[Array, "3"]:
+    """Zero where the child is turned by R against the parent."""
+    return same_direction(Placement(parent.R @ R, parent.p, parent.centre), child)  # pyright: ignore
+
+
+def orientation(parent: AnyPlacement, child: AnyPlacement) -> Array:
+    """That of the child against the parent: a quaternion, in the plane an angle."""
+    if isinstance(child, PlanarPlacement):
+        return child.angle - parent.angle  # pyright: ignore[reportAttributeAccessIssue]
+    return unit_quaternion(parent.R.T @ child.R)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def orientation_rows(value: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
+    """Zero where the child's orientation against the parent is a quaternion, or in the plane an angle."""
+    if isinstance(parent, PlanarPlacement):
+        return same_direction(parent, child) - value
+    return turn_rows(rotation_matrix(value), parent, child)
 
 
 def compute_cos_sin(axis: Array | None, parent: AnyPlacement, child: AnyPlacement) -> tuple[Array, Array]:

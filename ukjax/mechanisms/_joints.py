@@ -13,24 +13,34 @@ the axis, n1 and n2 perpendicular to it, all fixed in the parent, and a' etc. in
 from collections.abc import Callable
 from typing import Any, ClassVar, final
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import fails
 from .._misc._errors import InputError
+from .._misc._lie import rotation_about
 from .._misc._types import Time
-from ._abstract_joint import AbstractAxisJoint, AbstractJoint, normalize_axis, set_ends
+from ._abstract_joint import AbstractAxisJoint, AbstractPointJoint, Freedom, Looks, Stops, normalize_axis
 from ._bodies import AbstractBody, PointMass, check_array, check_positive_scalar
-from ._freedoms import Freedom
-from ._joint_rows import angle_of, displacement, same_axis, same_direction, same_point, sideways
+from ._joint_rows import (
+    angle_of,
+    compute_cos_sin,
+    displacement,
+    orientation,
+    orientation_rows,
+    same_axis,
+    same_direction,
+    same_point,
+    sideways,
+    turn_rows,
+)
 from ._laws import check_law, value_of
-from ._placement import AnyPlacement
+from ._placement import AnyPlacement, Twist
 
 
 @final
-class Revolute(AbstractAxisJoint):
+class Revolute(AbstractPointJoint, AbstractAxisJoint):
     """A hinge: the bodies share a point, and in space an axis. 2 rows in the plane, 5 in space.
 
     **Arguments:**
@@ -41,16 +51,13 @@ class Revolute(AbstractAxisJoint):
     - `axis`: in space, of the hinge in the reference posture (3,).
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    point: Array
     axis: Array | None
     turns: ClassVar[bool] = True
+    stops: ClassVar[Stops] = "angle"
+    looks: ClassVar[Looks] = "pin"
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any = None):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        super().__init__(name, parent, child, point)
         if self.dimension == 2 and axis is not None:
             raise InputError(f"joint '{name}' lies in the plane and takes no axis.")
         self.axis = None if self.dimension == 2 else normalize_axis(f"the axis of joint '{name}'", axis, 3)
@@ -65,9 +72,21 @@ class Revolute(AbstractAxisJoint):
     def position(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
         return angle_of(self.axis, parent, child)
 
+    def configuration_rows(self, value: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
+        if self.axis is None:
+            return (self.position(parent, child) - value)[None]
+        c, s = compute_cos_sin(self.axis, parent, child)  # known up to full turns: the sine of the difference
+        return (s * jnp.cos(value) - c * jnp.sin(value))[None]
+
+    def angles_in(self, value: Any) -> Any:
+        return value.ravel()
+
+    def effort(self, parent: AnyPlacement, wrench: Twist) -> Float[Array, ""]:
+        return wrench.omega if self.axis is None else jnp.dot(parent.vector(self.axis), wrench.omega)
+
 
 @final
-class Prismatic(AbstractAxisJoint):
+class Prismatic(AbstractPointJoint, AbstractAxisJoint):
     """A slide: the child moves along an axis of the parent without turning. 2 rows in the plane, 5 in space.
 
     **Arguments:**
@@ -78,16 +97,11 @@ class Prismatic(AbstractAxisJoint):
     - `axis`: of sliding in the reference posture, of the same shape.
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    point: Array
     axis: Array
     turns: ClassVar[bool] = True
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        super().__init__(name, parent, child, point)
         self.axis = normalize_axis(f"the axis of joint '{name}'", axis, self.dimension)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
@@ -101,7 +115,7 @@ class Prismatic(AbstractAxisJoint):
 
 
 @final
-class Fixed(AbstractJoint):
+class Fixed(AbstractPointJoint):
     """A weld: 3 rows in the plane, 6 in space.
 
     **Arguments:**
@@ -111,15 +125,10 @@ class Fixed(AbstractJoint):
     - `point`: of the weld in the reference posture [m] (2,) or (3,); where its reaction is reported.
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    point: Array
     turns: ClassVar[bool] = True
 
     def __init__(self, name: str, parent: str, child: str, point: Any):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        super().__init__(name, parent, child, point)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return []
@@ -129,7 +138,7 @@ class Fixed(AbstractJoint):
 
 
 @final
-class Distance(AbstractJoint):
+class Distance(AbstractPointJoint):
     """A massless rod between a point of the parent and one of the child: 1 row, (d.d / l - l) / 2.
 
     Where the length is a function of time it is a hydraulic cylinder or a winch, that pushes as hard as it must.
@@ -143,17 +152,12 @@ class Distance(AbstractJoint):
     - `length`: [m], constant or a function of time, positive; by default that of the reference posture.
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
     parent_point: Array
-    point: Array
     length: Array | Callable[[Time], Array]
     turns: ClassVar[bool] = False
 
     def __init__(self, name: str, parent: str, child: str, parent_point: Any, point: Any, length: Any = None):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        super().__init__(name, parent, child, point)
         self.parent_point = check_array(
             f"the parent's point of joint '{name}'", parent_point, self.point.shape
         )
@@ -176,7 +180,7 @@ class Distance(AbstractJoint):
 
 
 @final
-class Spherical(AbstractJoint):
+class Spherical(AbstractPointJoint):
     """A ball joint in space, or a hook that holds a point mass: the bodies share a point. 3 rows, in the plane 2.
 
     **Arguments:**
@@ -186,15 +190,12 @@ class Spherical(AbstractJoint):
     - `point`: of the joint in the reference posture [m] (3,) or (2,).
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    point: Array
     turns: ClassVar[bool] = False
+    stops: ClassVar[Stops] = "angle"
+    looks: ClassVar[Looks] = "ball"
 
     def __init__(self, name: str, parent: str, child: str, point: Any):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (2,), (3,))
+        super().__init__(name, parent, child, point)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         if isinstance(child, PointMass):
@@ -204,9 +205,18 @@ class Spherical(AbstractJoint):
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         return same_point(self.point, *placements)
 
+    def configuration(self, parent: AnyPlacement, child: AnyPlacement, oriented: bool) -> Array:
+        return orientation(parent, child) if oriented else super().configuration(parent, child, oriented)
+
+    def configuration_rows(self, value: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
+        return orientation_rows(value, parent, child)
+
+    def angles_in(self, value: Any) -> Any:
+        return value.ravel() if self.dimension == 2 else value.ravel()[:0]
+
 
 @final
-class Connect(AbstractJoint):
+class Connect(AbstractPointJoint):
     """A ball joint that may be open in the reference posture: a point of the child meets one of the parent. 3 rows.
 
     **Arguments:**
@@ -217,17 +227,13 @@ class Connect(AbstractJoint):
     - `point`: of the child, likewise [m].
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
     parent_point: Array
-    point: Array
     turns: ClassVar[bool] = False
+    in_space: ClassVar[bool] = True
 
     def __init__(self, name: str, parent: str, child: str, parent_point: Any, point: Any):
-        set_ends(self, name, parent, child)
-        self.parent_point = check_array(f"the parent's point of '{name}'", parent_point, (3,))
-        self.point = check_array(f"the point of '{name}'", point, (3,))
+        super().__init__(name, parent, child, point)
+        self.parent_point = check_array(f"the parent's point of joint '{name}'", parent_point, (3,))
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "3"]:
         parent, child = placements
@@ -235,7 +241,7 @@ class Connect(AbstractJoint):
 
 
 @final
-class Universal(AbstractJoint):
+class Universal(AbstractPointJoint):
     """Hooke's joint: a shared point, and an axis of the parent at a constant angle to one of the child. 4 rows.
 
     **Arguments:**
@@ -247,17 +253,14 @@ class Universal(AbstractJoint):
     - `child_axis`: fixed in the child, in the reference posture (3,), usually perpendicular.
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    point: Array
     axis: Array
     child_axis: Array
     turns: ClassVar[bool] = True
+    in_space: ClassVar[bool] = True
+    looks: ClassVar[Looks] = "ball"
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any, child_axis: Any):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (3,))
+        super().__init__(name, parent, child, point)
         self.axis = normalize_axis(f"the axis of joint '{name}'", axis, 3)
         self.child_axis = normalize_axis(f"the child's axis of joint '{name}'", child_axis, 3)
         if fails(lambda a, b: np.abs(a @ b) <= 0.999, self.axis, self.child_axis):
@@ -275,9 +278,24 @@ class Universal(AbstractJoint):
         angle = cosine - jnp.dot(self.axis, self.child_axis)
         return jnp.concatenate([same_point(self.point, parent, child), angle[None]])
 
+    def configuration(self, parent: AnyPlacement, child: AnyPlacement, oriented: bool) -> Float[Array, "2"]:
+        # The angles about both axes of the cross.
+        R = parent.R.T @ child.R  # pyright: ignore[reportAttributeAccessIssue]
+        first, second = self.axis, self.child_axis
+        across = lambda axis, a, b: jnp.dot(jnp.cross(axis, a), jnp.cross(axis, b))
+        angle = lambda axis, a, b: jnp.arctan2(jnp.dot(axis, jnp.cross(a, b)), across(axis, a, b))
+        return jnp.stack([angle(first, second, R @ second), angle(second, R.T @ first, first)])
+
+    def configuration_rows(self, value: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
+        R = rotation_about(self.axis, value[0]) @ rotation_about(self.child_axis, value[1])
+        return turn_rows(R, parent, child)
+
+    def angles_in(self, value: Any) -> Any:
+        return value.ravel()
+
 
 @final
-class Cylindrical(AbstractAxisJoint):
+class Cylindrical(AbstractPointJoint, AbstractAxisJoint):
     """A sleeve: the child turns about an axis of the parent and slides along it. 4 rows; `position` is the slide.
 
     **Arguments:**
@@ -288,16 +306,13 @@ class Cylindrical(AbstractAxisJoint):
     - `axis`: in the reference posture (3,).
     """
 
-    name: str = eqx.field(static=True)
-    parent: str = eqx.field(static=True)
-    child: str = eqx.field(static=True)
-    point: Array
     axis: Array
     turns: ClassVar[bool] = True
+    in_space: ClassVar[bool] = True
+    looks: ClassVar[Looks] = "pin"
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any):
-        set_ends(self, name, parent, child)
-        self.point = check_array(f"the point of joint '{name}'", point, (3,))
+        super().__init__(name, parent, child, point)
         self.axis = normalize_axis(f"the axis of joint '{name}'", axis, 3)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
@@ -310,3 +325,48 @@ class Cylindrical(AbstractAxisJoint):
 
     def position(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
         return displacement(self.axis, self.point, parent, child)
+
+
+@final
+class Free(AbstractPointJoint):
+    """No joint at all: six freedoms in space, three in the plane. It makes a free body part of a tree.
+
+    Its coordinates in a tree are the displacement of the child's point along the parent's axes [m], then the
+    orientation: an angle in the plane, a quaternion in space. A point mass has the displacement only.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `parent`, `child`: names of the bodies.
+    - `point`: of the child, which is displaced and about which it turns [m] (2,) or (3,).
+    """
+
+    turns: ClassVar[bool] = False
+
+    @property
+    def holonomic(self) -> bool:
+        return False
+
+    def __init__(self, name: str, parent: str, child: str, point: Any):
+        super().__init__(name, parent, child, point)
+
+    def freedoms(self, child: AbstractBody) -> list[Freedom]:
+        axes: Any = np.eye(self.dimension, dtype=self.point.dtype)
+        slides = [Freedom.slide(self.point, axis, label) for axis, label in zip(axes, "xyz", strict=False)]
+        if isinstance(child, PointMass):
+            return slides
+        return [*slides, Freedom.turn(self.point) if self.dimension == 2 else Freedom.ball(self.point)]
+
+    def configuration(self, parent: AnyPlacement, child: AnyPlacement, oriented: bool) -> Array:
+        displacement = parent.back(same_point(self.point, parent, child))
+        return jnp.append(displacement, orientation(parent, child)) if oriented else displacement
+
+    def configuration_rows(self, value: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
+        d = self.dimension
+        rows = parent.back(same_point(self.point, parent, child)) - value[:d]
+        if value.size == d:
+            return rows
+        return jnp.concatenate([rows, orientation_rows(value[d:], parent, child)])
+
+    def angles_in(self, value: Any) -> Any:
+        return value[2:] if self.dimension == 2 else value[:0]

@@ -11,10 +11,7 @@ from ._bodies import check_array
 
 
 def check_law(what: str, value: Any, takes: str, *shapes: tuple[int, ...]) -> Any:
-    """A function as it is, or a constant as an array.
-
-    **Raises:** `InputError` for a function of other arguments, and as `check_array`.
-    """
+    """A function as it is, or a constant as an array."""
     if not callable(value):
         return check_array(what, value, *shapes)
     require_function(what, value, takes)
@@ -22,10 +19,7 @@ def check_law(what: str, value: Any, takes: str, *shapes: tuple[int, ...]) -> An
 
 
 def value_of(what: str, law: Any, shape: tuple[int, ...], *arguments: Array) -> Array:
-    """A function's value, or the constant.
-
-    **Raises:** `InputError` for a function that returns something else.
-    """
+    """A function's value, or the constant."""
     if not callable(law):
         return law
     value = number_array(f"what {what} returns", call_user_function(what, law, *arguments))

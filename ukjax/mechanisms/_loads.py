@@ -18,11 +18,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._arguments import one_of
+from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities
+from ._abstract_joint import AbstractAxisJoint, require_axis_joint
 from ._bodies import AbstractBody, check_array, check_name
 from ._laws import check_law, value_of
-from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
+from ._placement import AnyPlacement, PlanarPlacement, Twist, norm, rate_of
 
+Bodies = Mapping[str, AbstractBody]
 Placements = Mapping[str, AnyPlacement]
 Twists = Mapping[str, Twist]
 
@@ -38,7 +41,7 @@ class AbstractLoad(eqx.Module):
         """The names of the bodies it acts on, as far as it names them."""
 
     @abc.abstractmethod
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         """What the effort works on, linear in the twists: a velocity, an angular velocity, a rate of length.
 
         **Arguments:**
@@ -48,14 +51,10 @@ class AbstractLoad(eqx.Module):
         """
 
     @abc.abstractmethod
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         """The force or torque that works on `rate`, of the same shape."""
 
-    def potential(
-        self, bodies: Mapping[str, AbstractBody], placements: Placements
-    ) -> Float[Array, ""] | None:
+    def potential(self, bodies: Bodies, placements: Placements) -> Float[Array, ""] | None:
         """The potential energy [J], or None for a load without."""
         return None
 
@@ -92,20 +91,18 @@ class Gravity(AbstractLoad):
         default = (0.0,) * (dimension - 1) + (-9.81,)
         return jnp.asarray(default if self.g is None else self.g, dtype)
 
-    def _weights(self, bodies: Mapping[str, AbstractBody]) -> Array:
+    def _weights(self, bodies: Bodies) -> Array:
         centre = next(iter(bodies.values())).centre
         g = self.acceleration(centre.size, centre.dtype)
         return jnp.stack([body.mass * g for body in bodies.values()])
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         return jnp.stack([twists[name].velocity for name in bodies])
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         return self._weights(bodies)
 
-    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+    def potential(self, bodies: Bodies, placements: Placements) -> Float[Array, ""]:
         return -jnp.sum(self._weights(bodies) * jnp.stack([placements[name].p for name in bodies]))
 
 
@@ -284,12 +281,10 @@ class Force(AbstractLoad):
     def bodies(self) -> tuple[str, ...]:
         return (self.body,)
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         return rate_of(lambda p: p.point(self.point), parts_of(self, placements), parts_of(self, twists))
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         placement = placements[self.body]
         motion = placement.point(self.point), self.rate(bodies, placements, twists)
         force = value_of(f"force '{self.name}'", self.force, self.point.shape, t, *motion)
@@ -323,14 +318,205 @@ class Torque(AbstractLoad):
     def bodies(self) -> tuple[str, ...]:
         return (self.body,)
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         return twists[self.body].omega
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         placement = placements[self.body]
         planar = isinstance(placement, PlanarPlacement)
         motion = placement.angle if planar else placement.R, twists[self.body].omega
         torque = value_of(f"torque '{self.name}'", self.torque, () if planar else (3,), t, *motion)
         return torque if planar or self.frame == "world" else placement.vector(torque)
+
+
+# --- Springs, dampers and actuators
+
+
+class AbstractSpring(AbstractLoad):
+    """A linear spring and damper: effort -k s - c s' along a length or an angle whose stretch is s."""
+
+    stiffness: eqx.AbstractVar[Float[Array, ""]]
+    damping: eqx.AbstractVar[Float[Array, ""]]
+
+    @abc.abstractmethod
+    def _stretch(self, *placements: AnyPlacement) -> Float[Array, ""]:
+        """s, of the placements of `bodies`."""
+
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
+        return rate_of(self._stretch, parts_of(self, placements), parts_of(self, twists))
+
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
+        stretch = self._stretch(*parts_of(self, placements))
+        return -self.stiffness * stretch - self.damping * self.rate(bodies, placements, twists)
+
+    def potential(self, bodies: Bodies, placements: Placements) -> Float[Array, ""]:
+        return 0.5 * self.stiffness * self._stretch(*parts_of(self, placements)) ** 2
+
+
+class AbstractJointLoad(AbstractLoad):
+    """A load on the position of a joint, which it may know by name until a mechanism looks that up."""
+
+    joint: eqx.AbstractVar[AbstractAxisJoint | str]
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return self._joint.bodies
+
+    @property
+    def _joint(self) -> AbstractAxisJoint:
+        if isinstance(self.joint, str):
+            raise InputError(
+                f"'{self.name}' refers to joint '{self.joint}' by name: assemble it into a mechanism first."
+            )
+        return self.joint
+
+
+@final
+class SpringDamper(AbstractSpring):
+    """A linear spring and damper between points of two bodies: tension k (l - l0) + c l' along their line.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `parent`, `child`: names of the bodies.
+    - `parent_point`: in the reference posture [m] (2,) or (3,).
+    - `point`: of the child, likewise [m].
+    - `stiffness`: k [N/m].
+    - `damping`: c [N s/m].
+    - `length`: l0, unstretched [m]; by default that of the reference posture.
+    """
+
+    name: str = eqx.field(static=True)
+    parent: str = eqx.field(static=True)
+    child: str = eqx.field(static=True)
+    parent_point: Array
+    point: Array
+    stiffness: Float[Array, ""]
+    damping: Float[Array, ""]
+    length: Float[Array, ""]
+
+    def __init__(
+        self,
+        name: str,
+        parent: str,
+        child: str,
+        parent_point: Any,
+        point: Any,
+        stiffness: Any = 0.0,
+        damping: Any = 0.0,
+        length: Any = None,
+    ):
+        self.name = check_name("load", name)
+        self.parent, self.child = check_name("body", parent), check_name("body", child)
+        self.point = check_array(f"the point of spring '{name}'", point, (2,), (3,))
+        self.parent_point = check_array(
+            f"the parent's point of spring '{name}'", parent_point, self.point.shape
+        )
+        self.stiffness = check_array(f"the stiffness of spring '{name}'", stiffness, ())
+        self.damping = check_array(f"the damping of spring '{name}'", damping, ())
+        length = norm(self.point - self.parent_point) if length is None else length
+        self.length = check_array(f"the length of spring '{name}'", length, ())
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return (self.parent, self.child)
+
+    def _stretch(self, *placements: AnyPlacement) -> Float[Array, ""]:
+        parent, child = placements
+        return norm(child.point(self.point) - parent.point(self.parent_point)) - self.length
+
+
+@final
+class TorsionalSpring(AbstractSpring, AbstractJointLoad):
+    """A spring and damper on the position s of a joint: effort -k (s - s0) - c s'; an angle, or a slide.
+
+    In space the angle of a hinge is known between -pi and pi.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `joint`: a `Revolute`, `Prismatic`, `Cylindrical` or `Screw` joint, or the name of one in the mechanism.
+    - `stiffness`: k [N m/rad], or [N/m].
+    - `damping`: c [N m s/rad], or [N s/m].
+    - `rest`: s0, from the reference posture [rad], or [m].
+    """
+
+    name: str = eqx.field(static=True)
+    joint: AbstractAxisJoint | str
+    stiffness: Float[Array, ""]
+    damping: Float[Array, ""]
+    rest: Float[Array, ""]
+
+    def __init__(
+        self,
+        name: str,
+        joint: AbstractAxisJoint | str,
+        stiffness: Any = 0.0,
+        damping: Any = 0.0,
+        rest: Any = 0.0,
+    ):
+        self.name = check_name("load", name)
+        require_axis_joint(f"the joint of spring '{name}'", joint)
+        self.joint = joint
+        self.stiffness = check_array(f"the stiffness of spring '{name}'", stiffness, ())
+        self.damping = check_array(f"the damping of spring '{name}'", damping, ())
+        self.rest = check_array(f"the rest of spring '{name}'", rest, ())
+
+    def _stretch(self, *placements: AnyPlacement) -> Float[Array, ""]:
+        return self._joint.position(*placements) - self.rest
+
+
+@final
+class Actuator(AbstractJointLoad):
+    """A motor on a joint: a torque about the axis of a hinge, a force along a slide. Also an input for servo control.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `joint`: a `Revolute`, `Prismatic`, `Cylindrical` or `Screw` joint, or the name of one in the mechanism.
+    - `drive`: the effort, constant or a function of (t, s, s') with the joint's position and its rate [N m], [N]; zero
+      where only servo control is to command it (`input_matrix`).
+    """
+
+    name: str = eqx.field(static=True)
+    joint: AbstractAxisJoint | str
+    drive: Array | Callable[[Time, Array, Array], Array]
+
+    def __init__(self, name: str, joint: AbstractAxisJoint | str, drive: Any = 0.0):
+        self.name = check_name("load", name)
+        require_axis_joint(f"the joint of actuator '{name}'", joint)
+        self.joint = joint
+        self.drive = check_law(f"the drive of actuator '{name}'", drive, "t, s, rate", ())
+
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
+        return rate_of(self._joint.position, parts_of(self, placements), parts_of(self, twists))
+
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
+        position = self._joint.position(*parts_of(self, placements))
+        rate = self.rate(bodies, placements, twists)
+        return value_of(f"the drive of actuator '{self.name}'", self.drive, (), t, position, rate)
+
+
+@final
+class Commanded(eqx.Module):
+    """The drive of an actuator that exerts an input on top of its own."""
+
+    own: Array | Callable[[Time, Array, Array], Array]
+    u: Float[Array, ""]
+
+    def __call__(self, t: Time, position: Array, rate: Array) -> Array:
+        return (
+            value_of("the drive of an actuator", self.own, (), t, position, rate).astype(self.u.dtype)
+            + self.u
+        )
+
+
+def command_actuators(system: Any, actuators: Mapping[str, Float[Array, ""]]) -> Any:
+    """A mechanism whose actuators exert inputs."""
+    loads = tuple(
+        eqx.tree_at(lambda x: x.drive, load, Commanded(load.drive, actuators[load.name]))
+        if load.name in actuators
+        else load
+        for load in system.mechanism.loads
+    )
+    return eqx.tree_at(lambda x: x.mechanism.loads, system, loads) if actuators else system

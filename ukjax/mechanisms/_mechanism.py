@@ -32,19 +32,13 @@ from ._visual import Visual
 from ._vmap_by_structure import vmap_by_structure
 
 
-def all_joints(name: str, values: Any) -> tuple[AbstractJoint, ...]:
-    """Joints as a tuple.
-
-    **Raises:** `InputError` for anything but a list of joints.
-    """
+def require_joints(name: str, values: Any) -> tuple[AbstractJoint, ...]:
+    """Joints as a tuple."""
     return all_of(name, values, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
 
 
-def all_loads(values: Any) -> tuple[Any, ...]:
-    """Loads as a tuple, of `values` as given.
-
-    **Raises:** `InputError` for anything but a list of loads.
-    """
+def require_loads(values: Any) -> tuple[Any, ...]:
+    """Loads as a tuple, of `values` as given."""
     return all_of("loads", values, (AbstractLoad, AbstractCoordinateLoad, AbstractTreeLoad), "Gravity()")
 
 
@@ -94,7 +88,7 @@ class Mechanism(eqx.Module):
         self.offsets = offsets
         self.name = check_name("mechanism", name)
         self.bodies = all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
-        joints = all_joints("joints", joints)
+        joints = require_joints("joints", joints)
         loads = all_of("loads", loads, AbstractLoad, "Gravity()")
         self.visuals = all_of("visuals", visuals, Visual, "Visual('crank', 'box', (1.0, 0.1, 0.1))")
         kinds = (Limit, JointFriction, Contact)
@@ -107,8 +101,8 @@ class Mechanism(eqx.Module):
         for what, items in (("body", self.bodies), ("joint", joints), ("load", loads)):
             require_unique(what, [item.name for item in items])
         axes = {joint.name: joint for joint in joints if isinstance(joint, AbstractAxisJoint)}
-        self.joints = tuple(_with_joint(joint, axes) for joint in joints)
-        self.loads = tuple(_with_joint(load, axes) for load in loads)
+        self.joints = tuple(_resolve_joint(joint, axes) for joint in joints)
+        self.loads = tuple(_resolve_joint(load, axes) for load in loads)
         _require_dimension(self)
         for joint in self.joints:
             _check_ends("joint", joint, self)
@@ -155,7 +149,7 @@ class Mechanism(eqx.Module):
         """The bodies by name."""
         return {body.name: body for body in self.bodies}
 
-    def _of_loads(self, function: Callable[..., Any], *of_bodies: Mapping[str, Any]) -> list[Any]:
+    def _map_loads(self, function: Callable[..., Any], *of_bodies: Mapping[str, Any]) -> list[Any]:
         """A function of each load, and of what belongs to its bodies, by name: to all if it names none."""
 
         def with_names(load: AbstractLoad, bodies: tuple, *of_ends: tuple) -> Any:
@@ -177,11 +171,11 @@ class Mechanism(eqx.Module):
 
         - `placements`, `twists`: of all bodies and the ground, by name.
         """
-        return self._of_loads(lambda load, bodies, *of: load.rate(bodies, *of), placements, twists)
+        return self._map_loads(lambda load, bodies, *of: load.rate(bodies, *of), placements, twists)
 
     def efforts(self, t: Time, placements: Placements, twists: Twists) -> list[Array]:
         """The effort of each load, to work on its rate."""
-        return self._of_loads(lambda load, bodies, *of: load.effort(bodies, t, *of), placements, twists)
+        return self._map_loads(lambda load, bodies, *of: load.effort(bodies, t, *of), placements, twists)
 
     def kinetic_energy(self, placements: Placements, twists: Twists) -> Float[Array, ""]:
         """The kinetic energy of all bodies [J]."""
@@ -190,7 +184,7 @@ class Mechanism(eqx.Module):
 
     def potential_energy(self, placements: Placements) -> Float[Array, ""]:
         """The potential energy of all loads that have one [J]."""
-        parts = self._of_loads(lambda load, bodies, *of: load.potential(bodies, *of), placements)
+        parts = self._map_loads(lambda load, bodies, *of: load.potential(bodies, *of), placements)
         zero = jnp.zeros((), self.bodies[0].centre.dtype)
         return sum_of([zero, *(part for part in parts if part is not None)])
 
@@ -255,7 +249,7 @@ def require_unique(what: str, names: list[str]) -> None:
         raise InputError(f"{count} {what} names are '{name}': each {what} needs a name of its own.")
 
 
-def _with_joint(item: Any, joints: dict[str, AbstractAxisJoint]) -> Any:
+def _resolve_joint(item: Any, joints: dict[str, AbstractAxisJoint]) -> Any:
     """A drive or a load that refers to a joint by name, with the joint itself."""
     name = getattr(item, "joint", None)
     if not isinstance(name, str):

@@ -27,12 +27,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._compiler import AtStates, evaluate_at_state
 from .._misc._arguments import fails, real_array
 from .._misc._errors import InputError
-from .._misc._lie import rotation_about, rotation_matrix
 from .._misc._types import Coordinates, Time, Velocities, as_jax, in_full_precision, is_traced, module_for
 from .._motion._model import nearest_start
 from .._motion._project import (
@@ -46,15 +45,12 @@ from .._motion._project import (
 )
 from .._system._constraint import Holonomic
 from .._system._rows import constraint_rows, most_off, position_rows
-from ._abstract_joint import AbstractAxisJoint, AbstractJoint
+from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, PlanarBody, PointMass, check_array
-from ._coordinates import EulerCoordinates, QuaternionCoordinates
-from ._current_values import MechanismSystem, is_coordinate, now
-from ._free import Free
-from ._given_motions import position_row
-from ._joint_rows import same_direction, same_point
-from ._joints import Fixed, Revolute, Spherical, Universal
-from ._placement import AnyPlacement, Placement, PlanarPlacement
+from ._joint_rows import orientation_rows, same_direction, turn_rows
+from ._joints import Fixed
+from ._mechanism_system import MechanismSystem
+from ._placement import AnyPlacement, PlanarPlacement
 from ._tree import TreeSystem
 
 _STEPS = 64
@@ -65,41 +61,12 @@ _POSTURES = 1_000
 """That are sought on the way by halved steps: of 60 random linkages, loops apart by metres, none needed more than 151."""
 
 
-def _shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordinates) -> dict[str, Any]:
+def _value_shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordinates) -> dict[str, Any]:
     """What values by name look like.
 
     **Raises:** `InputError` for unknown names.
     """
-    return eqx.filter_eval_shape(lambda t, q: now(system, tuple(at), t, q), t, q)
-
-
-def _orientation_rows(value: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
-    """Zero where the child is turned against the parent as a quaternion says, or in the plane an angle."""
-    if isinstance(parent, PlanarPlacement):
-        return same_direction(parent, child) - value
-    return _compute_turn_rows(rotation_matrix(value), parent, child)
-
-
-def _compute_turn_rows(
-    R: Float[Array, "3 3"], parent: AnyPlacement, child: AnyPlacement
-) -> Float[Array, "3"]:
-    return same_direction(Placement(parent.R @ R, parent.p, parent.centre), child)  # pyright: ignore
-
-
-def _joint_rows(joint: AbstractJoint, value: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
-    """Zero where a joint's position is a value."""
-    if isinstance(joint, AbstractAxisJoint):
-        return position_row(joint, value, parent, child)
-    if isinstance(joint, Universal):
-        R = rotation_about(joint.axis, value[0]) @ rotation_about(joint.child_axis, value[1])
-        return _compute_turn_rows(R, parent, child)
-    if isinstance(joint, Spherical):
-        return _orientation_rows(value, parent, child)
-    d = joint.dimension
-    moved = parent.back(same_point(joint.point, parent, child)) - value[:d]
-    if value.size == d:
-        return moved
-    return jnp.concatenate([moved, _orientation_rows(value[d:], parent, child)])
+    return eqx.filter_eval_shape(lambda t, q: system.values_of(tuple(at), t, q), t, q)
 
 
 @final
@@ -111,15 +78,15 @@ class HeldAt(eqx.Module):
     value: Array
 
     def __call__(self, t: Time, q: Coordinates) -> Array:
-        if is_coordinate(self.system, self.name):
+        if self.system.is_coordinate(self.name):
             return q[self.system.labels.index(self.name)][None] - self.value
         placements = self.system.placements(t, q)
         joints = {joint.name: joint for joint in self.system.joints}
         if self.name in joints:
             joint = joints[self.name]
-            return _joint_rows(joint, self.value, *(placements[name] for name in joint.bodies))
+            return joint.configuration_rows(self.value, placements[joint.parent], placements[joint.child])
         if self.name in placements and not isinstance(self.system.mechanism.by_name[self.name], PointMass):
-            return _orientation_rows(self.value, placements[GROUND], placements[self.name])
+            return orientation_rows(self.value, placements[GROUND], placements[self.name])
         return self.system.points(t, q)[self.name] - self.value
 
 
@@ -148,7 +115,7 @@ class Unmoved(eqx.Module):
         if isinstance(parent, PlanarPlacement):
             turned = same_direction(parent, child) - same_direction(self.parent, self.child)
         else:
-            turned = _compute_turn_rows(self.parent.R.T @ self.child.R, parent, child)  # pyright: ignore
+            turned = turn_rows(self.parent.R.T @ self.child.R, parent, child)  # pyright: ignore
         return jnp.concatenate([moved, turned])
 
 
@@ -172,7 +139,7 @@ def joints_that_stay(system: MechanismSystem, named: Collection[str]) -> list[Ab
     if system.further:
         return []
     joints, bodies = {joint.name for joint in system.joints}, system.mechanism.by_name
-    places = [x for x in named if x not in joints and not is_coordinate(system, x)]
+    places = [x for x in named if x not in joints and not system.is_coordinate(x)]
     links = [(joint, *ends) for joint in system.joints for ends in pairwise(joint.bodies)]
     beside = defaultdict(list)
     for joint, a, b in links:
@@ -192,7 +159,7 @@ def joints_that_stay(system: MechanismSystem, named: Collection[str]) -> list[Ab
         if before[a] != (b, joint) and before[b] != (a, joint):
             marks[a], marks[b] = marks[a] ^ 1 << i, marks[b] ^ 1 << i
     moves = {body: any(x == body or x.startswith(f"{body}.") for x in places) for body in before}
-    found = []
+    staying = []
     for body, way in reversed(before.items()):
         if way is not None:
             inwards, joint = way
@@ -200,8 +167,8 @@ def joints_that_stay(system: MechanismSystem, named: Collection[str]) -> list[Ab
             moves[inwards] |= moves[body]
             given = any(x == joint.name or x.startswith(f"{joint.name} ") for x in named)
             if not (marks[body] or moves[body] or given or len(joint.bodies) > 2 or isinstance(joint, Fixed)):
-                found.append(joint)
-    return found
+                staying.append(joint)
+    return staying
 
 
 def hold_joint(
@@ -212,7 +179,7 @@ def hold_joint(
     return Unmoved(placements[joint.parent], placements[joint.child], turns)
 
 
-def _places(system: MechanismSystem, t: Time, q: Coordinates) -> Mapping[str, AnyPlacement]:
+def _evaluate_placements(system: MechanismSystem, t: Time, q: Coordinates) -> Mapping[str, AnyPlacement]:
     return system.placements(t, q)
 
 
@@ -220,13 +187,17 @@ def _keep_unnamed(
     system: MechanismSystem, named: Collection[str], t: Time, q: Coordinates
 ) -> MechanismSystem:
     """The mechanism with rows that hold the joints which stay. Those of an open tree do so by themselves."""
-    if isinstance(system, TreeSystem) and not system.loops and all(is_coordinate(system, x) for x in named):
+    if isinstance(system, TreeSystem) and not system.loops and all(system.is_coordinate(x) for x in named):
         return system
     joints = joints_that_stay(system, named)
     if not joints:
         return system
     traced = is_traced((system, t, q))
-    placements = _places(system, t, q) if traced else evaluate_at_state(_places, system, t, q)
+    placements = (
+        _evaluate_placements(system, t, q)
+        if traced
+        else evaluate_at_state(_evaluate_placements, system, t, q)
+    )
     hold = lambda joint: UnmovedJoint(system, joint.bodies, hold_joint(system, joint, placements))
     return dataclasses.replace(
         system, further=tuple(Holonomic(hold(x), name=f"{x.name}, unmoved") for x in joints)
@@ -236,18 +207,10 @@ def _keep_unnamed(
 def with_unit_quaternions(system: MechanismSystem, q: Coordinates) -> Coordinates:
     """A posture with all quaternions of length 1: rows on rotations leave it open, and steps onto them change it."""
     xp = module_for(q)
-    for i in quaternions(system):
+    for i in system.quaternions:
         p = q[i : i + 4]
         q = xp.concatenate([q[:i], p / xp.sqrt(xp.dot(p, p)), q[i + 4 :]])
     return q
-
-
-def quaternions(system: MechanismSystem) -> list[int]:
-    """Where the coordinates of each quaternion start."""
-    if isinstance(system, TreeSystem):
-        return [element.q for element in system.order.layout.elements if element.kind == "ball"]
-    kinds = (QuaternionCoordinates, EulerCoordinates)
-    return [part.q_start + 3 for part in system.coordinates().values() if isinstance(part, kinds)]
 
 
 Rows = Callable[[Any], tuple[Any, ...]]
@@ -271,13 +234,13 @@ class Way(eqx.Module):
         q, before = passed
         ahead = with_unit_quaternions(self.system, q + onwards * (q - before))
         for name, x in self.values(share).items():
-            if is_coordinate(self.system, name):
+            if self.system.is_coordinate(name):
                 i = self.system.labels.index(name)
                 ahead = module_for(ahead, x).concatenate([ahead[:i], x[None], ahead[i + 1 :]])
         return ahead
 
 
-def _ways(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+def _list_steps(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """How far each step leads, and whether it goes on in the direction of the last one. Not so twice at the end: what
     the last step left is removed to rounding."""
     shares = np.append(np.linspace(0.0, 1.0, _STEPS + 1), (1.0, 1.0))
@@ -291,8 +254,11 @@ def _evaluate_held_rows(
     return compute_position_terms(_hold_values(system, dict(zip(names, values, strict=True))), t, q)
 
 
-def _now_at(parameters: tuple[MechanismSystem, tuple[str, ...]], t: Time, q: Coordinates) -> dict[str, Array]:
-    return now(*parameters, t, q)
+def _values_at(
+    parameters: tuple[MechanismSystem, tuple[str, ...]], t: Time, q: Coordinates
+) -> dict[str, Array]:
+    system, names = parameters
+    return system.values_of(names, t, q)
 
 
 @in_full_precision
@@ -305,25 +271,25 @@ def _follow_path(
         return _follow_path_in_jit(system, t, q, end)
     # The values are arguments: the system is prepared once, not for each step.
     held = AtStates(_evaluate_held_rows, (system, tuple(end)))
-    way = Way(system, evaluate_at_state(_now_at, (system, tuple(end)), t, q), end)
+    way = Way(system, evaluate_at_state(_values_at, (system, tuple(end)), t, q), end)
 
     def rows_at(share: Any) -> Rows:
         values = way.values(share).values()
         return lambda q: held.one(t, q, *values)
 
     here, least = np.asarray(q), tolerance_of(q.dtype)
-    found, left, is_clear = _go_by_equal_steps(way, rows_at, here)
+    posture_at_end, left, is_clear = _go_by_equal_steps(way, rows_at, here)
     if not (is_clear and left <= least):
         carefully, less = _go_by_halved_steps(way, rows_at, here)
-        found = carefully if less <= max(left, least) else found
-    return found, evaluate_at_state(position_rows, _hold_values(system, end), t, found)
+        posture_at_end = carefully if less <= max(left, least) else posture_at_end
+    return posture_at_end, evaluate_at_state(position_rows, _hold_values(system, end), t, posture_at_end)
 
 
 def _go_by_equal_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tuple[Any, float, bool]:
     """The posture at the end, how far its rows are off, and whether no step led out of the range of Newton's method: by
     none were they off by more after its iterations than before."""
     rcond, passed, is_clear, left = Projection().pinv.threshold(q.dtype), (q, q), True, 0.0
-    for share, onwards in zip(*_ways(q.dtype), strict=True):
+    for share, onwards in zip(*_list_steps(q.dtype), strict=True):
         at, ahead = rows_at(share), way.ahead(passed, share, onwards)
         q = positions_on_host(at, ahead, rcond)[0]
         left = largest(at(q)[0])
@@ -346,8 +312,8 @@ def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tup
         ):
             if off <= tolerance_of(dtype) or (ahead := begin()) is None:
                 continue
-            found: Any = positions_on_host(at, ahead, rcond)[0], ahead
-            for x in found:
+            candidates: Any = positions_on_host(at, ahead, rcond)[0], ahead
+            for x in candidates:
                 if (left := largest(at(x)[0])) < off:
                     off, best = left, with_unit_quaternions(way.system, x)
         return best if off <= most_off(dtype) * (1 + largest(best)) else None
@@ -358,9 +324,9 @@ def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tup
         """The postures at a share of the way and before, and the share; where that fails, the last that were found."""
         nonlocal sought
         sought += 1
-        found = land(passed, share, onwards) if sought <= _POSTURES else None
-        if found is not None:
-            return (found, passed[0]), share
+        landed = land(passed, share, onwards) if sought <= _POSTURES else None
+        if landed is not None:
+            return (landed, passed[0]), share
         if not halvings or sought > _POSTURES:
             return passed, last
         middle = (last + share) / 2
@@ -368,7 +334,7 @@ def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tup
         return go(passed, middle, share, 1, halvings - 1) if reached == middle else (passed, reached)
 
     passed, reached = (q, q), np.zeros((), dtype)
-    for share, onwards in zip(*_ways(dtype), strict=True):
+    for share, onwards in zip(*_list_steps(dtype), strict=True):
         passed, reached = go(passed, reached, share, onwards, _HALVINGS)
         if reached != share:
             break
@@ -396,14 +362,14 @@ def _bend(at: Rows, q: Any) -> Any | None:
         sums[a, b] = sums[b, a] = (row(x) + row(-x) - 2 * asked[i]) / step**2
     alone = np.diag(sums) / 4
     bends, ways = np.linalg.eigh((sums - alone - alone[:, None]) / 2)
-    found = []
+    displacements = []
     for curvature, x in zip(bends, ways.T @ free, strict=True):
         roots = np.roots([curvature / 2, s[i] * V[i] @ x if i < k else 0, asked[i]])
-        found += [root.real * (G @ x) for root in roots if abs(root.imag) <= 0.1 * abs(root)]
+        displacements += [root.real * (G @ x) for root in roots if abs(root.imag) <= 0.1 * abs(root)]
     # At a fold two roots are one, with an imaginary part by rounding. The least; of two that bend to either side by the
     # same, the one that turns what turns most counter-clockwise.
     by_size = lambda dq: (float(f"{largest(dq):.2g}"), dq[np.argmax(np.abs(dq))] < 0)
-    return q + min(found, key=by_size) if found else None
+    return q + min(displacements, key=by_size) if displacements else None
 
 
 @eqx.filter_jit
@@ -411,14 +377,14 @@ def _follow_path_in_jit(
     system: MechanismSystem, t: Time, q: Coordinates, end: dict[str, Array]
 ) -> tuple[Coordinates, Array]:
     still = jnp.zeros(len(system.velocity_labels), q.dtype)
-    way = Way(system, now(system, tuple(end), t, q), end)
+    way = Way(system, system.values_of(tuple(end), t, q), end)
 
     def step(passed: Any, how_far: Any) -> Any:
         held = _hold_values(system, way.values(how_far[0]))
         q = nearest_start(held, t, way.ahead(passed, *how_far), still)[0]
         return (with_unit_quaternions(system, q), passed[0]), None
 
-    (q, _), _ = jax.lax.scan(step, (q, q), _ways(q.dtype))
+    (q, _), _ = jax.lax.scan(step, (q, q), _list_steps(q.dtype))
     return q, position_rows(_hold_values(system, end), t, q)
 
 
@@ -436,18 +402,12 @@ def _check_value(name: str, value: Any, like: Any) -> Array:
     return xp.concatenate([array[:-4], p])
 
 
-def _angles(system: MechanismSystem, name: str, value: np.ndarray) -> np.ndarray:
+def _angles(system: MechanismSystem, name: str, value: np.ndarray) -> Any:
     """What of a value is angles (k,)."""
     joint = {joint.name: joint for joint in system.joints}.get(name)
-    if isinstance(joint, Revolute | Universal):
-        return value.ravel()
-    if system.mechanism.dimension == 2:
-        if isinstance(joint, Free):
-            return value[2:]
-        body = system.mechanism.by_name.get(name)
-        if isinstance(joint, Spherical) or (joint is None and isinstance(body, PlanarBody)):
-            return value.ravel()
-    return np.zeros(0)
+    if joint is not None:
+        return joint.angles_in(value)
+    return value.ravel() if isinstance(system.mechanism.by_name.get(name), PlanarBody) else np.zeros(0)
 
 
 def _warn_of_degrees(system: MechanismSystem, values: dict[str, Array]) -> None:
@@ -464,22 +424,16 @@ def _warn_of_degrees(system: MechanismSystem, values: dict[str, Array]) -> None:
 
 
 def hold_at(system: MechanismSystem, at: Mapping[str, Any], dtype: Any) -> MechanismSystem:
-    """The mechanism with further rows, which hold what is named at a value.
-
-    **Raises:** `InputError` for unknown names and wrong shapes.
-    """
+    """The mechanism with further rows, which hold what is named at a value."""
     t, q = (jax.ShapeDtypeStruct(x, dtype) for x in ((), system.q0.shape))
-    shapes = _shapes(system, at, t, q)  # pyright: ignore[reportArgumentType]
+    shapes = _value_shapes(system, at, t, q)  # pyright: ignore[reportArgumentType]
     return _hold_values(system, {name: _check_value(name, value, shapes[name]) for name, value in at.items()})
 
 
 def posture(system: MechanismSystem, at: Mapping[str, Any], t: Time | float, q: Coordinates) -> Coordinates:
-    """The posture that another one leads to where what is named goes to a value.
-
-    **Raises:** `InputError` for unknown names, wrong shapes, and where the mechanism cannot be closed there.
-    """
+    """The posture that another one leads to where what is named goes to a value."""
     t = real_array("t", t).astype(q.dtype)
-    shapes = _shapes(system, at, t, q)
+    shapes = _value_shapes(system, at, t, q)
     end = {name: _check_value(name, value, shapes[name]) for name, value in at.items()}
     _warn_of_degrees(system, end)
     q, phi = _follow_path(system, t, q, end)
@@ -510,8 +464,6 @@ def close_loops(
 ) -> tuple[Coordinates, Velocities, tuple[str, ...]]:
     """The nearest state on the constraints, or one aside of it where Newton's method finds none near, as for a linkage
     that is drawn flat; then also the names of the loops.
-
-    **Raises:** `InputError` where none is found.
     """
     project = lambda q: project_known(Projection(), system, t, q, v0, tolerance_of(q0.dtype))
     try:

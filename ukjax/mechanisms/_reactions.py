@@ -29,16 +29,16 @@ from .._system._rows import constraint_rows
 from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractJoint
 from ._coordinates import EulerCoordinates
-from ._current_values import MechanismSystem, require_mechanism
 from ._given_motions import Drive
-from ._joints import Revolute
+from ._loads import command_actuators
+from ._mechanism_system import MechanismSystem, require_mechanism
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
-from ._springs import command_actuators
 from ._tree import TreeSystem
 from ._vmap_by_structure import vmap_by_structure
 
 if TYPE_CHECKING:
     from .._run._trajectory import Trajectory
+
 
 _SHARED = 1e-6
 """How much of a multiplier may be shared with other rows before it no longer counts as unique (as `check`)."""
@@ -82,7 +82,7 @@ class ChildRows(eqx.Module):
         return self.joint.velocity_rows(self.t, self.placements, twists)
 
 
-Found = tuple[dict[str, Any], dict[str, Any]]
+ReactionParts = tuple[dict[str, Any], dict[str, Any]]
 """By joint the reaction but for `unique`; and by joint its multipliers, in a tree what it has of each multiplier."""
 
 
@@ -90,32 +90,23 @@ def _jacobian(system: Any, t: Time, q: Coordinates, v: Velocities, *_: Any) -> A
     return constraint_rows(system, t, q, v).A
 
 
-def _reaction(
+def _make_reaction(
     joint: AbstractJoint, placements: tuple[AnyPlacement, ...], twists: tuple[Twist, ...], wrench: Twist
 ) -> tuple[Any, ...]:
     """A force with a torque about the centre of mass, moved to the joint's point: a `Reaction` but for `unique`."""
     child, force = placements[1], wrench.velocity
     point = child.point(child.centre if joint.point is None else joint.point)
     arm = point - child.p
-    work = _work(joint.joint, placements, twists, wrench) if isinstance(joint, Drive) else (None, None)
+    work = None, None
+    if isinstance(joint, Drive):
+        driven: Any = joint.joint
+        effort = driven.effort(placements[0], wrench)
+        work = effort, effort * rate_of(driven.position, placements, twists)
     if isinstance(child, PlanarPlacement):
         torque = wrench.omega - (arm[0] * force[1] - arm[1] * force[0])
         return force, torque, child.back(force), torque, point, *work
     torque = wrench.omega - jnp.cross(arm, force)
     return force, torque, child.back(force), child.back(torque), point, *work
-
-
-def _work(
-    joint: Any, placements: tuple[AnyPlacement, ...], twists: tuple[Twist, ...], wrench: Twist
-) -> tuple[Array, Array]:
-    """Effort and power of a drive, whose wrench is a pure torque about the axis of a hinge, or a force along a slide."""
-    if not isinstance(joint, Revolute):
-        effort = jnp.dot(placements[0].vector(joint.axis), wrench.velocity)
-    elif joint.axis is None:
-        effort = wrench.omega
-    else:
-        effort = jnp.dot(placements[0].vector(joint.axis), wrench.omega)
-    return effort, effort * rate_of(joint.position, placements, twists)
 
 
 def _compute_absolute_reactions(
@@ -125,7 +116,7 @@ def _compute_absolute_reactions(
     v: Velocities,
     _: Velocities,
     multipliers: Float[Array, " m"],
-) -> Found:
+) -> ReactionParts:
     items, i = [], 0
     placements, twists = system.placements(t, q), system.twists(t, q, v)
     for joint in system.joints:
@@ -135,7 +126,7 @@ def _compute_absolute_reactions(
 
     def reaction(joint: AbstractJoint, ends: tuple, moves: tuple, own: Array) -> tuple[Array, ...]:
         transposed = jax.vjp(ChildRows(joint, t, ends, moves), moves[1])[1]
-        return _reaction(joint, ends, moves, transposed(own)[0])
+        return _make_reaction(joint, ends, moves, transposed(own)[0])
 
     names = [joint.name for joint in system.joints]
     by_joint = dict(zip(names, vmap_by_structure(reaction, items), strict=True))
@@ -144,7 +135,7 @@ def _compute_absolute_reactions(
 
 def _compute_tree_reactions(
     system: TreeSystem, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]
-) -> Found:
+) -> ReactionParts:
     placements, twists = system.placements(t, q), system.twists(t, q, v)
     every = jnp.eye(multipliers.size, dtype=q.dtype)
     wrenches, effect = jax.linearize(lambda x: system.joint_wrenches(t, q, v, a, x), multipliers)
@@ -152,7 +143,7 @@ def _compute_tree_reactions(
     for joint in system.joints:
         ends = tuple(placements[name] for name in joint.bodies)
         moves = tuple(twists[name] for name in joint.bodies)
-        by_joint[joint.name] = _reaction(joint, ends, moves, wrenches[joint.name])
+        by_joint[joint.name] = _make_reaction(joint, ends, moves, wrenches[joint.name])
     return by_joint, jax.vmap(effect)(every)
 
 
@@ -163,12 +154,12 @@ def _compute_range_projectors(A: Any) -> tuple[Any, Any]:
         held = jax.vmap(lambda A: A @ pinv(A, GramSchmidt()).matrix)(A)
         return held, jnp.ones(A.shape[:2], A.dtype)
     unit, norms = unit_rows_on_host(np.asarray(A))
-    return _onto_range(unit @ unit.swapaxes(1, 2), GramSchmidt().threshold(A.dtype) ** 2), np.where(
+    return _project_onto_range(unit @ unit.swapaxes(1, 2), GramSchmidt().threshold(A.dtype) ** 2), np.where(
         np.isfinite(norms), norms, 1
     )
 
 
-def _onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
+def _project_onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
     """The projections (k, m, m) onto the ranges of symmetric matrices: by eigenvectors, unless it is the identity.
 
     That it is where the least eigenvalue, at least one over the norm of the inverse, is above the threshold. (The trace
@@ -185,7 +176,7 @@ def _onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
     return held
 
 
-def _uniqueness(system: MechanismSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
+def _judge_uniqueness(system: MechanismSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
     """By joint, whether its reaction is unique at each state."""
     (held, norms), unique, i = _compute_range_projectors(A), {}, 0
     for joint in system.joints:
@@ -197,14 +188,16 @@ def _uniqueness(system: MechanismSystem, A: Any, effects: dict[str, Any]) -> dic
                 x.reshape(*x.shape[:2], math.prod(x.shape[2:])) / norms[..., None]
                 for x in jax.tree.leaves(effect)
             ]
-            unique[joint.name] = _size([x - held @ x for x in of_each]) <= _SHARED * _size(of_each)
+            unique[joint.name] = _largest_entry([x - held @ x for x in of_each]) <= _SHARED * _largest_entry(
+                of_each
+            )
         else:
             own = held.diagonal(axis1=1, axis2=2)[:, i : (i := i + effect.shape[1])]
             unique[joint.name] = (1.0 - own <= _SHARED).all(axis=1)
     return unique
 
 
-def _size(arrays: list[Any]) -> Any:
+def _largest_entry(arrays: list[Any]) -> Any:
     """The largest absolute value at each state."""
     return jnp.stack([abs(x).max(axis=(1, 2), initial=0) for x in arrays]).max(axis=0)
 
@@ -235,7 +228,7 @@ def reactions_along(
         _compute_tree_reactions if isinstance(system, TreeSystem) else _compute_absolute_reactions
     )
     if rank is None or is_traced(rank) or np.any(np.asarray(rank) < states[-1].shape[-1]):
-        unique = _uniqueness(system, at(_jacobian), effects)
+        unique = _judge_uniqueness(system, at(_jacobian), effects)
     else:
         unique: dict[str, Any] = dict.fromkeys(by_joint, np.ones(states[0].shape, bool))
     return {
@@ -295,3 +288,74 @@ def reactions(
     motion = acceleration_at(formula, system, *state)
     states = tuple(x[None] for x in (*state, motion.a, motion.multipliers))
     return jax.tree.map(lambda x: x[0], reactions_along(system, states, {}))
+
+
+# --- Efforts of loads
+
+
+@final
+class Effort(eqx.Module):
+    """What a load does; along a trajectory with times in front.
+
+    - `effort`: force or torque [N], [N m]: a scalar of springs and actuators, a vector of a `Force`, one row a body of
+      `Gravity`; in world axes.
+    - `rate`: what it works on, of the same shape: a velocity [m/s], an angular velocity [rad/s].
+    - `power`: their product [W].
+    """
+
+    effort: Array
+    rate: Array
+    power: Float[Array, ""]
+
+
+@eqx.filter_jit
+@in_full_precision
+def efforts_along(
+    system: MechanismSystem, states: tuple[Array, ...], inputs: Mapping[str, Array]
+) -> dict[str, Effort]:
+    """The efforts of all loads at k states."""
+
+    def at(inputs: Mapping[str, Array], t: Time, q: Coordinates, v: Velocities) -> dict[str, Effort]:
+        mechanism = command_actuators(system, inputs).mechanism
+        placements, twists = system.placements(t, q), system.twists(t, q, v)
+        efforts = mechanism.efforts(t, placements, twists)
+        rates = mechanism.rates(placements, twists)
+        if isinstance(system, TreeSystem):
+            efforts += [load.effort(t, q, v) for load in system.on_coordinates]
+            rates += [load.rate(q, v) for load in system.on_coordinates]
+            motions = system.motions(t, q, v)
+            efforts += [load.effort(motion) for load, motion in motions]
+            rates += [load.rate(motion) for load, motion in motions]
+        names = [load.name for load in system.loads]
+        return {name: Effort(e, r, jnp.sum(e * r)) for name, e, r in zip(names, efforts, rates, strict=True)}
+
+    return jax.vmap(at)(inputs, *states)
+
+
+def efforts(
+    system: MechanismSystem,
+    t: "Time | float | Trajectory",
+    q: Numbers | None = None,
+    v: Numbers | None = None,
+) -> dict[str, Effort]:
+    """The effort and the power of each load, at one state or along a run.
+
+    A load works by e . r, where its effort e is a force or torque and r the rate that it works on (principle of virtual
+    power); a positive power feeds the mechanism.
+
+    **Arguments:**
+
+    - `system`: a mechanism, in absolute coordinates or a tree.
+    - `t`: time [s]; or a `Trajectory` of the system.
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+
+    **Returns:** an `Effort` by the load's name; along a trajectory with its times in front.
+
+    **Raises:** `InputError` for a system that is no mechanism, and a state of wrong shape.
+    """
+    require_mechanism(system)
+    if hasattr(t, "multipliers"):
+        return efforts_along(system, tuple(getattr(t, x) for x in ("t", "q", "v")), {})
+    states = tuple(x[None] for x in resolve_state(system, t, q, v)[1:])  # pyright: ignore[reportArgumentType]
+    return jax.tree.map(lambda x: x[0], efforts_along(system, states, {}))

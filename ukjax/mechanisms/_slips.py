@@ -34,14 +34,10 @@ def align_tangents(along: Array, body: AnyPlacement, normal: Array) -> Float[Arr
 
 
 class SlipAxes(NamedTuple):
-    """The slip of a contact in the world: of the second body beside the first.
+    """The slip of a contact in the world: of the second body beside the first."""
 
-    - `across`: directions of its velocity (s, d).
-    - `about`: those of its angular velocity, in the plane numbers (r, 1).
-    """
-
-    across: Array
-    about: Array
+    across: Array  # directions of its velocity (s, d)
+    about: Array  # those of its angular velocity, in the plane numbers (r, 1)
 
     def velocities(
         self, point: Array, ends: Sequence[AnyPlacement], moves: Sequence[Twist]
@@ -56,18 +52,14 @@ class SlipAxes(NamedTuple):
 
 
 class SlipForm(NamedTuple):
-    """Which kinds of slip friction resists.
+    """Which kinds of slip friction resists."""
 
-    - `dimension`: 2 in the plane, 3 in space.
-    - `rough`: whether it resists sliding.
-    - `twists`, `rolls`: whether it resists turning about the normal, and rolling.
-    - `aligned`: the body with which the first direction of slip turns, 0 or 1; None where no direction is given.
-    """
-
-    dimension: int
-    rough: bool
+    dimension: int  # 2 in the plane, 3 in space
+    rough: bool  # whether it resists sliding
+    # `twists`, `rolls`: whether it resists turning about the normal, and rolling.
     twists: bool
     rolls: bool
+    # `aligned`: the body with which the first direction of slip turns, 0 or 1; None where no direction is given.
     aligned: int | None
 
     @property

@@ -21,21 +21,18 @@ from .._system._stabilize import NoStabilizer
 from .._system._system import states_of
 from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, check_array
-from ._current_values import require_mechanism
 from ._joints import Connect
+from ._loads import Actuator
+from ._mechanism_system import require_mechanism
 from ._placement import rate_of
 from ._postures import close_loops, hold_joint, joints_that_stay, posture
-from ._springs import Actuator
 from ._tree import TreeSystem
 
 
 def compute_named_rates(
     system: Any, names: Iterable[str], t: Time, q: Coordinates, v: Velocities
 ) -> list[Array]:
-    """What velocities are given of under these names: a joint's position, a body's turning, a point.
-
-    **Raises:** `InputError` for a name that is not known.
-    """
+    """What velocities are given of under these names: a joint's position, a body's turning, a point."""
     bodies = {body.name: body for body in system.bodies}
     joints = {joint.name: joint for joint in system.joints if isinstance(joint, AbstractAxisJoint)}
     labels = system.velocity_labels if isinstance(system, TreeSystem) else ()
@@ -58,7 +55,7 @@ def compute_named_rates(
     return [rate(name) for name in names]
 
 
-def _rows(
+def _velocity_equations(
     parameters: tuple[Any, dict[str, Array], tuple[str, ...]], t: Time, q: Coordinates
 ) -> tuple[Array, Array]:
     """A and b of A v = b: the joints' rows, those of joints that stay at rest, and those of the rates that are given."""
@@ -81,16 +78,16 @@ def _rows(
 
 
 @in_full_precision
-def _solve(
+def _solve_velocity(
     system: Any, t: Time, q: Coordinates, targets: dict[str, Array], stay: tuple[str, ...] = ()
 ) -> tuple[Array, Array]:
     """v, and by how much it misses the rows."""
     method = GramSchmidt()
     if is_traced((system, t, q, targets)):
-        A, b = _rows((system, targets, stay), t, q)
+        A, b = _velocity_equations((system, targets, stay), t, q)
         v = pinv(A, method).matrix @ b
     else:
-        A, b = evaluate_at_state(_rows, (system, targets, stay), t, q)
+        A, b = evaluate_at_state(_velocity_equations, (system, targets, stay), t, q)
         if not (np.all(np.isfinite(A)) and np.all(np.isfinite(b))):
             raise InputError(
                 f"rows of the joints are not finite at t = {t}, q = {q}: what do their functions return?"
@@ -152,11 +149,11 @@ def velocity(
     }
     # In a tree the least v leaves these joints at rest by itself; and if nothing moves, they do not.
     traced = is_traced((system, t, q, targets))
-    found: Any = (None, None) if rates or traced else _solve(system, t, q, targets)
-    if found[0] is None or np.any(found[0]):
+    solution: Any = (None, None) if rates or traced else _solve_velocity(system, t, q, targets)
+    if solution[0] is None or np.any(solution[0]):
         stay = () if isinstance(system, TreeSystem) else joints_that_stay(system, rates)
-        found = _solve(system, t, q, targets, tuple(joint.name for joint in stay))
-    v, miss = found
+        solution = _solve_velocity(system, t, q, targets, tuple(joint.name for joint in stay))
+    v, miss = solution
     if not is_traced(miss):
         off, size = np.abs(miss), np.max(np.abs(v), initial=0)
         least = np.sqrt(jnp.finfo(q.dtype).eps) * max(size, 1.0)

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -14,28 +14,33 @@ from .._compiler import find_dependence
 from .._formula._members import Members
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
-from .._system._constraint import AbstractConstraint, as_constraints, bilateral
-from .._system._system import AbstractSystem, TreeInertia
+from .._system._constraint import AbstractConstraint, as_constraints
+from .._system._system import TreeInertia
+from ._abstract_joint import AbstractJoint, lift_to_space
 from ._bodies import AbstractBody
 from ._contact_places import TreePlaces
-from ._contact_rows import require_no_contacts, require_positions, unilateral_rows
+from ._contact_rows import require_no_contacts, require_positions
 from ._contacts import AnyContact
-from ._divide import acts_on_its_own, divide_tree
-from ._freedoms import lift_to_space
-from ._joints import AbstractJoint
+from ._divide import (
+    ConstraintOfPart,
+    CoordinateLoadOfPart,
+    Entries,
+    TreeLoadOfPart,
+    acts_on_its_own,
+    divide_tree,
+)
 from ._loads import AbstractCoordinateLoad, AbstractLoad, AbstractTreeLoad, Gravity, Touched, TreeMotion
-from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
-from ._part_loads import ConstraintOfPart, CoordinateLoadOfPart, Entries, TreeLoadOfPart
+from ._mechanism import Mechanism, Placements, Twists, require_joints, require_loads, require_unique, sum_of
+from ._mechanism_system import MechanismSystem
 from ._placement import Twist
-from ._tree_closures import loop_constraints
-from ._tree_dynamics import compute_inertial_wrenches, force, sum_subtree_wrenches, tree_inertia
-from ._tree_layout import Order, armature_of, order
-from ._tree_loops import loop_wrenches
-from ._tree_place import TreeAt, cast_arrays, moving, place
+from ._tree_dynamics import compute_inertial_wrenches, generalized_force, sum_subtree_wrenches, tree_inertia
+from ._tree_layout import Order, check_armature, order_tree
+from ._tree_loops import loop_constraints, loop_wrenches
+from ._tree_place import TreeAt, cast_arrays, place_tree, twists_by_name
 from ._visual import Visual
 
 
-class TreeSystem(AbstractSystem):
+class TreeSystem(MechanismSystem):
     """A kinematic tree in minimal coordinates; made by `tree`.
 
     Its coordinates are those of the joints, in their order; `labels` names them. Mass matrix and forces: Xu-Liu 2017,
@@ -53,16 +58,7 @@ class TreeSystem(AbstractSystem):
     on_tree: eqx.AbstractVar[tuple[AbstractTreeLoad, ...]]
     armature: eqx.AbstractVar[Float[Array, "*parts n"] | None]
     order: eqx.AbstractVar[Order]
-
-    @property
-    def bodies(self) -> tuple[AbstractBody, ...]:
-        """The bodies."""
-        return self.mechanism.bodies
-
-    @property
-    def joints(self) -> tuple[AbstractJoint, ...]:
-        """The joints of the tree, then those that close loops."""
-        return self.mechanism.joints
+    in_joint_coordinates: ClassVar[bool] = True
 
     @property
     def loads(self) -> tuple[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad, ...]:
@@ -85,16 +81,10 @@ class TreeSystem(AbstractSystem):
         return tuple(name for load in self.on_tree for name in load.states)
 
     @property
-    def title(self) -> str:
-        """What runs of it are called."""
-        return self.mechanism.name
-
-    @property
     def q0(self) -> Coordinates:
         """The coordinates of the reference posture: zero, and (1, 0, 0, 0) for a quaternion."""
-        scalars = [e.q for e in self.order.layout.elements if e.kind == "ball"]
         q0 = np.zeros(len(self.labels), self.mechanism.bodies[0].mass.dtype)
-        q0[scalars] = 1.0
+        q0[self.quaternions] = 1.0
         return as_jax(q0)
 
     @property
@@ -110,21 +100,18 @@ class TreeSystem(AbstractSystem):
         states = range(self.order.layout.nv - self.order.layout.states, self.order.layout.nv)
         return (*(v for part in parts for v in part.members.v), *((k,) for k in states))
 
-    def without_shapes(self) -> AbstractSystem:
-        return eqx.tree_at(lambda x: x.mechanism, self, self.mechanism.without_shapes())
-
     def members(self) -> tuple[Members, ...]:
         m, q0, v0 = self.mechanism, self.q0, self.v0
         whole: list[Any] = [(x, range(0)) for x in (*self.further, *self.on_coordinates)]
-        whole += [(x, range(v0.size)[places]) for x, places in self._own_states(q0.dtype)]
+        whole += [(x, range(v0.size)[places]) for x, places in self._loads_with_states(q0.dtype)]
         touched = [_find_touched(x, q0, v0) for x, _ in whole]
         if None in touched or not all(map(acts_on_its_own, m.loads)):
             return ()
-        names = [self._names_of(x) for x in touched if x is not None]
+        names = [self._touched_bodies(x) for x in touched if x is not None]
         parts = divide_tree(m, [x.bodies for x in (*self.loops, *m.loads)], loaded=True, single=names)
         if sum(len(part.members) for part in parts) == 1:
             return ()
-        found = []
+        divided = []
         for part in parts:
             inside = {m.bodies[i].name for i in part.bodies[0]}
             own = [x for x, on in zip(whole, names, strict=True) if not inside.isdisjoint(on)]
@@ -136,10 +123,12 @@ class TreeSystem(AbstractSystem):
                 ConstraintOfPart(x.name, x, entries) for x, _ in own if isinstance(x, AbstractConstraint)
             )
             loads = [x for x, _ in own if not isinstance(x, AbstractConstraint)]
-            found.append(Members(_part(one, part.order, constraints, loads, rotors, entries), q, tuple(v)))
-        return tuple(found)
+            divided.append(
+                Members(_make_part(one, part.order, constraints, loads, rotors, entries), q, tuple(v))
+            )
+        return tuple(divided)
 
-    def _names_of(self, touched: Touched) -> tuple[str, ...]:
+    def _touched_bodies(self, touched: Touched) -> tuple[str, ...]:
         """The names of bodies that are touched, at least one."""
         by_name = {body.name: body for body in self.bodies}
         free = [(x.child, x.freedoms(by_name[x.child])) for x in self.joints[: len(by_name)]]
@@ -148,56 +137,51 @@ class TreeSystem(AbstractSystem):
         names = {*touched.bodies, *(by[k] for by, ks in zip(moved, numbers, strict=True) for k in ks)}
         return tuple(x for x in by_name if x in names) or (self.bodies[0].name,)
 
-    def _at(self, q: Coordinates) -> TreeAt:
-        return place(self.mechanism, self.order.layout, q)
+    def _place_bodies(self, q: Coordinates) -> TreeAt:
+        return place_tree(self.mechanism, self.order.layout, q)
 
-    def _by_name(self, twists: Twist) -> Twists:
+    def _twists_by_name(self, twists: Twist) -> Twists:
         """Stacked twists as those of the bodies and the ground by name."""
-        return moving(self.bodies, twists)
+        return twists_by_name(self.bodies, twists)
 
-    def _twists(self, at: TreeAt, v: Velocities) -> Twists:
-        return self._by_name(at.chains.twists(at.posture, at.chains.rates(at.posture, v)))
+    def _locate_bodies(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
+        at = self._place_bodies(q)
+        return at.mechanism, at.placements
 
-    def placements(self, t: Time, q: Coordinates) -> Placements:
-        """Where the bodies and the ground are, by name."""
-        return self._at(q).placements
-
-    def twists(self, t: Time, q: Coordinates, v: Velocities) -> Twists:
-        """How the bodies and the ground move, by name."""
-        return self._twists(self._at(q), v)
-
-    def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
-        """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
-        at = self._at(q)
-        return at.mechanism.points(at.placements)
-
-    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
-        at = self._at(q)
-        return at.mechanism.drawing(at.placements)
+    def _move_bodies(
+        self, t: Time | float, q: Coordinates, v: Velocities
+    ) -> tuple[Mechanism, Placements, Twists]:
+        at = self._place_bodies(q)
+        twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
+        return at.mechanism, at.placements, self._twists_by_name(twists)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), the armature on its diagonal, and what loads move."""
-        M, moved = self._links(q, own=False).dense(), self._moved(q.dtype)
+        M, moved = self._link_inertia(q, own=False).dense(), self._load_inertia(q.dtype)
         if moved is None:
             return M
         still = jnp.zeros(M.shape[0], q.dtype)
-        J = jax.jacfwd(lambda v: self._moved_rates(t, q, v))(still)
+        J = jax.jacfwd(lambda v: self._load_inertia_rates(t, q, v))(still)
         return M + J.T @ (moved[:, None] * J)
 
     def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
-        return None if self._moved(q.dtype) is not None else self._links(q, self.order.layout.aligned)
+        return (
+            None
+            if self._load_inertia(q.dtype) is not None
+            else self._link_inertia(q, self.order.layout.aligned)
+        )
 
-    def _links(self, q: Coordinates, own: bool) -> TreeInertia:
-        at = self._at(q)
+    def _link_inertia(self, q: Coordinates, own: bool) -> TreeInertia:
+        at = self._place_bodies(q)
         return tree_inertia(at.chains, at.posture, cast_arrays(self.armature, q.dtype), own)
 
-    def _moved(self, dtype: jnp.dtype) -> Float[Array, " k"] | None:
+    def _load_inertia(self, dtype: jnp.dtype) -> Float[Array, " k"] | None:
         """What the rates of loads move besides the bodies."""
-        found = [load.inertia for load in cast_arrays(self.on_tree, dtype) if load.inertia is not None]
-        return jnp.concatenate(found) if found else None
+        inertias = [load.inertia for load in cast_arrays(self.on_tree, dtype) if load.inertia is not None]
+        return jnp.concatenate(inertias) if inertias else None
 
-    def _moved_rates(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
-        """Those rates."""
+    def _load_inertia_rates(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
+        """The rates of the loads that move something besides the bodies."""
         own = self.motions(t, q, v)
         return jnp.concatenate([load.rate(motion) for load, motion in own if load.inertia is not None])
 
@@ -207,11 +191,11 @@ class TreeSystem(AbstractSystem):
 
     def _force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities | None = None) -> Forces:
         """Q less M a, by default of a = 0."""
-        at = self._at(q)
+        at = self._place_bodies(q)
         twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
-        loads, direct = self._all_loads(at, t, q, v, twists, a)
-        falls = self._falls(q.dtype)
-        return force(at.chains, at.posture, loads, v, a, falls) + direct
+        loads, direct = self._load_wrenches_and_forces(at, t, q, v, twists, a)
+        falls = self._free_fall(q.dtype)
+        return generalized_force(at.chains, at.posture, loads, v, a, falls) + direct
 
     def required_force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities) -> Forces:
         """M a - Q, the force that an acceleration takes besides all loads, by Newton and Euler.
@@ -225,14 +209,14 @@ class TreeSystem(AbstractSystem):
         needed = needed if armature is None else needed + armature * a
         return needed + jnp.where(np.arange(layout.nv) >= layout.nv - layout.states, a, 0)
 
-    def _all_loads(
+    def _load_wrenches_and_forces(
         self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist, a: Velocities | None = None
     ) -> tuple[Twist, Forces]:
         """What all loads but gravity come to: wrenches on the bodies, stacked, and forces on the velocities.
 
         Forces of inertia of what loads move are among them, at v' = a, by default zero.
         """
-        wrenches, direct = self._loads(at, t, twists), self._on_coordinates(t, q, v)
+        wrenches, direct = self._body_load_wrenches(at, t, twists), self._coordinate_load_force(t, q, v)
         for i, (load, places, motion) in enumerate(self._motions(at, t, q, v, twists)):
             effort = load.effort(motion)
             if load.inertia is not None:
@@ -247,59 +231,56 @@ class TreeSystem(AbstractSystem):
 
     def motions(self, t: Time, q: Coordinates, v: Velocities) -> list[tuple[AbstractTreeLoad, TreeMotion]]:
         """The loads that see the whole motion, and what each sees."""
-        at = self._at(q)
+        at = self._place_bodies(q)
         twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
         return [(load, motion) for load, _, motion in self._motions(at, t, q, v, twists)]
 
-    def _own_states(self, dtype: jnp.dtype) -> list[tuple[AbstractTreeLoad, slice]]:
+    def _loads_with_states(self, dtype: jnp.dtype) -> list[tuple[AbstractTreeLoad, slice]]:
         """The loads that see the whole motion, and where their states are in v."""
-        found, start = [], self.order.layout.nv - self.order.layout.states
+        loads, start = [], self.order.layout.nv - self.order.layout.states
         for load in cast_arrays(self.on_tree, dtype):
-            found.append((load, slice(start, start + len(load.states))))
+            loads.append((load, slice(start, start + len(load.states))))
             start += len(load.states)
-        return found
+        return loads
 
     def _motions(
         self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist
     ) -> list[tuple[AbstractTreeLoad, slice, TreeMotion]]:
-        found, by_name, unknown = [], self._by_name(twists), lambda *_: v
-        for load, places in self._own_states(q.dtype):
+        seen, by_name, unknown = [], self._twists_by_name(twists), lambda *_: v
+        for load, places in self._loads_with_states(q.dtype):
             motion = TreeMotion(t, q, v, at.placements, by_name, v[places], unknown)
 
             def generalized(rate: Any, effort: Any, motion: TreeMotion = motion) -> Forces:
                 wrench, direct = _pull_back(self.bodies, rate, motion, twists, effort)
-                return force(at.chains, at.posture, wrench, jnp.zeros_like(v)) + direct
+                return generalized_force(at.chains, at.posture, wrench, jnp.zeros_like(v)) + direct
 
-            found.append((load, places, motion._replace(generalized=generalized)))
-        return found
+            seen.append((load, places, motion._replace(generalized=generalized)))
+        return seen
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The generalized forces of the loads on coordinates, if there are any."""
-        own = (load.coordinate_force(t, q, v, v[places]) for load, places in self._own_states(q.dtype))
-        found = [x for x in own if x is not None]
-        return sum_of([self._on_coordinates(t, q, v), *found]) if self.on_coordinates or found else None
+        own = (load.coordinate_force(t, q, v, v[places]) for load, places in self._loads_with_states(q.dtype))
+        forces = [x for x in own if x is not None]
+        return (
+            sum_of([self._coordinate_load_force(t, q, v), *forces]) if self.on_coordinates or forces else None
+        )
 
-    def _on_coordinates(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+    def _coordinate_load_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """The generalized forces of the loads on coordinates."""
         loads = cast_arrays(self.on_coordinates, q.dtype)
         _, transposed = jax.vjp(lambda v: [load.rate(q, v) for load in loads], v)
         return transposed([load.effort(t, q, v) for load in loads])[0]
 
-    def _rotors(self, v: Velocities) -> Float[Array, ""]:
-        """The kinetic energy of the armature [J]."""
-        return 0.5 * jnp.sum(cast_arrays(self.armature, v.dtype) * v**2)
+    def _further_energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
+        energies = {}
+        if self.armature is not None:
+            energies["kinetic_armature"] = 0.5 * jnp.sum(cast_arrays(self.armature, v.dtype) * v**2)
+        if (moved := self._load_inertia(q.dtype)) is not None:
+            energies["kinetic_loads"] = 0.5 * jnp.sum(moved * self._load_inertia_rates(t, q, v) ** 2)
+        potentials = {load.name: load.potential(q) for load in cast_arrays(self.on_coordinates, q.dtype)}
+        return energies | {f"potential_{name}": x for name, x in potentials.items() if x is not None}
 
-    def _moved_energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        """The kinetic energy of what the rates of loads move [J]."""
-        moved: Any = self._moved(v.dtype)
-        return 0.5 * jnp.sum(moved * self._moved_rates(t, q, v) ** 2)
-
-    def _potentials(self, q: Coordinates) -> dict[str, Array]:
-        """The potential energies of the loads on coordinates that have one [J], by name."""
-        found = {load.name: load.potential(q) for load in cast_arrays(self.on_coordinates, q.dtype)}
-        return {name: x for name, x in found.items() if x is not None}
-
-    def _loads(self, at: TreeAt, t: Time, twists: Twist) -> Twist:
+    def _body_load_wrenches(self, at: TreeAt, t: Time, twists: Twist) -> Twist:
         """The force at the centre of each body and the torque on it that all loads but gravity come to, stacked."""
         loads = at.mechanism.loads
         others = tuple(load for load in loads if not isinstance(load, Gravity))
@@ -308,39 +289,20 @@ class TreeSystem(AbstractSystem):
             if len(others) == len(loads)
             else eqx.tree_at(lambda x: x.loads, at.mechanism, others)
         )
-        _, transposed = jax.vjp(lambda x: mechanism.rates(at.placements, self._by_name(x)), twists)
-        return transposed(mechanism.efforts(t, at.placements, self._by_name(twists)))[0]
+        _, transposed = jax.vjp(lambda x: mechanism.rates(at.placements, self._twists_by_name(x)), twists)
+        return transposed(mechanism.efforts(t, at.placements, self._twists_by_name(twists)))[0]
 
-    def _falls(self, dtype: jnp.dtype) -> Float[Array, "3"]:
+    def _free_fall(self, dtype: jnp.dtype) -> Float[Array, "3"]:
         """The acceleration of free fall."""
-        found = [
+        accelerations = [
             x.acceleration(self.mechanism.dimension, dtype)
             for x in self.mechanism.loads
             if isinstance(x, Gravity)
         ]
-        return lift_to_space(sum_of([jnp.zeros(self.mechanism.dimension, dtype), *found]))
-
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        """Kinetic energy and the potential of all loads that have one [J]."""
-        at = self._at(q)
-        kinetic = at.mechanism.kinetic_energy(at.placements, self._twists(at, v))
-        bodies = kinetic + at.mechanism.potential_energy(at.placements)
-        rotors = [] if self.armature is None else [self._rotors(v)]
-        rotors += [self._moved_energy(t, q, v)] if self._moved(q.dtype) is not None else []
-        return sum_of([bodies, *rotors, *self._potentials(q).values()])
-
-    def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
-        """The parts of the energy [J]: `kinetic_<body>`, `kinetic_armature`, `kinetic_loads` and `potential_<load>`."""
-        at = self._at(q)
-        rotors = {} if self.armature is None else {"kinetic_armature": self._rotors(v)}
-        if self._moved(q.dtype) is not None:
-            rotors["kinetic_loads"] = self._moved_energy(t, q, v)
-        on_coordinates = {f"potential_{name}": x for name, x in self._potentials(q).items()}
-        return at.mechanism.energies(at.placements, self._twists(at, v)) | rotors | on_coordinates
+        return lift_to_space(sum_of([jnp.zeros(self.mechanism.dimension, dtype), *accelerations]))
 
     @property
     def places(self) -> TreePlaces:
-        """Where bodies are, for contacts."""
         return TreePlaces(self.mechanism, self.order)
 
     @property
@@ -349,16 +311,11 @@ class TreeSystem(AbstractSystem):
         return self.mechanism.joints[len(self.mechanism.bodies) :]
 
     @property
-    def constraints(self) -> tuple[AbstractConstraint, ...]:
-        """The rows of the loops in their order, the further ones, then the limits and contacts."""
-        return (*self._loop_constraints, *self.further, *unilateral_rows(self.places))
+    def quaternions(self) -> list[int]:
+        return [element.q for element in self.order.layout.elements if element.kind == "ball"]
 
     @property
-    def bilateral_constraints(self) -> tuple[AbstractConstraint, ...]:
-        return (*self._loop_constraints, *bilateral(self.further))
-
-    @property
-    def _loop_constraints(self) -> tuple[AbstractConstraint, ...]:
+    def _joint_constraints(self) -> tuple[AbstractConstraint, ...]:
         return tuple(loop_constraints(self.mechanism, self.order.layout))
 
     def joint_wrenches(
@@ -379,29 +336,32 @@ class TreeSystem(AbstractSystem):
         place of `velocity` [N].
         """
         require_no_contacts(self.mechanism)
-        at = self._at(q)
+        at = self._place_bodies(q)
         rates = at.chains.rates(at.posture, v, a)
         twists, asked = (
             at.chains.twists(at.posture, rates),
             compute_inertial_wrenches(at.chains, at.posture, rates),
         )
         loops = loop_wrenches(at.mechanism, at.placements, t, twists, multipliers)
-        weight = at.chains.mass[:, None] * self._falls(q.dtype)[None]
+        weight = at.chains.mass[:, None] * self._free_fall(q.dtype)[None]
         asked = Twist(asked.omega, asked.velocity - weight)
-        for given in (self._all_loads(at, t, q, v, twists, a)[0], *(wrench for wrench, _ in loops.values())):
+        for given in (
+            self._load_wrenches_and_forces(at, t, q, v, twists, a)[0],
+            *(wrench for wrench, _ in loops.values()),
+        ):
             asked = jax.tree.map(jnp.subtract, asked, given)
-        carried = self._by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))
-        found = {
+        carried = self._twists_by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))
+        by_joint = {
             self.joints[i].name: carried[b.name]
             for i, b in zip(self.order.carrying, self.bodies, strict=True)
         }
-        return found | {name: wrench for name, (_, wrench) in loops.items()}
+        return by_joint | {name: wrench for name, (_, wrench) in loops.items()}
 
 
 _SIZES = operator.attrgetter("nq"), operator.attrgetter("nv")
 
 
-def _part(
+def _make_part(
     mechanism: Mechanism,
     own_order: Order,
     further: tuple[AbstractConstraint, ...],
@@ -416,9 +376,9 @@ def _part(
     on_tree = tuple(TreeLoadOfPart(x.name, x, entries) for x in loads if isinstance(x, AbstractTreeLoad))
     states = [name for load in on_tree for name in load.states]
     if states:
-        own_order = order(mechanism.bodies, mechanism.joints[: len(mechanism.bodies)], states)
+        own_order = order_tree(mechanism.bodies, mechanism.joints[: len(mechanism.bodies)], states)
     kind = _Tree if not states and len(entries.q) == len(entries.v) else _QuasiTree
-    return kind(mechanism, further, on_coordinates, on_tree, armature, own_order)
+    return kind(mechanism, further, on_coordinates, on_tree, armature, own_order)  # pyright: ignore[reportCallIssue]
 
 
 def _find_touched(x: Any, q: Coordinates, v: Velocities) -> Touched | None:
@@ -445,7 +405,7 @@ def _pull_back(
     bodies: tuple[AbstractBody, ...], rate: Any, motion: TreeMotion, twists: Twist, effort: Any
 ) -> tuple[Twist, Forces]:
     """The wrenches on all bodies, stacked, and the forces on velocities that efforts come to."""
-    of = lambda twists, v: rate(motion._replace(v=v, twists=moving(bodies, twists)))
+    of = lambda twists, v: rate(motion._replace(v=v, twists=twists_by_name(bodies, twists)))
     return jax.vjp(of, twists, motion.v)[1](effort)
 
 
@@ -514,7 +474,11 @@ def tree(
 
     **Raises:** `InputError` for joints in a cycle, a body not joined to the ground, and what `Mechanism` refuses.
     """
-    joints, loops, loads = all_joints("joints", joints), all_joints("loops", loops), all_loads(loads)
+    joints, loops, loads = (
+        require_joints("joints", joints),
+        require_joints("loops", loops),
+        require_loads(loads),
+    )
     constraints, offsets = as_constraints(constraints), None
     first, *others = bodies if isinstance(bodies, list | tuple) and bodies else (None,)
     if (first := as_tree(first)) is not None:
@@ -536,10 +500,10 @@ def tree(
     require_unique("load", [load.name for load in loads if hasattr(load, "name")])
     states = [name for load in on_tree for name in load.states]
     mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts, offsets)
-    found = order(mechanism.bodies, mechanism.joints[: len(joints)], states)
-    kind = _Tree if not states and len(found.labels) == found.layout.nv else _QuasiTree
-    rotors = None if armature is None else armature_of(armature, found.velocity_labels, len(states))
-    system = kind(mechanism, constraints, on_coordinates, on_tree, rotors, found)
+    hierarchy = order_tree(mechanism.bodies, mechanism.joints[: len(joints)], states)
+    kind = _Tree if not states and len(hierarchy.labels) == hierarchy.layout.nv else _QuasiTree
+    rotors = None if armature is None else check_armature(armature, hierarchy.velocity_labels, len(states))
+    system = kind(mechanism, constraints, on_coordinates, on_tree, rotors, hierarchy)  # pyright: ignore[reportCallIssue]
     require_positions(system.places)
     return system
 

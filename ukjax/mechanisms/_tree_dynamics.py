@@ -23,8 +23,7 @@ from .._misc._lie import hat
 from .._misc._types import Forces, Velocities
 from .._system._system import TreeInertia
 from ._placement import Twist
-from ._tree_motion import Chains, Posture, Rates, TreeLayout, cross
-from ._tree_recursion import inwards, outwards
+from ._tree_motion import Chains, Posture, Rates, TreeLayout, cross, inwards, outwards
 
 
 def _sum_by_element(
@@ -60,25 +59,23 @@ class Composite(NamedTuple):
 class Links(NamedTuple):
     """A tree in axes of the world, or of the frames: then twists and inertias are numbers, but all that is passed on
     from frame to frame is turned.
-
-    - `angular`, `linear`: what each velocity does.
-    - `arm`: from the origin of the frame before each element, in its axes, to that of the frame behind.
-    - `lever`: from the origin of the frame of each body to its centre.
-    - `turn`: the axes of the frame behind each element in those before it.
-    - `composite`: of each.
-    - `rotation`: the axes of the frames behind in those of the world; None where they are the same.
     """
 
+    # `angular`, `linear`: what each velocity does.
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
+    # `arm`: from the origin of the frame before each element, in its axes, to that of the frame behind.
     arm: Float[Array, "elements 3"]
-    lever: Float[Array, "bodies 3"]
-    turn: Float[Array, "elements 3 3"]
-    composite: Composite
+    lever: Float[Array, "bodies 3"]  # from the origin of the frame of each body to its centre
+    turn: Float[Array, "elements 3 3"]  # the axes of the frame behind each element in those before it
+    composite: Composite  # of each
+    # `rotation`: the axes of the frames behind in those of the world; None where they are the same.
     rotation: Float[Array, "elements 3 3"] | None
 
 
-def _compose(chains: Chains, d: Float[Array, "bodies 3"], inertia: Float[Array, "bodies 3 3"]) -> Composite:
+def _compose_bodies(
+    chains: Chains, d: Float[Array, "bodies 3"], inertia: Float[Array, "bodies 3 3"]
+) -> Composite:
     hats = jax.vmap(hat)(d)
     whole = inertia - chains.mass[:, None, None] * (hats @ hats)
     # Equal entries are to be one, which scalar code computes once.
@@ -87,15 +84,15 @@ def _compose(chains: Chains, d: Float[Array, "bodies 3"], inertia: Float[Array, 
     return Composite(*(_sum_by_element(chains.layout, x) for x in each))
 
 
-def _links(chains: Chains, posture: Posture, own: bool) -> Links:
+def _make_links(chains: Chains, posture: Posture, own: bool) -> Links:
     if own:
         arms, levers = chains.own_arms(posture), chains.own_levers()
-        composite = _compose(chains, levers, chains.inertia)
+        composite = _compose_bodies(chains, levers, chains.inertia)
         axes = chains.angular, chains.linear
         return Links(*axes, arms, levers, posture.turn, composite, posture.rotation[1:])
     R = posture.rotation[np.array(chains.layout.frames, int)]
     inertia, levers = jnp.einsum("iab,ibc,idc->iad", R, chains.inertia, R), chains.levers(posture)
-    composite = _compose(chains, levers, inertia)
+    composite = _compose_bodies(chains, levers, inertia)
     still = jnp.broadcast_to(jnp.eye(3, dtype=R.dtype), posture.turn.shape)
     return Links(posture.angular, posture.linear, posture.arm, levers, still, composite, None)
 
@@ -119,7 +116,7 @@ def tree_inertia(
         armature = unit if armature is None else armature + unit
     of_first, of_last = (np.array([k in x for k in range(layout.nv)]) for x in (first, last))
     only = lambda which, x: jnp.asarray(which, dtype).reshape(-1, *(1,) * (x.ndim - 1)) * x[owner]
-    links = _links(chains, posture, own)
+    links = _make_links(chains, posture, own)
     given = (
         jnp.concatenate([links.angular, links.linear], axis=1),
         only(of_last, links.composite.whole()),
@@ -152,7 +149,7 @@ class _Motion(NamedTuple):
         return hat(self.alpha) + omega @ omega
 
 
-def _behind(before: _Motion, own: tuple[Array, ...]) -> _Motion:
+def _advance_motion(before: _Motion, own: tuple[Array, ...]) -> _Motion:
     turn, arm, w, s, alpha, acceleration = own
     omega = turn.T @ before.omega
     carried = turn.T @ (before.acceleration + before.spread() @ arm)
@@ -173,12 +170,12 @@ def _wrench_of(motion: _Motion, mass: Array, moment: Array, inertia: Array) -> T
     return Twist(turning + cross(moment, motion.acceleration), mass * motion.acceleration + spread @ moment)
 
 
-def _passed(wrench: Twist, own: tuple[Array, Array]) -> Twist:
+def _pass_wrench(wrench: Twist, own: tuple[Array, Array]) -> Twist:
     turn, arm = own
     return _shift_wrench(jax.tree.map(lambda x: turn @ x, wrench), arm)
 
 
-def force(
+def generalized_force(
     chains: Chains,
     posture: Posture,
     loads: Twist,
@@ -193,11 +190,11 @@ def force(
     - `falls`: the acceleration with which all bodies would fall.
     """
     layout, o, owner = chains.layout, jnp.zeros(3, v.dtype), np.array(chains.layout.of_velocity, int)
-    owned, links = jnp.asarray(layout.owned(), v.dtype), _links(chains, posture, layout.aligned)
+    owned, links = jnp.asarray(layout.owned(), v.dtype), _make_links(chains, posture, layout.aligned)
     share = lambda axes, x: jnp.zeros_like(posture.arm) if x is None else owned @ (x[:, None] * axes)
     of_each = [share(axes, x) for x in (v, a) for axes in (links.angular, links.linear)]
     ground = _Motion(o, o, o if falls is None else -falls)
-    motions = outwards(layout.before, _behind, ground, (links.turn, links.arm, *of_each))
+    motions = outwards(layout.before, _advance_motion, ground, (links.turn, links.arm, *of_each))
     asked = jax.vmap(_wrench_of)(jax.tree.map(lambda x: x[1:], motions), *links.composite)
     if links.rotation is not None:
         R = posture.rotation[np.array(layout.frames, int)]
@@ -205,7 +202,7 @@ def force(
     about = Twist(loads.omega + cross(links.lever, loads.velocity), loads.velocity)
     pulled = jax.tree.map(lambda x: _sum_by_element(layout, x), about)
     own = jax.tree.map(jnp.subtract, pulled, asked)
-    total = inwards(layout.before, _passed, own, (links.turn, links.arm))
+    total = inwards(layout.before, _pass_wrench, own, (links.turn, links.arm))
     return jnp.sum(links.angular * total.omega[owner] + links.linear * total.velocity[owner], axis=1)
 
 

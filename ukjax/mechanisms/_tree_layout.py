@@ -9,33 +9,24 @@ from jaxtyping import Array, Float
 
 from .._misc._errors import InputError, unknown_name
 from .._misc._types import as_jax, module_for
-from ._abstract_joint import AbstractJoint
+from ._abstract_joint import AbstractJoint, Freedom
 from ._bodies import GROUND, AbstractBody, check_nonnegative
 from ._coordinates import ANGULAR_VELOCITY, QUATERNION
-from ._freedoms import Freedom
 from ._tree_motion import Element, TreeLayout
 
 
 class Order(NamedTuple):
-    """A tree that hangs together.
+    """A tree that hangs together."""
 
-    - `layout`: elements and the frames of the bodies.
-    - `labels`: a name for each coordinate.
-    - `velocity_labels`: a name for each velocity, states of first order included.
-    - `slides`: the labels of coordinates that are displacements.
-    - `carrying`: the number of the joint that carries each body.
-    - `parents`: the number of the body that carries each body; -1 for the ground.
-    """
-
-    layout: TreeLayout
-    labels: tuple[str, ...]
-    velocity_labels: tuple[str, ...]
-    slides: tuple[str, ...]
-    carrying: tuple[int, ...]
-    parents: tuple[int, ...]
+    layout: TreeLayout  # elements and the frames of the bodies
+    labels: tuple[str, ...]  # a name for each coordinate
+    velocity_labels: tuple[str, ...]  # a name for each velocity, states of first order included
+    slides: tuple[str, ...]  # the labels of coordinates that are displacements
+    carrying: tuple[int, ...]  # the number of the joint that carries each body
+    parents: tuple[int, ...]  # the number of the body that carries each body; -1 for the ground
 
 
-def _cycle(joints: Sequence[AbstractJoint], closing: AbstractJoint) -> list[str]:
+def _find_cycle(joints: Sequence[AbstractJoint], closing: AbstractJoint) -> list[str]:
     """The names of the joints on the way between the two bodies of one that is yet to be added, and its own."""
     ways = {closing.parent: []}
     while closing.child not in ways:
@@ -52,7 +43,7 @@ def _require_tree(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint
     for i, joint in enumerate(joints):
         a, b = group[joint.parent], group[joint.child]
         if a == b:
-            names = ", ".join(f"'{name}'" for name in _cycle(joints[:i], joint))
+            names = ", ".join(f"'{name}'" for name in _find_cycle(joints[:i], joint))
             raise InputError(
                 f"joints {names} form a cycle, and a tree has none: put one of them, such as '{joint.name}', "
                 f"into `loops`."
@@ -80,14 +71,14 @@ def _require_tree(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint
 
 def _name_freedoms(joint: AbstractJoint, parts: Sequence[Freedom], of_ball: Sequence[str]) -> list[str]:
     """The names of what a joint leaves free, with several for each ball."""
-    found = []
+    names = []
     for part in parts:
         stem = part.label if part.named else joint.name
         if part.kind == "ball":
-            found += [f"{stem} {x}" for x in of_ball]
+            names += [f"{stem} {x}" for x in of_ball]
         else:
-            found.append(stem if part.named or len(parts) == 1 else f"{stem} {part.label}")
-    return found
+            names.append(stem if part.named or len(parts) == 1 else f"{stem} {part.label}")
+    return names
 
 
 def _is_axis(direction: Array) -> bool:
@@ -95,7 +86,7 @@ def _is_axis(direction: Array) -> bool:
     return not isinstance(direction, Tracer) and set(np.abs(np.asarray(direction)).tolist()) <= {0.0, 1.0}
 
 
-def order(
+def order_tree(
     bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint], states: Sequence[str] = ()
 ) -> Order:
     """The tree that joints make of bodies; coordinates are in the order of the joints, states behind their velocities.
@@ -148,11 +139,8 @@ def order(
     return Order(layout, labels, (*velocity_labels, *states), slides, carrying, parents)
 
 
-def armature_of(given: Any, labels: tuple[str, ...], states: int) -> Float[Array, " n"]:
-    """One entry for each velocity, zero for the states, which are the last ones.
-
-    **Raises:** `InputError` for unknown names, wrong shapes and negative values.
-    """
+def check_armature(given: Any, labels: tuple[str, ...], states: int) -> Float[Array, " n"]:
+    """One entry for each velocity, zero for the states, which are the last ones."""
     labels = labels[: len(labels) - states]
     if isinstance(given, Mapping):
         for name in given:
@@ -160,7 +148,7 @@ def armature_of(given: Any, labels: tuple[str, ...], states: int) -> Float[Array
                 raise unknown_name("velocity in armature:", name, labels)
         known = {name: check_nonnegative(f"the armature of '{name}'", x) for name, x in given.items()}
         xp = module_for(*known.values())
-        found = xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels])
+        values = xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels])
     else:
-        found = check_nonnegative("armature", given, (len(labels),))
-    return as_jax(module_for(found).pad(found, (0, states)) if states else found)
+        values = check_nonnegative("armature", given, (len(labels),))
+    return as_jax(module_for(values).pad(values, (0, states)) if states else values)

@@ -14,18 +14,67 @@ w about an axis through its point o, and slides it with s. So with the arm r fro
 are the rates of the frame, those with a dash of the frame before: turning, and of what of it is at the point.
 """
 
-from typing import Literal, NamedTuple, final
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from .._misc._lie import quaternion_product, quaternion_rate, rotation_about, rotation_matrix
 from .._misc._types import Coordinates, Velocities
 from ._placement import Twist
-from ._tree_recursion import outwards
+
+# --- Recursion along a tree
+
+
+Before = Sequence[int]
+"""The node before each, which stands before it in the list; 0 for the ground, i + 1 for node i."""
+
+
+def _as_indices(values: Sequence[int]) -> Array:
+    return jnp.asarray(np.asarray(values, np.uint32))  # JAX takes no care of negative ones then
+
+
+def _read_node(states: Any, place: Array) -> Any:
+    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, place, keepdims=False), states)
+
+
+def outwards(before: Before, combine: Callable[[Any, Any], Any], ground: Any, given: Any) -> Any:
+    """The states of all nodes, stacked behind that of the ground: each from that of the node before and what is given."""
+    room = lambda x: jnp.concatenate([x[None], jnp.zeros((len(before), *x.shape), x.dtype)])
+    states = jax.tree.map(room, ground)
+
+    def visit(states: Any, at: Any) -> tuple[Any, None]:
+        place, parent, own = at
+        state = combine(_read_node(states, parent), own)
+        put = lambda x, new: lax.dynamic_update_index_in_dim(x, new, place, 0)
+        return jax.tree.map(put, states, state), None
+
+    places = _as_indices(range(1, len(before) + 1))
+    return lax.scan(visit, states, (places, _as_indices(before), given))[0]
+
+
+def inwards(before: Before, passed: Callable[[Any, Any], Any], own: Any, given: Any) -> Any:
+    """The sum, for each node, of what is its own and what all nodes behind pass on to it."""
+    sums = jax.tree.map(lambda x: jnp.concatenate([jnp.zeros_like(x[:1]), x]), own)
+
+    def visit(sums: Any, at: Any) -> tuple[Any, None]:
+        place, parent, its = at
+        more = jax.tree.map(jnp.add, _read_node(sums, parent), passed(_read_node(sums, place), its))
+        put = lambda x, new: lax.dynamic_update_index_in_dim(x, new, parent, 0)
+        return jax.tree.map(put, sums, more), None
+
+    places = _as_indices(range(1, len(before) + 1))
+    sums = lax.scan(visit, sums, (places, _as_indices(before), given), reverse=True)[0]
+    return jax.tree.map(lambda x: x[1:], sums)
+
+
+# --- Motion
+
 
 _LEVI_CIVITA = np.zeros((3, 3, 3))
 for _a, _b, _c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
@@ -40,15 +89,12 @@ def cross(x: Float[Array, "*k 3"], y: Float[Array, "*k 3"]) -> Float[Array, "*k 
 
 
 class Element(NamedTuple):
-    """One factor of the product of exponentials.
+    """One factor of the product of exponentials."""
 
-    - `kind`: `"twist"`, one coordinate, or `"ball"`, a quaternion and three angular velocities.
-    - `before`: the frame it starts from; 0 is the ground, i + 1 the frame behind element i.
-    - `q`, `v`: where its coordinates and its velocities start.
-    """
-
+    # `kind`: `"twist"`, one coordinate, or `"ball"`, a quaternion and three angular velocities.
     kind: Literal["twist", "ball"]
-    before: int
+    before: int  # the frame it starts from; 0 is the ground, i + 1 the frame behind element i
+    # `q`, `v`: where its coordinates and its velocities start.
     q: int
     v: int
 
@@ -81,8 +127,8 @@ class TreeLayout(NamedTuple):
     @property
     def of_velocity(self) -> list[int]:
         """The number of the element each velocity is of; of states any, since along their axes nothing moves."""
-        found = {k: i for i, element in enumerate(self.elements) for k in element.velocities}
-        return [found.get(k, 0) for k in range(self.nv)]
+        element_of = {k: i for i, element in enumerate(self.elements) for k in element.velocities}
+        return [element_of.get(k, 0) for k in range(self.nv)]
 
     def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
         """q' = N(q) v: the velocities themselves, and half a quaternion product for a ball."""
@@ -125,27 +171,18 @@ class TreeLayout(NamedTuple):
 
 @final
 class Posture(eqx.Module):
-    """A tree at one q, in world axes; of frames the ground's comes first.
+    """A tree at one q, in world axes; of frames the ground's comes first."""
 
-    - `rotation`: of the frames, away from the reference posture.
-    - `origin`: where the element before each frame has its point [m].
-    - `slip`: how far the frame has slid along that element [m].
-    - `angle`: by how much frames have turned in the plane [rad].
-    - `arm`: from the point of the element before, to that of each element [m].
-    - `angular`, `linear`: what each velocity does: directions turned about [1], slides [m/rad or 1].
-    - `turn`: the rotation of each element alone.
-    - `slide`: how far each slides, in axes of the frame before it [m].
-    """
-
-    rotation: Float[Array, "frames 3 3"]
-    origin: Float[Array, "frames 3"]
-    slip: Float[Array, "frames 3"]
-    angle: Float[Array, " frames"]
-    arm: Float[Array, "elements 3"]
+    rotation: Float[Array, "frames 3 3"]  # of the frames, away from the reference posture
+    origin: Float[Array, "frames 3"]  # where the element before each frame has its point [m]
+    slip: Float[Array, "frames 3"]  # how far the frame has slid along that element [m]
+    angle: Float[Array, " frames"]  # by how much frames have turned in the plane [rad]
+    arm: Float[Array, "elements 3"]  # from the point of the element before, to that of each element [m]
+    # `angular`, `linear`: what each velocity does: directions turned about [1], slides [m/rad or 1].
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
-    turn: Float[Array, "elements 3 3"]
-    slide: Float[Array, "elements 3"]
+    turn: Float[Array, "elements 3 3"]  # the rotation of each element alone
+    slide: Float[Array, "elements 3"]  # how far each slides, in axes of the frame before it [m]
 
 
 @final
@@ -158,7 +195,7 @@ class Rates(eqx.Module):
     acceleration: Float[Array, "*frames 3"]
 
 
-def _onwards(before: Rates, own: tuple[Array, Rates]) -> Rates:
+def _advance_rates(before: Rates, own: tuple[Array, Rates]) -> Rates:
     """The rates behind an element, from its arm and its own share."""
     arm, its = own
     swing = cross(before.omega, arm)
@@ -173,19 +210,16 @@ def _onwards(before: Rates, own: tuple[Array, Rates]) -> Rates:
 
 @final
 class Chains(eqx.Module):
-    """The bodies of a tree in the reference posture and what they hang on, as arrays.
-
-    - `angular`, `linear`: what each velocity does.
-    - `point`: of each element [m].
-    - `offset`: how far each is put off from there, with all behind it [m]; None for not at all.
-    - `mass`, `centre`, `inertia`: of the bodies, about their centres.
-    """
+    """The bodies of a tree in the reference posture and what they hang on, as arrays."""
 
     layout: TreeLayout = eqx.field(static=True)
+    # `angular`, `linear`: what each velocity does.
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
-    point: Float[Array, "elements 3"]
+    point: Float[Array, "elements 3"]  # of each element [m]
+    # `offset`: how far each is put off from there, with all behind it [m]; None for not at all.
     offset: Float[Array, "elements 3"] | None
+    # `mass`, `centre`, `inertia`: of the bodies, about their centres.
     mass: Float[Array, " bodies"]
     centre: Float[Array, "bodies 3"]
     inertia: Float[Array, "bodies 3 3"]
@@ -193,7 +227,7 @@ class Chains(eqx.Module):
     def _motions(self, q: Coordinates) -> tuple[Array, Array, Array]:
         """What each element does by itself: a rotation, a slide, an angle in the plane."""
         places, parts = [], []
-        for kind, function in (("twist", self._twisted), ("ball", self._turned)):
+        for kind, function in (("twist", self._move_twists), ("ball", self._turn_balls)):
             own = [i for i, e in enumerate(self.layout.elements) if e.kind == kind]
             if own:
                 places += own
@@ -202,7 +236,7 @@ class Chains(eqx.Module):
         rotation, slip, angle = (jnp.concatenate(x)[ordered] for x in zip(*parts, strict=True))
         return rotation, slip, angle
 
-    def _twisted(self, q: Coordinates, elements: list[Element]) -> tuple[Array, Array, Array]:
+    def _move_twists(self, q: Coordinates, elements: list[Element]) -> tuple[Array, Array, Array]:
         k, x = np.array([e.v for e in elements]), q[np.array([e.q for e in elements])]
         return (
             jax.vmap(rotation_about)(self.angular[k], x),
@@ -210,7 +244,7 @@ class Chains(eqx.Module):
             self.angular[k, 2] * x,
         )
 
-    def _turned(self, q: Coordinates, elements: list[Element]) -> tuple[Array, Array, Array]:
+    def _turn_balls(self, q: Coordinates, elements: list[Element]) -> tuple[Array, Array, Array]:
         starts, none = np.array([e.q for e in elements]), jnp.zeros((len(elements), 3), q.dtype)
         return jax.vmap(rotation_matrix)(q[starts[:, None] + np.arange(4)]), none, none[:, 0]
 
@@ -228,14 +262,14 @@ class Chains(eqx.Module):
             return R @ rotation, origin + slip + R @ offset, R @ slid, angle + turned
 
         before = np.array(self.layout.before, int)
-        given = (*self._motions(q), self._apart())
+        given = (*self._motions(q), self._element_arms())
         R, origin, slip, angle = outwards(self.layout.before, behind, ground, given)
         carrying = R[np.array(self.layout.carriers(), int)]
         angular, linear = (jnp.einsum("kab,kb->ka", carrying, x) for x in (self.angular, self.linear))
         arm = slip[before] + jnp.einsum("kab,kb->ka", R[before], given[-1])
         return Posture(R, origin, slip, angle, arm, angular, linear, given[0], given[1])
 
-    def _apart(self) -> Float[Array, "elements 3"]:
+    def _element_arms(self) -> Float[Array, "elements 3"]:
         """From the point of the element before to that of each, in the reference posture [m]."""
         apart = self.point - self._points()[np.array(self.layout.before, int)]
         return apart if self.offset is None else apart + self.offset
@@ -253,7 +287,7 @@ class Chains(eqx.Module):
 
     def own_arms(self, posture: Posture) -> Float[Array, "elements 3"]:
         """From the origin of the frame before each element, in its axes, to that of the frame behind [m]."""
-        return self._apart() + posture.slide
+        return self._element_arms() + posture.slide
 
     def own_levers(self) -> Float[Array, "bodies 3"]:
         """From there to the centre of each body on the frame, in its axes [m]."""
@@ -270,7 +304,9 @@ class Chains(eqx.Module):
             jnp.zeros_like(own[0]) if a is None else share(axes, a)
             for axes in (posture.angular, posture.linear)
         ]
-        return outwards(self.layout.before, _onwards, Rates(o, o, o, o), (posture.arm, Rates(*own, *more)))
+        return outwards(
+            self.layout.before, _advance_rates, Rates(o, o, o, o), (posture.arm, Rates(*own, *more))
+        )
 
     def twists(self, posture: Posture, rates: Rates) -> Twist:
         """Of all bodies at their centres, stacked."""

@@ -58,10 +58,10 @@ class Visual:
         size = self.size if _is_vector(self.size) else [self.size]
         rotation = np.eye(3) if self.rotation is None else self.rotation
         fixed = {
-            "size": _array(f"the size of {what}", size, (_SIZES[self.kind],)),
-            "position": _place(f"the position of {what}", self.position),
-            "rotation": _array(f"the rotation of {what}", rotation, (3, 3)),
-            "colour": None if self.colour is None else _colour(f"the colour of {what}", self.colour),
+            "size": _check_numbers(f"the size of {what}", size, (_SIZES[self.kind],)),
+            "position": _check_place(f"the position of {what}", self.position),
+            "rotation": _check_numbers(f"the rotation of {what}", rotation, (3, 3)),
+            "colour": None if self.colour is None else _check_colour(f"the colour of {what}", self.colour),
         }
         if np.any(fixed["size"] < 0):
             raise InputError(f"the size of {what} must not be negative, got {self.size}.")
@@ -70,7 +70,7 @@ class Visual:
             raise InputError(
                 f"the rotation of {what} must be a rotation matrix, got {format_value(self.rotation)}."
             )
-        fixed |= _geometry(what, self.kind, self.vertices, self.faces)
+        fixed |= _check_geometry(what, self.kind, self.vertices, self.faces)
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
         digest = hashlib.sha256(f"{self.body}\0{self.kind}".encode())
@@ -97,7 +97,7 @@ class Visual:
         return -half, half
 
 
-def _array(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _check_numbers(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Finite numbers of a shape, in which -1 is any number of them; nobody writes to them."""
     try:
         array = np.array(value, float)
@@ -118,34 +118,34 @@ def _is_vector(value: Any) -> bool:
     return isinstance(value, tuple | list) or getattr(value, "ndim", 0) > 0
 
 
-def _place(what: str, value: Any) -> np.ndarray:
-    return _array(what, [*value, 0.0] if _is_vector(value) and len(value) == 2 else value, (3,))
+def _check_place(what: str, value: Any) -> np.ndarray:
+    return _check_numbers(what, [*value, 0.0] if _is_vector(value) and len(value) == 2 else value, (3,))
 
 
-def _colour(what: str, value: Any) -> np.ndarray:
-    array = _array(what, value, (4 if _is_vector(value) and len(value) == 4 else 3,))
+def _check_colour(what: str, value: Any) -> np.ndarray:
+    array = _check_numbers(what, value, (4 if _is_vector(value) and len(value) == 4 else 3,))
     if np.any((array < 0) | (array > 1)):
         raise InputError(f"{what} must be numbers from 0 to 1, got {format_value(value)}.")
     return array
 
 
-def _geometry(what: str, kind: str, vertices: Any, faces: Any) -> dict[str, np.ndarray | None]:
+def _check_geometry(what: str, kind: str, vertices: Any, faces: Any) -> dict[str, np.ndarray | None]:
     """The vertices of a mesh or a line and the faces of a mesh, single precision and 32 bits as viewers take them."""
     wanted = {"vertices": kind in ("mesh", "line"), "faces": kind == "mesh"}
     for name, value in (("vertices", vertices), ("faces", faces)):
         if wanted[name] != (value is not None):
             raise InputError(f"{what} of kind '{kind}' {'needs' if wanted[name] else 'takes no'} {name}.")
-    found: dict[str, np.ndarray | None] = {"vertices": None, "faces": None}
+    arrays: dict[str, np.ndarray | None] = {"vertices": None, "faces": None}
     if wanted["vertices"]:
-        found["vertices"] = _array(f"the vertices of {what}", vertices, (-1, 3)).astype(np.float32)
+        arrays["vertices"] = _check_numbers(f"the vertices of {what}", vertices, (-1, 3)).astype(np.float32)
     if wanted["faces"]:
-        found["faces"] = _array(f"the faces of {what}", faces, (-1, 3)).astype(np.uint32)
-        count = len(found["vertices"])  # pyright: ignore[reportArgumentType]
-        if not found["faces"].size or np.any(np.asarray(faces) < 0) or found["faces"].max() >= count:
+        arrays["faces"] = _check_numbers(f"the faces of {what}", faces, (-1, 3)).astype(np.uint32)
+        count = len(arrays["vertices"])  # pyright: ignore[reportArgumentType]
+        if not arrays["faces"].size or np.any(np.asarray(faces) < 0) or arrays["faces"].max() >= count:
             raise InputError(f"the faces of {what} must number its {count} vertices from 0.")
-    elif wanted["vertices"] and len(found["vertices"]) < 2:  # pyright: ignore[reportArgumentType]
+    elif wanted["vertices"] and len(arrays["vertices"]) < 2:  # pyright: ignore[reportArgumentType]
         raise InputError(f"{what} of kind 'line' needs at least two vertices.")
-    return found
+    return arrays
 
 
 def facing(axis: Any) -> np.ndarray:

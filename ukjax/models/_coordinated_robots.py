@@ -1,7 +1,7 @@
 """Two planar robots that carry a common load (Liu 2015, section V): five links, two closing rows, six torques."""
 
 import math
-from typing import final
+from typing import ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -50,9 +50,7 @@ class CoordinatedRobots(AbstractSystem):
     def labels(self) -> tuple[str, ...]:
         return tuple(f"theta{i}" for i in range(1, 6))
 
-    @property
-    def units(self) -> tuple[str, ...]:
-        return ("rad",) * 5
+    units: ClassVar[tuple[str, ...]] = ("rad",) * 5
 
     def _masses(self, dtype: jnp.dtype) -> Float[Array, "5"]:
         link = self.mass

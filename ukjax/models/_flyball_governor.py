@@ -20,8 +20,15 @@ from ..mechanisms import (
     box,
     tree,
 )
-from ._named_points import NamedPoints
-from ._parameters import Scalar, check_choice, check_finite, check_positive, numbers, stack_parameters
+from ._parameters import (
+    NamedPoints,
+    Scalar,
+    check_choice,
+    check_finite,
+    check_positive,
+    numbers,
+    stack_parameters,
+)
 
 _CITATION = (
     "M. Gonzalez, D. Dopico, U. Lugris and J. Cuadrado, A benchmarking system for MBS simulation software, "

@@ -5,7 +5,7 @@ Values that JAX is tracing pass unchecked, so a model can be built inside `jit`,
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ from jaxtyping import Array
 from .._compiler import evaluate_at_state
 from .._misc._arguments import whole_number
 from .._misc._errors import InputError
-from .._misc._types import as_jax, is_traced, module_for
+from .._misc._types import Coordinates, Time, as_jax, is_traced, module_for
 
 Scalar = float | Array
 """A parameter: a number or a scalar array."""
@@ -111,3 +111,16 @@ def check(condition: Any, message: str) -> None:
     """Raise `InputError(message)` unless `condition` holds, or is traced and cannot be known."""
     if not isinstance(condition, Tracer) and not condition:
         raise InputError(message)
+
+
+@final
+class NamedPoints(eqx.Module):
+    """points(t, q) with some of the points of a mechanism, by names of their own."""
+
+    system: Any  # the mechanism
+    # `names`: pairs (name, the mechanism's name), such as ("ball1", "rod 1.end").
+    names: tuple[tuple[str, str], ...] = eqx.field(static=True)
+
+    def __call__(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        points = self.system.points(t, q)
+        return {name: points[known] for name, known in self.names}

@@ -1,7 +1,7 @@
 """The SCARA arm of Xu and Liu (2017), whose tool follows a helix: four rows on four joints."""
 
 import math
-from typing import final
+from typing import ClassVar, final
 
 import equinox as eqx
 import jax
@@ -86,13 +86,8 @@ class Scara(AbstractSystem):
             [jnp.stack([m, m, m, o, o, Iz]) for m, Iz in zip(masses, moments, strict=True)]
         ).astype(dtype)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ("q1", "q2", "q3", "q4")
-
-    @property
-    def units(self) -> tuple[str, ...]:
-        return ("rad", "rad", "rad", "m")
+    labels: ClassVar[tuple[str, ...]] = ("q1", "q2", "q3", "q4")
+    units: ClassVar[tuple[str, ...]] = ("rad", "rad", "rad", "m")
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T M_i J_i with the body Jacobians J_i of the links (eq. (24))."""

@@ -1,7 +1,7 @@
 """A heavy symmetric top: a quaternion, turned by the angular velocity in body axes or by its own rate."""
 
 import math
-from typing import final
+from typing import ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -43,13 +43,8 @@ class SpinningTop(AbstractSystem):
     I3: Array = eqx.field(converter=as_parameter)
     gravity: Array = eqx.field(converter=as_parameter)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ("qw", "qx", "qy", "qz")
-
-    @property
-    def velocity_labels(self) -> tuple[str, ...]:
-        return ("wx", "wy", "wz")
+    labels: ClassVar[tuple[str, ...]] = ("qw", "qx", "qy", "qz")
+    velocity_labels: ClassVar[tuple[str, ...]] = ("wx", "wy", "wz")
 
     def _moments(self) -> Float[Array, "3"]:
         return jnp.stack([self.I1, self.I1, self.I3])

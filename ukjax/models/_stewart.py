@@ -10,8 +10,16 @@ from jaxtyping import Array
 from .._misc._types import Time
 from .._system._problem import Problem
 from ..mechanisms import GROUND, AbstractJoint, Body, Gravity, assemble
-from ._named_points import NamedPoints
-from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, numbers, stack_parameters
+from ._parameters import (
+    NamedPoints,
+    Scalar,
+    as_parameter,
+    check,
+    check_finite,
+    check_positive,
+    numbers,
+    stack_parameters,
+)
 
 _CITATION = (
     "D. Stewart, A platform with six degrees of freedom, Proceedings of the Institution of Mechanical Engineers 180, "

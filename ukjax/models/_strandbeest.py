@@ -7,8 +7,7 @@ from jaxtyping import Array
 from .._misc._types import module_for
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, PlanarBody, Revolute, assemble, rod, velocity
-from ._named_points import NamedPoints
-from ._parameters import Scalar, check_finite, check_positive, numbers, stack_parameters
+from ._parameters import NamedPoints, Scalar, check_finite, check_positive, numbers, stack_parameters
 
 _CITATION = "T. Jansen, The Great Pretender, 2007 (the eleven holy numbers)."
 _LENGTHS = {

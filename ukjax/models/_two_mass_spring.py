@@ -1,6 +1,6 @@
 """Two masses and a spring on a line (Liu 2015, section IV), without its servo constraint."""
 
-from typing import final
+from typing import ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -30,13 +30,8 @@ class TwoMassSpring(AbstractSystem):
     l: Array = eqx.field(converter=as_parameter)  # noqa: E741 (the paper's name)
     push: Array = eqx.field(converter=as_parameter)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ("x1", "x2")
-
-    @property
-    def units(self) -> tuple[str, ...]:
-        return ("m", "m")
+    labels: ClassVar[tuple[str, ...]] = ("x1", "x2")
+    units: ClassVar[tuple[str, ...]] = ("m", "m")
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return jnp.diag(jnp.stack([self.m1, self.m2])).astype(q.dtype)

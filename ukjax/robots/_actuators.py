@@ -16,6 +16,7 @@ from .._misc._arguments import real_array
 from .._misc._errors import InputError, format_value
 from .._misc._types import Coordinates, Forces, Time, Velocities, as_jax
 from ..mechanisms import AbstractTreeLoad, Touched, TreeMotion, TreeSystem
+from ._controllers import ActuatorState
 from ._laws import Laws, clip_some
 from ._lengths import Lengths
 from ._passive import GravityCompensation
@@ -27,22 +28,14 @@ Control = Array | Callable[..., Array]
 
 @final
 class ActuatorInputs(eqx.Module):
-    """The inputs of all actuators.
+    """The inputs of all actuators."""
 
-    - `law`: constant, or a function.
-    - `takes`: how many arguments the function takes.
-    - `names`: of the actuators.
-    """
-
-    law: Control
-    takes: int = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
+    law: Control  # constant, or a function
+    takes: int = eqx.field(static=True)  # how many arguments the function takes
+    names: tuple[str, ...] = eqx.field(static=True)  # of the actuators
 
     def replaced(self, ctrl: Any) -> "ActuatorInputs":
-        """With other inputs.
-
-        **Raises:** `InputError` for other shapes.
-        """
+        """With other inputs."""
         return self if ctrl is None else ActuatorInputs(_check_input("ctrl", ctrl, self.law), 0, self.names)
 
     def __call__(self, t: Time, *state: Array) -> Float[Array, " nu"]:
@@ -53,17 +46,15 @@ class ActuatorInputs(eqx.Module):
 
 @final
 class TotalLimits(eqx.Module):
-    """Ranges of what all actuators together come to, on joints and on tendons.
-
-    - `joints`: of each joint that has one, its velocity's number; with `joint_ranges` (j, 2).
-    - `compensated`: whether the compensation of gravity counts among what acts there.
-    - `tendons`: which actuators pull on each tendon that has one; with `tendon_ranges` (t, 2).
-    """
+    """Ranges of what all actuators together come to, on joints and on tendons."""
 
     joint_ranges: Float[Array, "j 2"]
     tendon_ranges: Float[Array, "t 2"]
+    # `joints`: of each joint that has one, its velocity's number; with `joint_ranges` (j, 2).
     joints: tuple[int, ...] = eqx.field(static=True)
+    # `compensated`: whether the compensation of gravity counts among what acts there.
     compensated: tuple[bool, ...] = eqx.field(static=True)
+    # `tendons`: which actuators pull on each tendon that has one; with `tendon_ranges` (t, 2).
     tendons: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     def on_tendons(self, force: Float[Array, " k"]) -> Float[Array, " k"]:
@@ -138,29 +129,30 @@ class Actuators(AbstractTreeLoad):
     def rate(self, motion: TreeMotion) -> Float[Array, " k+j"]:
         return jnp.concatenate([self._rates(motion), motion.v[np.array(self.limits.joints, int)]])
 
-    def effort(self, motion: TreeMotion) -> Float[Array, " k+j"]:
+    def _state(self, motion: TreeMotion) -> ActuatorState:
         u = self._inputs(motion.t, motion.q, motion.v)
-        force = self._forces(u, motion.z, self.lengths_of(motion), self._rates(motion))
-        return jnp.concatenate([force, self._beyond(motion, force)])
+        return ActuatorState(u, motion.z, self.lengths_of(motion), self._rates(motion))
+
+    def effort(self, motion: TreeMotion) -> Float[Array, " k+j"]:
+        force = self._forces(self._state(motion))
+        return jnp.concatenate([force, self._limit_excess(motion, force)])
 
     def state_rate(self, motion: TreeMotion) -> Float[Array, " na"]:
-        u = self._inputs(motion.t, motion.q, motion.v)
-        return self.laws.state_rate(u, motion.z, self.lengths_of(motion), self._rates(motion))
+        return self.laws.state_rate(self._state(motion))
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities, z: Array) -> Forces:
         # Of the others only how activations follow inputs: their lengths are not known here.
         still = jnp.zeros(len(self.transmissions), q.dtype)
         length, rate = (jnp.concatenate([x, still]) for x in (self.lengths(q), self.lengths.rate(v)))
-        u = self._inputs(t, q, v)
-        force = self._forces(u, z, length, rate)[: len(self.lengths)]
-        Q = jax.vjp(self.lengths.rate, v)[1](force)[0]
-        return Q if not z.size else jnp.concatenate([Q[: -z.size], self.laws.state_rate(u, z, length, rate)])
+        state = ActuatorState(self._inputs(t, q, v), z, length, rate)
+        Q = jax.vjp(self.lengths.rate, v)[1](self._forces(state)[: len(self.lengths)])[0]
+        return Q if not z.size else jnp.concatenate([Q[: -z.size], self.laws.state_rate(state)])
 
-    def _forces(self, *given: Array) -> Float[Array, " k"]:
-        within = self.laws.clip(self.limits.on_tendons(self.laws.force(*given)))
-        return within + self.laws.free(*given) if self.laws.controllers else within
+    def _forces(self, state: ActuatorState) -> Float[Array, " k"]:
+        within = self.laws.clip(self.limits.on_tendons(self.laws.force(state)))
+        return within + self.laws.free_force(state) if self.laws.controllers else within
 
-    def _beyond(self, motion: TreeMotion, force: Float[Array, " k"]) -> Float[Array, " j"]:
+    def _limit_excess(self, motion: TreeMotion, force: Float[Array, " k"]) -> Float[Array, " j"]:
         """What the limits of joints take away."""
         joints = np.array(self.limits.joints, int)
         if not joints.size:
@@ -197,14 +189,10 @@ def _check_input(name: str, value: Any, like: Any) -> Array:
 
 @final
 class ControlMatrix(eqx.Module):
-    """What a small change of each input adds to the generalized force at rest, near the inputs there are.
+    """What a small change of each input adds to the generalized force at rest, near the inputs there are."""
 
-    - `system`: a robot's tree.
-    - `actuators`: its actuators.
-    """
-
-    system: TreeSystem
-    actuators: Actuators
+    system: TreeSystem  # a robot's tree
+    actuators: Actuators  # its actuators
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -225,21 +213,18 @@ class ControlMatrix(eqx.Module):
 
 def control_matrix(system: TreeSystem) -> ControlMatrix | None:
     """B_u of a robot's actuators; None where there are none."""
-    found = actuators_of(system)
-    return None if found is None else ControlMatrix(system, found)
+    actuators = actuators_of(system)
+    return None if actuators is None else ControlMatrix(system, actuators)
 
 
 def inputs_of(ctrl: Any, ctrl0: np.ndarray | Array, names: tuple[str, ...]) -> ActuatorInputs:
-    """The inputs of all actuators.
-
-    **Raises:** `InputError` for another shape, and a function of other arguments.
-    """
+    """The inputs of all actuators."""
     if callable(ctrl):
-        return ActuatorInputs(ctrl, _arguments(ctrl), names)  # pyright: ignore[reportArgumentType]
+        return ActuatorInputs(ctrl, _count_arguments(ctrl), names)  # pyright: ignore[reportArgumentType]
     return ActuatorInputs(as_jax(ctrl0) if ctrl is None else _check_input("ctrl", ctrl, ctrl0), 0, names)
 
 
-def _arguments(ctrl: Callable[..., Any]) -> int:
+def _count_arguments(ctrl: Callable[..., Any]) -> int:
     for count in (1, 3):
         try:
             inspect.signature(ctrl).bind(*range(count))

@@ -23,7 +23,7 @@ from .._system._constraint import AbstractUnilateral, Unilateral, bilateral, uni
 from ..mechanisms import Mechanism, TreeSystem
 from ..mechanisms._contact_rows import unilateral_rows
 from ..mechanisms._contacts import AnyContact, Contact
-from ..mechanisms._postures import quaternions, with_unit_quaternions
+from ..mechanisms._postures import with_unit_quaternions
 from ._report import Feature
 
 Start = Literal["nearest", "as it is"]
@@ -41,11 +41,11 @@ _BESIDE = 1e-4  # how far from a start gaps are looked at that have no slope the
 _SHOWN = 5  # coordinates and gaps in a sentence
 
 
-def _rows(tree: TreeSystem) -> Sequence[Unilateral]:
+def _gap_rows(tree: TreeSystem) -> Sequence[Unilateral]:
     return [x for x in unilateral_rows(tree.places) if isinstance(x, Unilateral)]
 
 
-def _which_have_gaps(tree: TreeSystem) -> np.ndarray:
+def _mark_gaps(tree: TreeSystem) -> np.ndarray:
     """Of all contacts: those of dry friction have none."""
     rows = unilateral(tree.constraints)
     return np.concatenate([np.full(len(x.names), isinstance(x, Unilateral)) for x in rows])
@@ -89,7 +89,7 @@ def without_contacts(tree: TreeSystem) -> TreeSystem:
     return eqx.tree_at(lambda x: x.further, with_contacts(tree, ()), bilateral(tree.further))
 
 
-def _least(A: np.ndarray, b: np.ndarray, B: np.ndarray, h: np.ndarray, rcond: float) -> np.ndarray:
+def _solve_least_norm(A: np.ndarray, b: np.ndarray, B: np.ndarray, h: np.ndarray, rcond: float) -> np.ndarray:
     """x of least norm with A x = b and B x >= h, which is missed by little where nothing else does.
 
     Inequalities by a dual problem of least squares over signs (Lawson and Hanson 1974, section 23.4, LDP).
@@ -110,18 +110,18 @@ def _least(A: np.ndarray, b: np.ndarray, B: np.ndarray, h: np.ndarray, rcond: fl
     return x - size * miss[: x.size] / miss[-1]
 
 
-def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _find_nearest_clear(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The posture nearest to q, in the mass metric there, that is clear, and its gaps; negative where none was reached;
     and which gaps no motion changes.
 
     Displacements are G y with G G^T = N M^-1 N^T, and each step is the least |y| for gaps and constraints linear in y.
     """
     at = scalarize(functools.partial(_evaluate_gaps, tree), fallback="xla")
-    t, turning = np.zeros((), q.dtype), quaternions(tree)
+    t, turning = np.zeros((), q.dtype), tree.quaternions
     rcond, clear = GramSchmidt().threshold(q.dtype), choose_by_precision(q.dtype, *_CLEAR)
     start, moved, any_will_do = q, np.inf, False
     M, N, root, G, y, slopes, gap = (np.zeros((0, 0)),) * 7
-    own = _which_have_gaps(tree)
+    own = _mark_gaps(tree)
     for i in range(_TRIES):
         gap, slope, (phi, J, M, *rates) = jax.tree.map(np.asarray, at(t, q))  # pyright: ignore[reportArgumentType]
         gap, slope = gap[own], slope[own]
@@ -152,7 +152,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
         slopes = slope @ (np.linalg.pinv(rates[0]) if rates else np.eye(slope.shape[1])) @ D @ N
         slopes = np.where(np.abs(slopes) > choose_by_precision(q.dtype, *_CONSTANT), slopes, 0)
         A, B, home = J @ D @ G, slopes @ root, y if any_will_do else 0 * y
-        d = home + _least(A, A @ (y - home) - phi, B, B @ (y - home) - gap, rcond) - y
+        d = home + _solve_least_norm(A, A @ (y - home) - phi, B, B @ (y - home) - gap, rcond) - y
         far = np.max(np.abs(G @ d), initial=0)
         y = y + d * min(1.0, _FARTHEST / max(far, _FARTHEST))
         before, q = q, np.asarray(with_unit_quaternions(tree, start + G @ y), start.dtype)  # pyright: ignore
@@ -184,11 +184,8 @@ def _are_of_one_robot(tree: TreeSystem, contact: Contact) -> bool:
 def resolve_start_penetration(
     tree: TreeSystem, q: Coordinates, v: Velocities, start: Start
 ) -> tuple[TreeSystem, Coordinates, Velocities, list[Feature]]:
-    """A tree and a start that penetrates nothing, and what is to be said of it.
-
-    **Raises:** `InputError` where none is found.
-    """
-    if not _rows(tree):
+    """A tree and a start that penetrates nothing, and what is to be said of it."""
+    if not _gap_rows(tree):
         return tree, q, v, []
     clear = choose_by_precision(q.dtype, *_CLEAR)
 
@@ -199,15 +196,15 @@ def resolve_start_penetration(
     # The same function as before a run, which finds it compiled.
     t = as_jax(np.zeros((), q.dtype))
     contacts = tree.without_shapes(), known_kinds(tree, t, q, v)
-    found = evaluate_at_state(gaps_and_bends, contacts, t, q, v)[0]
-    deep = below(_rows(tree), found[_which_have_gaps(tree)])
+    gaps_at_start = evaluate_at_state(gaps_and_bends, contacts, t, q, v)[0]
+    deep = below(_gap_rows(tree), gaps_at_start[_mark_gaps(tree)])
     if not deep:
         return tree, q, v, []
     if start == "as it is":
         why = f"as it is, by {_format_largest(deep)}: simulate(contact='steps', start_tolerance=inf) starts there"
         return tree, q, v, [Feature("start beyond a gap", tuple(deep), why=why)]
-    nearest, gaps, constant = _nearest(tree, np.asarray(q))
-    names, left = [name for x in _rows(tree) for name in x.names], below(_rows(tree), gaps)
+    nearest, gaps, constant = _find_nearest_clear(tree, np.asarray(q))
+    names, left = [name for x in _gap_rows(tree) for name in x.names], below(_gap_rows(tree), gaps)
     stuck = {name for name, still in zip(names, constant, strict=True) if still}
     lost = [x for x in tree.mechanism.contacts if left.keys() & x.row_names and stuck.issuperset(x.row_names)]
     why = "no motion changes their overlap"

@@ -20,9 +20,8 @@ from ..mechanisms import (
 )
 from ..mechanisms._placement import AnyPlacement
 from ._equalities import Weld
-from ._parts import FeatureParts
 from ._reference import Reference, remove_rounding
-from ._rows import RefusedError, Row, features, frame_of
+from ._report import FeatureParts, RefusedError, Row, features
 
 _KINDS: dict[str, Any] = {
     "revolute": Revolute,
@@ -36,23 +35,15 @@ CLOSING = (*_KINDS, "ball", "fixed", "gearbox")
 
 
 class Closure(NamedTuple):
-    """A joint that closes a loop: where two sites meet.
-
-    - `kind`: one of `CLOSING`.
-    - `sites`: names of the sites, on its parent and on its child.
-    - `axis`: in axes of the first site.
-    - `child_axis`: of a universal joint and a gearbox, in axes of the second.
-    - `ratio`: of a gearbox; the pitch of a screw [m].
-    - `carrier`: the body that carries a gearbox.
-    """
+    """A joint that closes a loop: where two sites meet."""
 
     name: str
-    kind: str
-    sites: tuple[str, str]
-    axis: np.ndarray
-    child_axis: np.ndarray | None = None
-    ratio: float = 0.0
-    carrier: str = ""
+    kind: str  # one of `CLOSING`
+    sites: tuple[str, str]  # names of the sites, on its parent and on its child
+    axis: np.ndarray  # in axes of the first site
+    child_axis: np.ndarray | None = None  # of a universal joint and a gearbox, in axes of the second
+    ratio: float = 0.0  # of a gearbox; the pitch of a screw [m]
+    carrier: str = ""  # the body that carries a gearbox
 
     def with_prefix(self, prefix: str) -> "Closure":
         """The same of a model whose names have a prefix."""
@@ -62,16 +53,11 @@ class Closure(NamedTuple):
 
 @final
 class OpenJoint(AbstractJoint):
-    """A joint that may be open in the reference posture: the child is taken where the joint would be whole.
+    """A joint that may be open in the reference posture: the child is taken where the joint would be whole."""
 
-    - `joint`: whole in the reference posture.
-    - `turn`: of the child, from its reference posture to where it would be (3, 3).
-    - `shift`: likewise: X goes to turn X + shift [m] (3,).
-    """
-
-    joint: AbstractJoint
-    turn: Array
-    shift: Array
+    joint: AbstractJoint  # whole in the reference posture
+    turn: Array  # of the child, from its reference posture to where it would be (3, 3)
+    shift: Array  # likewise: X goes to turn X + shift [m] (3,)
     turns: ClassVar[bool] = True
 
     @property
@@ -97,12 +83,9 @@ class OpenJoint(AbstractJoint):
         return self.joint.rows(t, parent, whole)
 
 
-def _join(at: Reference, of: Closure) -> AbstractJoint:
-    """The joint of `mechanisms`.
-
-    **Raises:** `RefusedError` where there is none.
-    """
-    sites = [frame_of(at, "site", at.names.sites.index(name)) for name in of.sites]
+def _make_joint(at: Reference, of: Closure) -> AbstractJoint:
+    """The joint of `mechanisms`."""
+    sites = [at.frame("site", at.names.sites.index(name)) for name in of.sites]
     (parent, child), (point, child_point), (axes, child_axes) = zip(*sites, strict=True)
     if parent == child:
         raise RefusedError("both of its ends are on one body, or do not move")
@@ -130,7 +113,7 @@ def closures(at: Reference, given: Sequence[Closure]) -> FeatureParts:
     for closure in given:
         feature = f"{closure.kind} joint that closes a loop"
         try:
-            loops.append(_join(at, closure))
+            loops.append(_make_joint(at, closure))
         except RefusedError as why:
             rows.append((feature, closure.name, "ignored", str(why)))
         else:

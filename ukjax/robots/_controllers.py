@@ -40,25 +40,30 @@ class Controlled(NamedTuple):
     rates: dict[str, Array]
 
 
+class ActuatorState(NamedTuple):
+    """What the laws of all actuators depend on."""
+
+    u: Float[Array, " nu"]  # inputs
+    z: Float[Array, " na"]  # activations
+    length: Float[Array, " k"]
+    rate: Float[Array, " k"]
+
+
 class AbstractController(eqx.Module):
-    """A controller of one length, or of the three of an orientation.
+    """A controller of one length, or of the three of an orientation."""
 
-    - `place`: which of the actuators' lengths is its first.
-    - `inputs`: where its inputs are, by what they mean.
-    - `states`: where its activations are, by what they are.
-    """
-
-    place: eqx.AbstractVar[int]
-    inputs: eqx.AbstractVar[Places]
-    states: eqx.AbstractVar[Places]
+    place: eqx.AbstractVar[int]  # which of the actuators' lengths is its first
+    inputs: eqx.AbstractVar[Places]  # where its inputs are, by what they mean
+    states: eqx.AbstractVar[Places]  # where its activations are, by what they are
     width: ClassVar[int] = 1
 
     @abc.abstractmethod
     def __call__(self, u: dict[str, Array], z: dict[str, Array], length: Array, rate: Array) -> Controlled:
         """**Arguments:** inputs, zero where there is none, and activations by name."""
 
-    def at(self, u: Array, z: Array, length: Array, rate: Array) -> Controlled:
-        """The same, from all inputs and activations, and all lengths."""
+    def at(self, state: ActuatorState) -> Controlled:
+        """The same, from what all actuators have."""
+        u, z, length, rate = state
         inputs = dict.fromkeys(INPUTS, jnp.zeros((), length.dtype)) | {name: u[i] for name, i in self.inputs}
         states = {name: z[i] for name, i in self.states}
         own = self.place if self.width == 1 else slice(self.place, self.place + self.width)
@@ -85,22 +90,17 @@ def _wind_up(error: Array, z: Array, most: Array) -> Array:
 
 @final
 class PID(AbstractController):
-    """kp (u_pos - l) + kv (u_vel - l') + u_ff + ki z, of which the terms in l and l' are a bias of the actuator.
-
-    - `period`: of a length that is an angle, 0 of others.
-    - `gains`: kp, kv, ki.
-    - `most`: of |z|, 0 for any; `fastest`: of setpoints.
-    - `step`: of the file [s].
-    """
+    """kp (u_pos - l) + kv (u_vel - l') + u_ff + ki z, of which the terms in l and l' are a bias of the actuator."""
 
     place: int = eqx.field(static=True)
     inputs: Places = eqx.field(static=True)
     states: Places = eqx.field(static=True)
-    period: float = eqx.field(static=True)
-    gains: Float[Array, "3"]
+    period: float = eqx.field(static=True)  # of a length that is an angle, 0 of others
+    gains: Float[Array, "3"]  # kp, kv, ki
+    # `most`: of |z|, 0 for any; `fastest`: of setpoints.
     most: Float[Array, ""]
     fastest: Float[Array, ""]
-    step: Float[Array, ""]
+    step: Float[Array, ""]  # of the file [s]
 
     def _nearest(self, x: Array, to: Array) -> Array:
         return x - self.period * jnp.floor((x - to) / self.period + 0.5) if self.period > 0 else x
@@ -125,18 +125,16 @@ class DCMotor(AbstractController):
 
     V is an input, or what a controller on board asks for. Further: heating, cogging and LuGre friction (Canudas de Wit et
     al. 1995, IEEE Trans. Autom. Control 40, 419-425), whose bristles are bent by z: z' = l' - s0 |l'| z / g(l').
-
-    - `gain`, `bias`, `dynamics`: MuJoCo's parameters.
-    - `step`: of the file [s].
     """
 
     place: int = eqx.field(static=True)
     inputs: Places = eqx.field(static=True)
     states: Places = eqx.field(static=True)
+    # `gain`, `bias`, `dynamics`: MuJoCo's parameters.
     gain: Float[Array, "10"]
     bias: Float[Array, "10"]
     dynamics: Float[Array, "10"]
-    step: Float[Array, ""]
+    step: Float[Array, ""]  # of the file [s]
 
     def _voltage(
         self, u: dict[str, Array], wanted: Array, integral: Array, length: Array, rate: Array
@@ -180,17 +178,13 @@ class DCMotor(AbstractController):
 
 @final
 class OrientationServo(AbstractController):
-    """kp log(p* o p_u) + c - kv omega in axes of the body that turns, with its quaternion p, and p_u that of the input.
-
-    - `gains`: kp, c, kv.
-    - `most`: of the torque, infinite for any [N m].
-    """
+    """kp log(p* o p_u) + c - kv omega in axes of the body that turns, its quaternion p, and p_u that of the input."""
 
     place: int = eqx.field(static=True)
     inputs: Places = eqx.field(static=True)
     states: Places = eqx.field(static=True)
-    gains: Float[Array, "3"]
-    most: Float[Array, ""]
+    gains: Float[Array, "3"]  # kp, c, kv
+    most: Float[Array, ""]  # of the torque, infinite for any [N m]
     width: ClassVar[int] = 3
 
     def __call__(self, u: dict[str, Array], z: dict[str, Array], length: Array, rate: Array) -> Controlled:

@@ -14,35 +14,31 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError, missing_extra, unknown_name
 from ._contact_selection import ContactSelection
-from ._description import Description
-from ._graph import Joint, add_closure, add_start, inverse, place_of, posed
-from ._mujoco import mujoco
+from ._files import find_file
+from ._graph import Description, Joint, add_closure, add_start, inverse, place_of, pose_arguments
+from ._reference import mujoco
 from ._report import Feature
-from ._urdf import find_file
 
 Describe = Callable[[Path, ContactSelection], Description]
 
 
-def directives(path: Path, wanted: ContactSelection, describe: Describe) -> Description:
+def read_directives(path: Path, wanted: ContactSelection, describe: Describe) -> Description:
     """The robot of a YAML file.
 
     **Arguments:**
 
     - `describe`: reads the files that it names.
-
-    **Raises:** `InputError` for what is no such file, and what it names and is not there; `MissingExtraError` without
-    `pyyaml`.
     """
     given = _read(path)
     if "closed_loop" in given:
-        return _with_loops(path, given, wanted, describe)
+        return _add_loops(path, given, wanted, describe)
     if not isinstance(given.get("directives"), list):
         raise InputError(
             f"{path} has neither 'directives' of Drake nor the 'closed_loop' of a URDF beside it."
         )
     station = _Station(wanted, describe)
     station.run(path, given["directives"], "")
-    return station.built(path.stem.removesuffix(".dmd"))
+    return station.build(path.stem.removesuffix(".dmd"))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -59,26 +55,26 @@ def _read(path: Path) -> dict[str, Any]:
 
     Loader.add_multi_constructor("!", tagged)
     try:
-        found = yaml.load(path.read_text(), Loader)
+        content = yaml.load(path.read_text(), Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path} is no YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise InputError(f"{path} must be a mapping of words to values, such as 'directives: [...]'.")
-    return found
+    return content
 
 
 # --- loops of a URDF
 
 
-def _with_loops(
+def _add_loops(
     path: Path, given: Mapping[str, Any], wanted: ContactSelection, describe: Describe
 ) -> Description:
     """`closed_loop`: pairs of links whose frames meet, `type`: whether in their origins (3d) or altogether (6d)."""
-    found = describe(path.with_suffix(".urdf"), wanted)
+    description = describe(path.with_suffix(".urdf"), wanted)
     pairs, types = given["closed_loop"], given.get("type") or []
     if not isinstance(pairs, list) or len(types) != len(pairs):
         raise InputError(f"{path}: 'type' must say '3d' or '6d' for each pair of 'closed_loop'.")
-    links, closures = [body.name for body in found.spec.bodies], []
+    links, closures = [body.name for body in description.spec.bodies], []
     for pair, kind in zip(pairs, types, strict=True):
         for name in pair:
             if name not in links:
@@ -89,19 +85,23 @@ def _with_loops(
             )
         meet, (first, second) = "ball" if str(kind).lower() == "3d" else "fixed", pair
         joint = Joint(f"{first} {second}", meet, first, second, (np.eye(4), np.eye(4)))
-        closures.append(add_closure(found.spec, joint))
+        closures.append(add_closure(description.spec, joint))
     names, kinds = given.get("joint_name") or [], given.get("joint_type") or []
     if len(names) != len(kinds):
         raise InputError(f"{path}: 'joint_type' must have an entry for each of 'joint_name'.")
     for name, kind in zip(names, kinds, strict=True):
-        joint = found.spec.joint(name)
+        joint = description.spec.joint(name)
         if joint is None:
-            raise unknown_name(f"joint in joint_name of {path}:", name, [x.name for x in found.spec.joints])
-        _change_joint(found.spec, joint, str(kind), path)
+            raise unknown_name(
+                f"joint in joint_name of {path}:", name, [x.name for x in description.spec.joints]
+            )
+        _change_joint(description.spec, joint, str(kind), path)
     motors = Feature(
         "name_mot", tuple(given.get("name_mot") or ()), "ignored", "no actuators follow from it", False
     )
-    return found._replace(features=(*found.features, motors), closures=(*found.closures, *closures))
+    return description._replace(
+        features=(*description.features, motors), closures=(*description.closures, *closures)
+    )
 
 
 def _change_joint(spec: Any, joint: Any, kind: str, path: Path) -> None:
@@ -239,7 +239,7 @@ class _Station:
             )
         return file
 
-    def built(self, name: str) -> Description:
+    def build(self, name: str) -> Description:
         """All of it in one."""
         spec = mujoco().MjSpec()
         spec.modelname = name
@@ -270,7 +270,7 @@ class _Station:
             closures += [closure.with_prefix(prefix) for closure in own.closures]
         for frame in self.frames:
             body, place = self._locate(spec, frame)
-            spec.body(body).add_site(name=frame, **posed(place))
+            spec.body(body).add_site(name=frame, **pose_arguments(place))
         self._exclude(spec)
         joints = {joint.name for joint in spec.joints}
         for joint in self.starts:
@@ -307,10 +307,7 @@ class _Station:
         return next(iter(self.poses[model].items()), ("", {}))
 
     def _locate(self, spec: Any, frame: str) -> tuple[str, np.ndarray]:
-        """The body of a frame, and where the frame is in it (4, 4).
-
-        **Raises:** `InputError` for a frame that is not there.
-        """
+        """The body of a frame, and where the frame is in it (4, 4)."""
         frame = self.aliases.get(frame, frame)
         if frame in self.frames:
             base, place = self.frames[frame]
@@ -319,14 +316,14 @@ class _Station:
         if frame.endswith("::__model__"):
             first = next((x for x in spec.bodies if x.name.startswith(frame.removesuffix("__model__"))), None)
             if first is not None:
-                return first.name, inverse(_place(first))
+                return first.name, inverse(_place_of_element(first))
         if frame == "world" or spec.body(frame) is not None:
             return frame, np.eye(4)
         site = spec.site(frame)
         if site is None:
             known = [x.name for x in (*spec.bodies, *spec.sites)]
             raise unknown_name("frame in model directives:", frame, [*known, *self.frames])
-        return site.parent.name, _place(site)
+        return site.parent.name, _place_of_element(site)
 
     def _attach(self, spec: Any, model: str, own: Description) -> None:
         """Puts a model where its weld has it, or else free to move where its base is not joined to the world."""
@@ -341,10 +338,10 @@ class _Station:
                 own.spec.body(own.base).add_freejoint(name=f"{own.base} free")
             frame = above @ where
             if body:
-                frame = frame @ inverse(_place(own.spec.body(body)))
+                frame = frame @ inverse(_place_of_element(own.spec.body(body)))
         else:
             parent, above = self._locate(spec, weld[0])
-            child, place = self._in_model(own.spec, weld[1].removeprefix(prefix), weld[1])
+            child, place = self._locate_in_model(own.spec, weld[1].removeprefix(prefix), weld[1])
             body, along = own.spec.body(child), place
             while body is not None and body.name != "world":
                 free = body.joints and body.joints[0].type == mujoco().mjtJoint.mjJNT_FREE
@@ -354,23 +351,25 @@ class _Station:
                     raise InputError(
                         f"the weld of '{weld[1]}' closes a loop: it moves against the base of '{model}'."
                     )
-                along, body = _place(body) @ along, body.parent
+                along, body = _place_of_element(body) @ along, body.parent
             frame = above @ weld[2] @ inverse(along)
-        spec.attach(own.spec, prefix=prefix, frame=spec.body(parent).add_frame(**posed(frame)))
+        spec.attach(own.spec, prefix=prefix, frame=spec.body(parent).add_frame(**pose_arguments(frame)))
 
-    def _in_model(self, spec: Any, name: str, whole: str) -> tuple[str, np.ndarray]:
+    def _locate_in_model(self, spec: Any, name: str, whole: str) -> tuple[str, np.ndarray]:
         """As `_locate`, in a model that is not attached yet."""
         whole = self.aliases.get(whole, whole)
         if whole in self.frames:
             base, place = self.frames[whole]
-            body, above = self._in_model(spec, base.removeprefix(whole.rpartition("::")[0] + "::"), base)
+            body, above = self._locate_in_model(
+                spec, base.removeprefix(whole.rpartition("::")[0] + "::"), base
+            )
             return body, above @ place
         if spec.body(name) is not None:
             return name, np.eye(4)
         site = spec.site(name)
         if site is None:
             raise unknown_name("frame of a weld:", whole, [x.name for x in (*spec.bodies, *spec.sites)])
-        return site.parent.name, _place(site)
+        return site.parent.name, _place_of_element(site)
 
     def _exclude(self, spec: Any) -> None:
         """Contacts of the groups that ignore each other."""
@@ -390,5 +389,5 @@ class _Station:
             spec.add_exclude(name=f"{a}-{b}", bodyname1=a, bodyname2=b)
 
 
-def _place(element: Any) -> np.ndarray:
+def _place_of_element(element: Any) -> np.ndarray:
     return place_of(element.pos, Rotation.from_quat(element.quat, scalar_first=True))

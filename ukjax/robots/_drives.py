@@ -10,22 +10,20 @@ from .._system._labels import unique_names
 from ._actuators import ActuatorInputs, Actuators, TotalLimits
 from ._controllers import SLOTS, read_controller
 from ._laws import Laws, Muscles
-from ._lengths import Lengths, Term
-from ._mujoco import is_given, mujoco
-from ._parts import FeatureParts
+from ._lengths import Lengths, Path, Term
 from ._passive import compensation
-from ._paths import Path
-from ._reference import Reference
-from ._rows import RefusedError, Row, features
-from ._targets import (
-    crank,
+from ._reference import Reference, is_given, mujoco
+from ._report import FeatureParts, RefusedError, Row, features
+from ._transmissions import (
+    AbstractTransmission,
+    PathTransmission,
     find_joint_terms,
+    make_crank_transmission,
     make_orientation,
     make_parent_transmission,
     make_site_transmission,
     turns_in_parent,
 )
-from ._transmissions import AbstractTransmission, PathTransmission
 
 
 class _Drives(NamedTuple):
@@ -37,16 +35,16 @@ class _Drives(NamedTuple):
     transmissions: list[AbstractTransmission]
 
 
-def _kind(enum: Any, value: int, prefix: str) -> str:
+def _enum_word(enum: Any, value: int, prefix: str) -> str:
     return enum(int(value)).name.removeprefix(prefix).lower()
 
 
 def _check_supported(at: Reference, i: int) -> None:
     """Raises `RefusedError` for laws that are not supported."""
     model = at.model
-    gain = _kind(mujoco().mjtGain, model.actuator_gaintype[i], "mjGAIN_")
-    bias = _kind(mujoco().mjtBias, model.actuator_biastype[i], "mjBIAS_")
-    dynamics = _kind(mujoco().mjtDyn, model.actuator_dyntype[i], "mjDYN_")
+    gain = _enum_word(mujoco().mjtGain, model.actuator_gaintype[i], "mjGAIN_")
+    bias = _enum_word(mujoco().mjtBias, model.actuator_biastype[i], "mjBIAS_")
+    dynamics = _enum_word(mujoco().mjtDyn, model.actuator_dyntype[i], "mjDYN_")
     for what, kind, known in (
         ("gain", gain, ("fixed", "affine", "muscle", "pid", "dcmotor", "so3")),
         ("bias", bias, ("none", "affine", "muscle", "dcmotor", "so3")),
@@ -58,8 +56,8 @@ def _check_supported(at: Reference, i: int) -> None:
         raise RefusedError("it is a plugin, so here it exerts no force")
 
 
-def _add(
-    at: Reference, i: int, gear: np.ndarray, lengths: Mapping[int, Lengths | Path], found: _Drives
+def _add_target(
+    at: Reference, i: int, gear: np.ndarray, lengths: Mapping[int, Lengths | Path], drives: _Drives
 ) -> None:
     """Finds what an actuator works on."""
     model, kinds = at.model, mujoco().mjtTrn
@@ -77,15 +75,15 @@ def _add(
             -1,
         )
     else:
-        if _kind(kinds, kind, "mjTRN_") == "so3":
+        if _enum_word(kinds, kind, "mjTRN_") == "so3":
             made = make_orientation(at, i)
         else:
             made = [_make_transmission(at, i, kind, gear, lengths.get(target))]
-        found.transmissions.extend(made)
-        found.on_bodies.extend([i] * len(made))
+        drives.transmissions.extend(made)
+        drives.on_bodies.extend([i] * len(made))
         return
-    found.on_coordinates.append(i)
-    found.lengths.append(own)
+    drives.on_coordinates.append(i)
+    drives.lengths.append(own)
 
 
 def _make_transmission(
@@ -99,13 +97,13 @@ def _make_transmission(
     if kind == kinds.mjTRN_SITE:
         return make_site_transmission(at, i, gear)
     if kind == kinds.mjTRN_SLIDERCRANK:
-        return crank(at, i, gear)
+        return make_crank_transmission(at, i, gear)
     raise RefusedError(
-        f"it works on '{_kind(kinds, kind, 'mjTRN_')}', which is not supported, so here it exerts no force"
+        f"it works on '{_enum_word(kinds, kind, 'mjTRN_')}', which is not supported, so here it exerts no force"
     )
 
 
-def _laws(at: Reference, which: Sequence[int]) -> Laws:
+def _read_laws(at: Reference, which: Sequence[int]) -> Laws:
     """The laws of some actuators."""
     model, which = at.model, list(which)
     gain, bias, dynamics = (
@@ -114,7 +112,7 @@ def _laws(at: Reference, which: Sequence[int]) -> Laws:
     of_muscle = lambda kinds, kind: [k for k, i in enumerate(which) if kinds[i] == kind]
     pulls = of_muscle(model.actuator_gaintype, mujoco().mjtGain.mjGAIN_MUSCLE)
     resists = of_muscle(model.actuator_biastype, mujoco().mjtBias.mjBIAS_MUSCLE)
-    out = [_first(model, "out", i) for i in which]
+    out = [_first_address(model, "out", i) for i in which]
     of_lengths = np.array(model.actuator_lengthrange)[out], np.array(model.actuator_acc0)[out]
     muscles = lambda prm, own: Muscles.of(prm[own], *(x[own] for x in of_lengths))
     linear, shift = gain[:, :3].copy(), bias[:, :3].copy()
@@ -142,7 +140,7 @@ def _laws(at: Reference, which: Sequence[int]) -> Laws:
         limited=tuple(
             bool(model.actuator_forcelimited[i]) and controlled.get(k) != "so3" for k, i in enumerate(which)
         ),
-        inputs=tuple(0 if k in controlled else _first(model, "ctrl", i) for k, i in enumerate(which)),
+        inputs=tuple(0 if k in controlled else _first_address(model, "ctrl", i) for k, i in enumerate(which)),
         states=tuple(
             -1 if k in controlled or first[k] < 0 else int(first[k] + count[k] - 1) for k in range(len(which))
         ),
@@ -156,12 +154,12 @@ def _laws(at: Reference, which: Sequence[int]) -> Laws:
 
 def _controller(model: Any, i: int) -> str:
     """Its kind, where an actuator is one."""
-    kind = _kind(mujoco().mjtGain, model.actuator_gaintype[i], "mjGAIN_")
+    kind = _enum_word(mujoco().mjtGain, model.actuator_gaintype[i], "mjGAIN_")
     return kind if kind in SLOTS else ""
 
 
 def _dynamics(model: Any, i: int) -> str:
-    return _kind(mujoco().mjtDyn, model.actuator_dyntype[i], "mjDYN_").replace("filterexact", "filter")
+    return _enum_word(mujoco().mjtDyn, model.actuator_dyntype[i], "mjDYN_").replace("filterexact", "filter")
 
 
 def _period(model: Any, i: int) -> float:
@@ -175,7 +173,7 @@ def _period(model: Any, i: int) -> float:
     )
     if not (servo and hasattr(model, "nactuator")):
         return 0.0
-    target, gear = model.actuator_trnid[i], np.array(model.actuator_gear[_first(model, "out", i)])
+    target, gear = model.actuator_trnid[i], np.array(model.actuator_gear[_first_address(model, "out", i)])
     if model.actuator_trntype[i] == kinds.mjTRN_SITE:
         turns = target[1] >= 0 and not gear[:3].any()
         return float(2 * np.pi * np.linalg.norm(gear[3:]) * turns)
@@ -198,16 +196,16 @@ def start_activations(at: Reference, keyframe: int | None) -> np.ndarray:
 
 def activation_names(at: Reference) -> tuple[str, ...]:
     """Names of the activations, by MuJoCo's numbers."""
-    model, found = at.model, [""] * at.model.na
+    model, names = at.model, [""] * at.model.na
     for i, name in enumerate(at.names.actuators):
         first, count = int(model.actuator_actadr[i]), int(model.actuator_actnum[i])
         if (kind := _controller(at.model, i)) and count:
             own = read_controller(model, i, 0, kind, 0.0)
-            found[first : first + count] = [f"{name} {slot}" for slot, _ in own.states]
+            names[first : first + count] = [f"{name} {slot}" for slot, _ in own.states]
             continue
         for k in range(count):
-            found[first + k] = f"{name} activation" + (f" {k}" if count > 1 else "")
-    return unique_names(found)
+            names[first + k] = f"{name} activation" + (f" {k}" if count > 1 else "")
+    return unique_names(names)
 
 
 def actuators(
@@ -215,22 +213,24 @@ def actuators(
 ) -> FeatureParts:
     """The actuators of a model as a load, with the activations that they start with."""
     model = at.model
-    found, rows = _read(at, lengths)
-    which = (*found.on_coordinates, *found.on_bodies)
-    rows += _total_limits(at)
+    drives, rows = _read_drives(at, lengths)
+    which = (*drives.on_coordinates, *drives.on_bodies)
+    rows += _list_total_limits(at)
     if not which:
         return FeatureParts(features=features(rows))
-    terms, reference, balls = zip(*found.lengths, strict=True) if found.lengths else ((), (), (-1,))
+    terms, reference, balls = zip(*drives.lengths, strict=True) if drives.lengths else ((), (), (-1,))
     several = np.array([all(place is None for place, *_ in x) for x in terms], bool)
-    gear = np.asarray(model.actuator_gear)[[_first(model, "out", i) for i in found.on_coordinates], 0]
+    gear = np.asarray(model.actuator_gear)[
+        [_first_address(model, "out", i) for i in drives.on_coordinates], 0
+    ]
     (weights,) = compensation(at).loads or (None,)
-    limits = _limits(model, found, weights is not None)
+    limits = _read_total_limits(model, drives, weights is not None)
     clamp = not model.opt.disableflags & int(mujoco().mjtDisableBit.mjDSBL_CLAMPCTRL)
     load = Actuators(
         name="actuators",
         lengths=Lengths.of(terms, reference, balls if max(balls) >= 0 else ()),
-        transmissions=tuple(found.transmissions),
-        laws=_laws(at, which),
+        transmissions=tuple(drives.transmissions),
+        laws=_read_laws(at, which),
         inputs=inputs,
         input_range=as_jax(np.array(model.actuator_ctrlrange)),
         start=as_jax(start),
@@ -245,9 +245,9 @@ def actuators(
     return FeatureParts(loads=(load,), features=features(rows))
 
 
-def _read(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[_Drives, list[Row]]:
+def _read_drives(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[_Drives, list[Row]]:
     """What works on what, and lines for the report."""
-    model, rows, found = at.model, list[Row](), _Drives([], [], [], [])
+    model, rows, drives = at.model, list[Row](), _Drives([], [], [], [])
     for i, name in enumerate(at.names.actuators):
         kind, off = f"actuator on {_kind_of_target(model, i)}", _why_off(at, i)
         if off:
@@ -255,19 +255,25 @@ def _read(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[_Drives
             continue
         try:
             _check_supported(at, i)
-            _add(at, i, np.asarray(model.actuator_gear[_first(model, "out", i)], float), lengths, found)
+            _add_target(
+                at,
+                i,
+                np.asarray(model.actuator_gear[_first_address(model, "out", i)], float),
+                lengths,
+                drives,
+            )
         except RefusedError as why:
             rows.append((kind, name, "ignored", str(why)))
         else:
             rows += [(kind, name, "used", ""), *_notes(at, i, name)]
-    return found, rows
+    return drives, rows
 
 
 def _kind_of_target(model: Any, i: int) -> str:
-    return _kind(mujoco().mjtTrn, model.actuator_trntype[i], "mjTRN_")
+    return _enum_word(mujoco().mjtTrn, model.actuator_trntype[i], "mjTRN_")
 
 
-def _first(model: Any, of: str, i: int) -> int:
+def _first_address(model: Any, of: str, i: int) -> int:
     """Where the inputs (`"ctrl"`) or outputs (`"out"`) of an actuator start; before MuJoCo 4 each has one."""
     return int(getattr(model, f"actuator_{of}adr", np.arange(model.nu))[i])
 
@@ -306,16 +312,16 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
     return rows
 
 
-def _limits(model: Any, found: _Drives, compensated: bool) -> TotalLimits:
+def _read_total_limits(model: Any, drives: _Drives, compensated: bool) -> TotalLimits:
     """Of joints on which something acts, and of tendons."""
     limited = np.asarray(model.jnt_actfrclimited, bool)
-    acted = {v for terms, *_ in found.lengths for _, v, _ in terms}
+    acted = {v for terms, *_ in drives.lengths for _, v, _ in terms}
     joints = [
         j
         for j in np.flatnonzero(limited)
-        if found.on_bodies or model.jnt_actgravcomp[j] or model.jnt_dofadr[j] in acted
+        if drives.on_bodies or model.jnt_actgravcomp[j] or model.jnt_dofadr[j] in acted
     ]
-    which = np.array([*found.on_coordinates, *found.on_bodies], int)
+    which = np.array([*drives.on_coordinates, *drives.on_bodies], int)
     on_tendon = np.asarray(model.actuator_trntype)[which] == mujoco().mjtTrn.mjTRN_TENDON
     target = np.where(on_tendon, np.asarray(model.actuator_trnid)[which, 0], -1)
     tendons = [i for i in range(model.ntendon) if is_given(model, "tendon_actfrclimited", i) and i in target]
@@ -328,7 +334,7 @@ def _limits(model: Any, found: _Drives, compensated: bool) -> TotalLimits:
     )
 
 
-def _total_limits(at: Reference) -> list[Row]:
+def _list_total_limits(at: Reference) -> list[Row]:
     """What the report says of limits of the total actuator force; without actuators there is nothing to limit."""
     model, rows = at.model, list[Row]()
     if not model.nu:

@@ -19,12 +19,9 @@ from ..mechanisms import Connect, TreeSystem
 from ..mechanisms._abstract_joint import AbstractJoint, set_ends
 from ..mechanisms._bodies import check_array
 from ..mechanisms._placement import AnyPlacement, Placement, norm
-from ._lengths import Lengths, stack_lengths
-from ._mujoco import mujoco
-from ._parts import FeatureParts
-from ._paths import Path
-from ._reference import Reference
-from ._rows import RefusedError, features, frame_of
+from ._lengths import Lengths, Path, stack_lengths
+from ._reference import Reference, mujoco
+from ._report import FeatureParts, RefusedError, features
 
 
 @final
@@ -35,22 +32,16 @@ class Weld(AbstractJoint):
     sin(angle / 2) times the axis. Half a turn away that has no slope along the axis, as MuJoCo's: nothing turns it back.
 
     **Arguments:**
-
-    - `name`: what reports call it.
-    - `parent`, `child`: names of the bodies.
-    - `parent_point`: of the parent, in the reference posture [m] (3,).
-    - `point`: of the child, likewise.
-    - `parent_frame`: of the parent, in the reference posture, in world axes (3, 3).
-    - `frame`: of the child, likewise.
     """
 
-    name: str = eqx.field(static=True)
+    name: str = eqx.field(static=True)  # what reports call it
+    # `parent`, `child`: names of the bodies.
     parent: str = eqx.field(static=True)
     child: str = eqx.field(static=True)
-    parent_point: Array
-    point: Array
-    parent_frame: Array
-    frame: Array
+    parent_point: Array  # of the parent, in the reference posture [m] (3,)
+    point: Array  # of the child, likewise
+    parent_frame: Array  # of the parent, in the reference posture, in world axes (3, 3)
+    frame: Array  # of the child, likewise
     turns: ClassVar[bool] = True
 
     def __init__(
@@ -96,7 +87,7 @@ def _half_turns(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
     return jnp.stack([weld.is_half_turned(at[weld.parent], at[weld.child]) for weld in welds])
 
 
-def half_turned(tree: TreeSystem, q: Coordinates) -> tuple[str, ...]:
+def find_half_turned_welds(tree: TreeSystem, q: Coordinates) -> tuple[str, ...]:
     """The names of welds whose frames are half a turn apart."""
     names = [x.name for x in tree.joints if isinstance(x, Weld)]
     far = evaluate_at_state(_half_turns, tree, np.zeros((), q.dtype), q) if names else ()
@@ -105,22 +96,18 @@ def half_turned(tree: TreeSystem, q: Coordinates) -> tuple[str, ...]:
 
 def polynomial(coefficients: Float[Array, "5"], x: Array) -> Array:
     """c0 + c1 x + c2 x^2 + c3 x^3 + c4 x^4."""
-    found = coefficients[4]
+    value = coefficients[4]
     for i in (3, 2, 1, 0):
-        found = coefficients[i] + x * found
-    return found
+        value = coefficients[i] + x * value
+    return value
 
 
 @final
 class Tie(eqx.Module):
-    """phi(t, q) = s1 - c0 - c1 s2 - ... - c4 s2^4, of the changes of lengths from the reference posture.
+    """phi(t, q) = s1 - c0 - c1 s2 - ... - c4 s2^4, of the changes of lengths from the reference posture."""
 
-    - `lengths`: of s1, and of s2 where there is one.
-    - `coefficients`: c0 to c4 (5,).
-    """
-
-    lengths: Lengths
-    coefficients: Float[Array, "5"]
+    lengths: Lengths  # of s1, and of s2 where there is one
+    coefficients: Float[Array, "5"]  # c0 to c4 (5,)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, ""]:
         first, *second = self.lengths.change(q)
@@ -155,8 +142,8 @@ class PathTie(AbstractJoint):
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "1"]:
         by_name = dict(zip(self.bodies, placements, strict=True))
-        found = [path(*(by_name[name] for name in path.bodies)) for path in self.paths]
-        first, *second = [x - x0 for x, x0 in zip(found, self.reference, strict=True)]
+        lengths = [path(*(by_name[name] for name in path.bodies)) for path in self.paths]
+        first, *second = [x - x0 for x, x0 in zip(lengths, self.reference, strict=True)]
         return _compute_tie_residual(first, second, self.coefficients)[None]
 
 
@@ -164,12 +151,12 @@ def _compute_tie_residual(first: Array, second: Sequence[Array], coefficients: F
     return first - (polynomial(coefficients, second[0]) if second else coefficients[0])
 
 
-def _loop(at: Reference, i: int, name: str, weld: bool) -> Connect | Weld:
+def _make_loop(at: Reference, i: int, name: str, weld: bool) -> Connect | Weld:
     """A connect or a weld, by bodies or by sites."""
     model, data = at.model, at.model.eq_data[i]
     ends = int(model.eq_obj1id[i]), int(model.eq_obj2id[i])
     by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE
-    frames = [frame_of(at, "site" if by_sites else "body", end) for end in ends]
+    frames = [at.frame("site" if by_sites else "body", end) for end in ends]
     (parent, child), points, turns = zip(*frames, strict=True)
     if parent == child:
         raise RefusedError("both of its ends are on one body, or do not move")
@@ -186,7 +173,7 @@ def _loop(at: Reference, i: int, name: str, weld: bool) -> Connect | Weld:
     return Weld(name, parent, child, points[0], points[1], first, turns[1])
 
 
-def _tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]) -> Holonomic | PathTie:
+def _make_tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]) -> Holonomic | PathTie:
     """A polynomial of joints or tendons."""
     model = at.model
     ends = [int(x) for x in (model.eq_obj1id[i], model.eq_obj2id[i]) if x >= 0]
@@ -227,9 +214,9 @@ def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> FeatureP
             continue
         try:
             if kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
-                loops.append(_loop(at, i, name, kind == kinds.mjEQ_WELD))
+                loops.append(_make_loop(at, i, name, kind == kinds.mjEQ_WELD))
             elif kind in (kinds.mjEQ_JOINT, kinds.mjEQ_TENDON):
-                tie = _tie(at, i, name, lengths)
+                tie = _make_tie(at, i, name, lengths)
                 (ties if isinstance(tie, Holonomic) else loops).append(tie)
             else:
                 raise RefusedError("not supported")

@@ -6,7 +6,6 @@ and Wang 2005, J. Fluid Mech. 541, 91-104). Virtual mass adds forces of velociti
 """
 
 import abc
-from collections.abc import Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -16,14 +15,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Time, as_jax
-from ..mechanisms import GROUND, AbstractBody, AbstractLoad
-from ..mechanisms._loads import Placements, Twists
+from ..mechanisms import GROUND, AbstractLoad
+from ..mechanisms._loads import Bodies, Placements, Twists
 from ..mechanisms._placement import norm, rate_of
-from ._mujoco import mujoco
-from ._parts import FeatureParts
 from ._passive import is_passive_off
-from ._reference import Reference, remove_rounding
-from ._report import Feature
+from ._reference import Reference, mujoco, remove_rounding
+from ._report import Feature, FeatureParts
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL
 
@@ -38,17 +35,12 @@ class Medium(eqx.Module):
 
 
 class AbstractFluidLoad(AbstractLoad):
-    """What a fluid does to k shapes.
-
-    - `carriers`: the bodies of the tree that carry them.
-    - `centres`: in the reference posture [m] (k, 3).
-    - `axes`: of each there, as columns (k, 3, 3).
-    """
+    """What a fluid does to k shapes."""
 
     medium: eqx.AbstractVar[Medium]
-    carriers: eqx.AbstractVar[tuple[str, ...]]
-    centres: eqx.AbstractVar[Float[Array, "k 3"]]
-    axes: eqx.AbstractVar[Float[Array, "k 3 3"]]
+    carriers: eqx.AbstractVar[tuple[str, ...]]  # the bodies of the tree that carry them
+    centres: eqx.AbstractVar[Float[Array, "k 3"]]  # in the reference posture [m] (k, 3)
+    axes: eqx.AbstractVar[Float[Array, "k 3 3"]]  # of each there, as columns (k, 3, 3)
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -58,14 +50,12 @@ class AbstractFluidLoad(AbstractLoad):
     def drag(self, w: Float[Array, "k 3"], u: Float[Array, "k 3"]) -> tuple[Array, Array]:
         """Torques and forces, of angular velocities and velocities against the fluid, in own axes (k, 3)."""
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         own = zip(self.carriers, self.centres, strict=True)
         at = [rate_of(lambda p, x=x: p.point(x), [placements[b]], [twists[b]]) for b, x in own]
         return jnp.stack([jnp.stack([twists[b].omega for b in self.carriers]), jnp.stack(at)])
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         rotations: Any = [placements[b].R for b in self.carriers]  # pyright: ignore[reportAttributeAccessIssue]
         R = jnp.einsum("kab,kbc->kac", jnp.stack(rotations), self.axes)
         omega, velocity = self.rate(bodies, placements, twists)
@@ -77,16 +67,13 @@ class AbstractFluidLoad(AbstractLoad):
 
 @final
 class BoxDrag(AbstractFluidLoad):
-    """Of boxes with the inertia of bodies.
-
-    - `sizes`: of their edges [m] (k, 3).
-    """
+    """Of boxes with the inertia of bodies."""
 
     medium: Medium
     carriers: tuple[str, ...] = eqx.field(static=True)
     centres: Float[Array, "k 3"]
     axes: Float[Array, "k 3 3"]
-    sizes: Float[Array, "k 3"]
+    sizes: Float[Array, "k 3"]  # of their edges [m] (k, 3)
     name: str = eqx.field(static=True, default="fluid on bodies")
 
     def drag(self, w: Float[Array, "k 3"], u: Float[Array, "k 3"]) -> tuple[Array, Array]:
@@ -103,23 +90,20 @@ class BoxDrag(AbstractFluidLoad):
 
 @final
 class EllipsoidDrag(AbstractFluidLoad):
-    """Of ellipsoids in place of geoms.
-
-    - `sizes`: half axes [m] (k, 3).
-    - `blunt`, `slender`, `angular`, `kutta`, `magnus`: coefficients of drag and lift (k,).
-    - `mass`, `inertia`: of the fluid that is moved, of density 1 [m^3] (k, 3), [m^5] (k, 3).
-    """
+    """Of ellipsoids in place of geoms."""
 
     medium: Medium
     carriers: tuple[str, ...] = eqx.field(static=True)
     centres: Float[Array, "k 3"]
     axes: Float[Array, "k 3 3"]
-    sizes: Float[Array, "k 3"]
+    sizes: Float[Array, "k 3"]  # half axes [m] (k, 3)
+    # `blunt`, `slender`, `angular`, `kutta`, `magnus`: coefficients of drag and lift (k,).
     blunt: Float[Array, " k"]
     slender: Float[Array, " k"]
     angular: Float[Array, " k"]
     kutta: Float[Array, " k"]
     magnus: Float[Array, " k"]
+    # `mass`, `inertia`: of the fluid that is moved, of density 1 [m^3] (k, 3), [m^5] (k, 3).
     mass: Float[Array, "k 3"]
     inertia: Float[Array, "k 3"]
     name: str = eqx.field(static=True, default="fluid on geoms")

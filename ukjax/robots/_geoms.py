@@ -23,13 +23,9 @@ from ..mechanisms import (
     _contact_pairs,
 )
 from ..mechanisms._contacts import copy_contact
-from ._coefficients import is_usual, restitution_of
-from ._contact_selection import ContactSelection
-from ._mujoco import mujoco
-from ._parts import FeatureParts
-from ._reference import Reference
-from ._report import Feature
-from ._rows import Row, features, frame_of
+from ._contact_selection import ContactSelection, is_usual, restitution_of
+from ._reference import Reference, mujoco
+from ._report import Feature, FeatureParts, Row, features
 
 UNUSED_SOLREF = "its damping ratio is 1 or more, so rigid and without restitution"
 
@@ -40,20 +36,15 @@ def rigid_words(what: str, e: float) -> str:
 
 
 class Touch(NamedTuple):
-    """Two geoms that may touch.
+    """Two geoms that may touch."""
 
-    - `geoms`: MuJoCo's numbers.
-    - `friction`: sliding along two directions, against turning about the normal [m], and against rolling about two [m].
-    - `condim`: how many of these count: 1 for none, 3 with sliding, 4 with turning, 6 with rolling.
-    - `margin`: the distance at which MuJoCo's contact starts to push.
-    - `solref`: how MuJoCo's contact pushes back (2,).
-    """
-
-    geoms: tuple[int, int]
+    geoms: tuple[int, int]  # MuJoCo's numbers
+    # `friction`: sliding along two directions, against turning about the normal [m], and against rolling about two
+    # [m].
     friction: np.ndarray
-    condim: int
-    margin: float
-    solref: np.ndarray
+    condim: int  # how many of these count: 1 for none, 3 with sliding, 4 with turning, 6 with rolling
+    margin: float  # the distance at which MuJoCo's contact starts to push
+    solref: np.ndarray  # how MuJoCo's contact pushes back (2,)
 
 
 def geom_names(at: Reference) -> tuple[str, ...]:
@@ -63,7 +54,7 @@ def geom_names(at: Reference) -> tuple[str, ...]:
     return unique_names([own(i) or at.names.bodies[bodies[i]] for i in range(at.model.ngeom)])
 
 
-def _together(at: Reference, i: int, j: int) -> bool:
+def _move_together(at: Reference, i: int, j: int) -> bool:
     """Whether two geoms are on bodies that move as one, or as neighbours in the tree."""
     model = at.model
     first, second = (int(model.body_weldid[model.geom_bodyid[x]]) for x in (i, j))
@@ -120,7 +111,7 @@ def touching(at: Reference) -> Iterator[Touch]:
         for j in active[n + 1 :]:
             bodies = tuple(sorted((int(model.geom_bodyid[i]), int(model.geom_bodyid[j]))))
             fits = (kind[i] & affinity[j]) | (kind[j] & affinity[i])
-            if fits and bodies not in excluded and (i, j) not in given and not _together(at, i, j):
+            if fits and bodies not in excluded and (i, j) not in given and not _move_together(at, i, j):
                 yield _mix_coefficients(model, i, j)
 
 
@@ -131,7 +122,7 @@ def kind_of_geom(at: Reference, geom: int) -> str:
 
 def shape_of(at: Reference, geom: int) -> AbstractShape | None:
     """The shape of a geom in the reference posture; None where there is no such."""
-    body, centre, axes = frame_of(at, "geom", geom)
+    body, centre, axes = at.frame("geom", geom)
     size, kind = np.array(at.model.geom_size[geom]), kind_of_geom(at, geom)
     if kind == "plane":
         return HalfSpace(body, centre, axes[:, 2])
@@ -188,7 +179,7 @@ def is_offered(first: AbstractShape | None, second: AbstractShape | None) -> boo
 
 def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The contacts of geoms, with a ground that stands still and with each other."""
-    names, found, rows, asked = geom_names(at), dict[str, Contact](), list[Row](), set[frozenset[str]]()
+    names, by_name, rows, asked = geom_names(at), dict[str, Contact](), list[Row](), set[frozenset[str]]()
     alike: dict[Any, Contact] = {}  # to make a contact takes longer than to copy one
     geoms: dict[str, tuple[int, int]] = {}
     shape, kind = (
@@ -213,7 +204,7 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         if not is_offered(first, second):
             rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
             continue
-        if name in found:
+        if name in by_name:
             rows.append(("contact listed again", name, "ignored", "rigid bodies touch once"))
             continue
         called = (names[i], bodies[0]), (names[j], bodies[1])
@@ -231,12 +222,12 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
             contact = copy_contact(alike[key], *ends, name)
         else:
             contact = Contact(*ends, restitution=e, name=name, **frictions)
-        found[name] = alike[key] = contact
+        by_name[name] = alike[key] = contact
         geoms |= dict.fromkeys(contact.row_names, (i, j) if contact.shapes[0] is first else (j, i))
-        rows += [("contact", name, "used", rigid_words("rigid", e)), *_lost(touch, name)]
+        rows += [("contact", name, "used", rigid_words("rigid", e)), *_list_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
     return FeatureParts(
-        contacts=tuple(found.values()), features=(*features(rows), *_exclusions(at)), geoms=geoms
+        contacts=tuple(by_name.values()), features=(*features(rows), *_list_exclusions(at)), geoms=geoms
     )
 
 
@@ -251,15 +242,15 @@ def _frictions(touch: Touch, mu: float | None, first: AbstractShape, second: Abs
         slide, across = max(slide, mujoco().mjMINMU), max(across, mujoco().mjMINMU)
     if slide == 0:
         return {"friction": 0.0}
-    found = {"torsion": torsion * (touch.condim > 3), "rolling": rolling * (touch.condim > 4)}
+    further = {"torsion": torsion * (touch.condim > 3), "rolling": rolling * (touch.condim > 4)}
     if slide == across:
-        return {"friction": slide, **found}
+        return {"friction": slide, **further}
     # The first axis of MuJoCo's contact frames is y as far as it lies across the normal, or z.
     steep = abs(float(Contact(first, second).direction[1])) >= 0.5
-    return {"friction": (slide, across), "along": np.eye(3)[1 + steep], **found}
+    return {"friction": (slide, across), "along": np.eye(3)[1 + steep], **further}
 
 
-def _lost(touch: Touch, name: str) -> list[Row]:
+def _list_lost(touch: Touch, name: str) -> list[Row]:
     """What a contact has of MuJoCo's that is not used."""
     slide, across, _, *rolling = touch.friction
     lost = {
@@ -280,7 +271,7 @@ def _lost(touch: Touch, name: str) -> list[Row]:
     ]
 
 
-def _exclusions(at: Reference) -> list[Feature]:
+def _list_exclusions(at: Reference) -> list[Feature]:
     of = mujoco().mjtObj.mjOBJ_EXCLUDE
     named = lambda i: mujoco().mj_id2name(at.model, of, i) or f"exclude {i}"
     return [Feature("contact exclusion", tuple(named(i) for i in range(at.model.nexclude)), moves=False)]

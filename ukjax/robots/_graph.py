@@ -9,100 +9,83 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError
 from ._closures import Closure
-from ._mujoco import mujoco
-from ._rows import Row
+from ._reference import mujoco
+from ._report import Feature, Row
+from ._visuals import Look
+
+
+class Description(NamedTuple):
+    """A robot as it is described, before MuJoCo compiles it."""
+
+    spec: Any  # a `mujoco.MjSpec`
+    features: tuple[Feature, ...] = ()  # what the report says besides what follows from the spec
+    looks: tuple[Look, ...] = ()  # visual elements that the spec has not
+    closures: tuple[Closure, ...] = ()  # joints that close loops and are no equalities of the spec
+    base: str = ""  # the root link of a URDF, of which the file does not say whether it moves
+
 
 WORLD = "world"
 
 
 class Shape(NamedTuple):
-    """A shape that touches.
-
-    - `kind`: of MuJoCo's geoms: `"box"`, `"sphere"`, `"cylinder"`, `"capsule"`, `"ellipsoid"`, `"plane"`, `"mesh"`.
-    - `size`: MuJoCo's, halves of lengths [m].
-    - `place`: in the link (4, 4).
-    - `mesh`: its file, or vertices (n, 3) and triangles (m, 3).
-    - `scale`: of a mesh's file.
-    - `friction`: its coefficient.
-    - `groups`: bits, of which two shapes that touch have one in common.
-    - `density`: where the link's mass follows from it [kg/m^3].
-    """
+    """A shape that touches."""
 
     name: str
-    kind: str
-    size: Sequence[float] | np.ndarray
-    place: np.ndarray
+    kind: str  # of MuJoCo's geoms: `"box"`, `"sphere"`, `"cylinder"`, `"capsule"`, `"ellipsoid"`, `"plane"`, `"mesh"`
+    size: Sequence[float] | np.ndarray  # MuJoCo's, halves of lengths [m]
+    place: np.ndarray  # in the link (4, 4)
+    # `mesh`: its file, or vertices (n, 3) and triangles (m, 3).
     mesh: Path | tuple[np.ndarray, np.ndarray] | None = None
-    scale: Sequence[float] | np.ndarray = (1.0, 1.0, 1.0)
-    friction: float = 1.0
-    groups: int = 1
-    density: float = 1000.0
+    scale: Sequence[float] | np.ndarray = (1.0, 1.0, 1.0)  # of a mesh's file
+    friction: float = 1.0  # its coefficient
+    groups: int = 1  # bits, of which two shapes that touch have one in common
+    density: float = 1000.0  # where the link's mass follows from it [kg/m^3]
 
 
 class Link(NamedTuple):
-    """A rigid body.
-
-    - `place`: in the world, where the file has it (4, 4).
-    - `mass`: [kg]; None where mass and inertia follow from the shapes.
-    - `centre`: the frame of its inertia, in the link (4, 4).
-    - `inertia`: about the centre [kg m^2] (3, 3).
-    - `weightless`: whether gravity does not act on it.
-    """
+    """A rigid body."""
 
     name: str
-    place: np.ndarray
-    mass: float | None
-    centre: np.ndarray
-    inertia: np.ndarray
+    place: np.ndarray  # in the world, where the file has it (4, 4)
+    mass: float | None  # [kg]; None where mass and inertia follow from the shapes
+    centre: np.ndarray  # the frame of its inertia, in the link (4, 4)
+    inertia: np.ndarray  # about the centre [kg m^2] (3, 3)
     shapes: tuple[Shape, ...] = ()
-    weightless: bool = False
+    weightless: bool = False  # whether gravity does not act on it
 
 
 class Axis(NamedTuple):
-    """A freedom of a joint.
+    """A freedom of a joint."""
 
-    - `direction`: in the joint's frame (3,).
-    - `limits`: lowest and highest position [rad], [m].
-    - `damping`, `stiffness`, `rest`, `friction`: of a damper, a spring and dry friction.
-    - `effort`: the largest that actuators give.
-    - `armature`: what it moves besides.
-    - `name`: that of the joint for the first axis, where none is given.
-    """
-
-    direction: np.ndarray
+    direction: np.ndarray  # in the joint's frame (3,)
     slides: bool = False
-    limits: tuple[float, float] = (-np.inf, np.inf)
+    limits: tuple[float, float] = (-np.inf, np.inf)  # lowest and highest position [rad], [m]
+    # `damping`, `stiffness`, `rest`, `friction`: of a damper, a spring and dry friction.
     damping: float = 0.0
     stiffness: float = 0.0
     rest: float = 0.0
     friction: float = 0.0
-    effort: float = np.inf
-    armature: float = 0.0
-    name: str = ""
+    effort: float = np.inf  # the largest that actuators give
+    armature: float = 0.0  # what it moves besides
+    name: str = ""  # that of the joint for the first axis, where none is given
 
 
 class Joint(NamedTuple):
-    """A joint between two links, or a link and the world.
-
-    - `kind`: one of `CLOSING`, or `"planar"` or `"free"`.
-    - `places`: its frame in the parent and in the child (4, 4), the same place in the world where all positions are zero.
-    - `axes`: its freedoms from the parent outwards; of a gearbox, the axes of both gears.
-    - `ratio`: of a screw, the advance a turn [m]; of a gearbox the child's rate by the parent's.
-    - `carrier`: the link that carries a gearbox.
-    - `loop`: whether it is to close a loop.
-    """
+    """A joint between two links, or a link and the world."""
 
     name: str
-    kind: str
+    kind: str  # one of `CLOSING`, or `"planar"` or `"free"`
     parent: str
     child: str
+    # `places`: its frame in the parent and in the child (4, 4), the same place in the world where all positions are
+    # zero.
     places: tuple[np.ndarray, np.ndarray]
-    axes: tuple[Axis, ...] = ()
-    ratio: float = 0.0
-    carrier: str = ""
-    loop: bool = False
+    axes: tuple[Axis, ...] = ()  # its freedoms from the parent outwards; of a gearbox, the axes of both gears
+    ratio: float = 0.0  # of a screw, the advance a turn [m]; of a gearbox the child's rate by the parent's
+    carrier: str = ""  # the link that carries a gearbox
+    loop: bool = False  # whether it is to close a loop
 
-    def turned(self) -> "Joint":
+    def reverse(self) -> "Joint":
         """The same joint with parent and child exchanged."""
         axes = tuple(x._replace(direction=-x.direction) for x in reversed(self.axes))
         return self._replace(parent=self.child, child=self.parent, places=self.places[::-1], axes=axes)
@@ -117,7 +100,7 @@ class Mimic(NamedTuple):
     factor: float
 
 
-def _locked(joint: Joint, rows: list[Row]) -> Joint:
+def _fix_locked(joint: Joint, rows: list[Row]) -> Joint:
     """A joint of one axis without play, as files lock it: fixed."""
     if len(joint.axes) != 1 or tuple(joint.axes[0].limits) != (0.0, 0.0):
         return joint
@@ -127,28 +110,28 @@ def _locked(joint: Joint, rows: list[Row]) -> Joint:
 
 def place_of(xyz: Any = (0.0, 0.0, 0.0), turn: Rotation | None = None) -> np.ndarray:
     """A place and a rotation as a matrix (4, 4)."""
-    found = np.eye(4)
-    found[:3, 3] = xyz
+    matrix = np.eye(4)
+    matrix[:3, 3] = xyz
     if turn is not None:
-        found[:3, :3] = turn.as_matrix()
-    return found
+        matrix[:3, :3] = turn.as_matrix()
+    return matrix
 
 
 def inverse(place: np.ndarray) -> np.ndarray:
     """The inverse of a place (4, 4)."""
     R = place[:3, :3].T
-    found = np.eye(4)
-    found[:3, :3], found[:3, 3] = R, -R @ place[:3, 3]
-    return found
+    matrix = np.eye(4)
+    matrix[:3, :3], matrix[:3, 3] = R, -R @ place[:3, 3]
+    return matrix
 
 
-def posed(place: np.ndarray) -> dict[str, Any]:
+def pose_arguments(place: np.ndarray) -> dict[str, Any]:
     """A place as MuJoCo has it."""
     quat = Rotation.from_matrix(place[:3, :3]).as_quat(scalar_first=True)
     return {"pos": place[:3, 3], "quat": quat}
 
 
-def grow(
+def grow_tree(
     links: Mapping[str, Link], joints: Iterable[Joint], fixed: Iterable[str]
 ) -> tuple[list[Joint], list[Joint]]:
     """The joints of a tree from the world outwards, and those that close its loops.
@@ -156,7 +139,7 @@ def grow(
     A link that no joint leads to moves freely.
     """
     own = [joint for joint in joints if joint.kind != "gearbox" and not joint.loop]
-    reached, found, left = {WORLD, *fixed}, list[Joint](), list(own)
+    reached, carrying, left = {WORLD, *fixed}, list[Joint](), list(own)
     children = {joint.child for joint in own}
     roots = sorted((name for name in links if name not in fixed), key=lambda name: name in children)
     while True:
@@ -167,15 +150,15 @@ def grow(
             if joint is None:
                 break
             left.remove(joint)
-            found.append(joint if joint is forward else joint.turned())
-            reached.add(found[-1].child)
+            carrying.append(joint if joint is forward else joint.reverse())
+            reached.add(carrying[-1].child)
         root = next((name for name in roots if name not in reached), None)
         if root is None:
             break
-        found.append(Joint(root, "free", WORLD, root, (links[root].place, np.eye(4))))
+        carrying.append(Joint(root, "free", WORLD, root, (links[root].place, np.eye(4))))
         reached.add(root)
-    tree = {joint.name for joint in found}
-    return found, [joint for joint in joints if joint.name not in tree]
+    tree = {joint.name for joint in carrying}
+    return carrying, [joint for joint in joints if joint.name not in tree]
 
 
 def _name_axes(joint: Joint) -> Joint:
@@ -237,10 +220,7 @@ def tie(spec: Any, mimic: Mimic) -> None:
 
 
 def add_start(spec: Any, positions: Mapping[str, Any]) -> None:
-    """A keyframe where joints are at given positions, by their names.
-
-    **Raises:** `InputError` for another count of positions than a joint has.
-    """
+    """A keyframe where joints are at given positions, by their names."""
     if not positions:
         return
     model = spec.copy().compile()
@@ -259,7 +239,7 @@ def add_closure(spec: Any, joint: Joint) -> Closure:
     sites = []
     for body, place, end in zip((joint.parent, joint.child), joint.places, ("parent", "child"), strict=True):
         sites.append(f"{joint.name} {end}")
-        spec.body(body).add_site(name=sites[-1], **posed(place))
+        spec.body(body).add_site(name=sites[-1], **pose_arguments(place))
     axes = [axis.direction for axis in joint.axes] or [np.array([0.0, 0.0, 1.0])]
     child_axis = axes[1] if joint.kind in ("universal", "gearbox") else None
     return Closure(
@@ -276,7 +256,7 @@ def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:
         conaffinity=shape.groups,
         group=3,
         density=shape.density if weighed else 0.0,
-        **posed(shape.place),
+        **pose_arguments(shape.place),
     )
     geom.friction[0] = shape.friction
     if shape.kind != "mesh":
@@ -297,26 +277,26 @@ _CLOSE = 1e-4  # [m], [rad]: files have places in numbers of 32 bits
 
 def _start_of(joint: Joint, place: np.ndarray, rows: list[Row]) -> dict[str, Any]:
     """The positions of a joint by which its child is where the file has it, of its frame in the parent's (4, 4)."""
-    turn, found, left = Rotation.from_matrix(place[:3, :3]), dict[str, Any](), place[:3, 3].copy()
+    turn, positions, left = Rotation.from_matrix(place[:3, :3]), dict[str, Any](), place[:3, 3].copy()
     if np.allclose(place, np.eye(4), atol=1e-9) or joint.kind == "free":
         return {}
     if joint.kind == "ball":
         R = joint.places[1][:3, :3]
-        found[joint.name] = Rotation.from_matrix(R @ place[:3, :3] @ R.T).as_quat(scalar_first=True)
+        positions[joint.name] = Rotation.from_matrix(R @ place[:3, :3] @ R.T).as_quat(scalar_first=True)
         turn = Rotation.identity()
     for axis in joint.axes:
         if axis.slides:
-            found[axis.name] = float(axis.direction @ left)
-            left -= found[axis.name] * axis.direction
+            positions[axis.name] = float(axis.direction @ left)
+            left -= positions[axis.name] * axis.direction
         else:
             vector = turn.as_rotvec()
-            found[axis.name] = float(axis.direction @ vector)
-            turn = Rotation.from_rotvec(-found[axis.name] * axis.direction) * turn
+            positions[axis.name] = float(axis.direction @ vector)
+            turn = Rotation.from_rotvec(-positions[axis.name] * axis.direction) * turn
     if max(turn.magnitude(), np.abs(left).max()) > _CLOSE:
         rows.append(
             ("place of a body", joint.child, "approximated", f"it starts where joint '{joint.name}' has it")
         )
-    return found
+    return positions
 
 
 def specify(
@@ -326,10 +306,7 @@ def specify(
     mimics: Iterable[Mimic] = (),
     fixed: Iterable[str] = (),
 ) -> tuple[Any, list[Closure], list[Row]]:
-    """Links and joints as a `MjSpec` with the joints that close its loops, and what is to be said of these.
-
-    **Raises:** `InputError` for joints of links that are not there, and kinds that cannot close a loop.
-    """
+    """Links and joints as a `MjSpec` with the joints that close its loops, and what is to be said of these."""
     by_name, fixed = {link.name: link for link in links}, tuple(fixed)
     still = by_name.pop(WORLD, None)
     for joint in joints:
@@ -341,7 +318,7 @@ def specify(
     spec = mujoco().MjSpec()
     spec.modelname, spec.compiler.degree = name, False
     starts, rows = dict[str, Any](), list[Row]()
-    tree, closing = grow(by_name, [_name_axes(_locked(x, rows)) for x in joints], fixed)
+    tree, closing = grow_tree(by_name, [_name_axes(_fix_locked(x, rows)) for x in joints], fixed)
     bodies, unmoved = {WORLD: spec.worldbody}, {WORLD}
     for shape in () if still is None else still.shapes:
         add_shape(spec, spec.worldbody, shape, False)
@@ -349,7 +326,7 @@ def specify(
     for joint in (*welded, *tree):
         link = by_name[joint.child]
         place = joint.places[0] @ inverse(joint.places[1])
-        body = bodies[joint.parent].add_body(name=link.name, **posed(place))
+        body = bodies[joint.parent].add_body(name=link.name, **pose_arguments(place))
         bodies[link.name] = body
         _add_joint(body, joint, spec)
         parent = np.eye(4) if joint.parent == WORLD else by_name[joint.parent].place
@@ -369,11 +346,11 @@ def specify(
                 )
                 continue
             add_shape(spec, body, shape, link.mass is None)
-    found = list[Closure]()
+    closures = list[Closure]()
     for joint in closing:
         if joint.kind in ("planar", "free"):
             raise InputError(f"joint '{joint.name}' is {joint.kind}, and closes a loop: such a joint cannot.")
-        found.append(add_closure(spec, joint))
+        closures.append(add_closure(spec, joint))
         for axis in joint.axes:
             lost = {
                 "limits": np.isfinite(axis.limits).any(),
@@ -395,4 +372,4 @@ def specify(
             continue
         tie(spec, mimic)
     add_start(spec, starts)
-    return spec, found, rows
+    return spec, closures, rows

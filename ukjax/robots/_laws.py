@@ -18,29 +18,25 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import as_jax
-from ._controllers import AbstractController
+from ._controllers import AbstractController, ActuatorState
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL: what it divides by at least
 
 
 @final
 class Muscles(eqx.Module):
-    """The curves of force over length and velocity of k muscles, without unit (`mju_muscleGain`, `mju_muscleBias`).
+    """The curves of force over length and velocity of k muscles, without unit (`mju_muscleGain`, `mju_muscleBias`)."""
 
-    - `peak`: the active force at rest and at optimum length [N].
-    - `start`, `first`, `optimum`: a length of `first` [m] is `start` optimum lengths [m].
-    - `least`, `greatest`: where the active force ends, in optimum lengths.
-    - `fastest`: where it ends [optimum lengths / s].
-    - `passive`, `lengthening`: the largest passive and active force, in peaks.
-    """
-
-    peak: Float[Array, " k"]
+    peak: Float[Array, " k"]  # the active force at rest and at optimum length [N]
+    # `start`, `first`, `optimum`: a length of `first` [m] is `start` optimum lengths [m].
     start: Float[Array, " k"]
     first: Float[Array, " k"]
     optimum: Float[Array, " k"]
+    # `least`, `greatest`: where the active force ends, in optimum lengths.
     least: Float[Array, " k"]
     greatest: Float[Array, " k"]
-    fastest: Float[Array, " k"]
+    fastest: Float[Array, " k"]  # where it ends [optimum lengths / s]
+    # `passive`, `lengthening`: the largest passive and active force, in peaks.
     passive: Float[Array, " k"]
     lengthening: Float[Array, " k"]
 
@@ -92,33 +88,26 @@ def _muscle_rate(u: Array, z: Array, times: Float[Array, "k 3"]) -> Array:
 
 @final
 class Laws(eqx.Module):
-    """What k actuators exert, and how their activations change.
+    """What k actuators exert, and how their activations change."""
 
-    - `gain`: of the input, g (k, 3).
-    - `bias`: what is exerted besides, b (k, 3).
-    - `range`: of the force f (k, 2); `limited`: whether it has one.
-    - `inputs`: which input each follows.
-    - `states`: which of all activations is that of each; -1 for none.
-    - `dynamics`: `"none"`, `"integrator"`, `"filter"` or `"muscle"`, each.
-    - `times`: of filters T, and those of muscles (k, 3).
-    - `activation_range`: of z (k, 2); `kept`: whether it has one.
-    - `period`: of lengths that are angles of servos (k,), whose input means the nearest turn; 0 of others.
-    - `controllers`: PID controllers, DC motors and servos of orientations, whose gain is zero here.
-    - `muscles`, `passive`: those whose gain, and whose bias, are the curves of muscles; `pulls`, `resists` say which.
-    """
-
-    gain: Float[Array, "k 3"]
-    bias: Float[Array, "k 3"]
+    gain: Float[Array, "k 3"]  # of the input, g (k, 3)
+    bias: Float[Array, "k 3"]  # what is exerted besides, b (k, 3)
+    # `range`: of the force f (k, 2); `limited`: whether it has one.
     range: Float[Array, "k 2"]
-    times: Float[Array, "k 3"]
+    times: Float[Array, "k 3"]  # of filters T, and those of muscles (k, 3)
+    # `activation_range`: of z (k, 2); `kept`: whether it has one.
     activation_range: Float[Array, "k 2"]
+    # `period`: of lengths that are angles of servos (k,), whose input means the nearest turn; 0 of others.
     period: Float[Array, " k"]
+    # `muscles`, `passive`: those whose gain, and whose bias, are the curves of muscles; `pulls`, `resists` say which.
     muscles: Muscles
     passive: Muscles
+    # `controllers`: PID controllers, DC motors and servos of orientations, whose gain is zero here.
     controllers: tuple[AbstractController, ...]
     limited: tuple[bool, ...] = eqx.field(static=True)
-    inputs: tuple[int, ...] = eqx.field(static=True)
-    states: tuple[int, ...] = eqx.field(static=True)
+    inputs: tuple[int, ...] = eqx.field(static=True)  # which input each follows
+    states: tuple[int, ...] = eqx.field(static=True)  # which of all activations is that of each; -1 for none
+    # `dynamics`: `"none"`, `"integrator"`, `"filter"` or `"muscle"`, each.
     dynamics: tuple[str, ...] = eqx.field(static=True)
     kept: tuple[bool, ...] = eqx.field(static=True)
     turns: tuple[bool, ...] = eqx.field(static=True)
@@ -132,14 +121,9 @@ class Laws(eqx.Module):
             return own >= 0, jnp.zeros(len(own), z.dtype)
         return own >= 0, jnp.where(own >= 0, z[np.maximum(own, 0)], 0.0)
 
-    def force(
-        self,
-        u: Float[Array, " nu"],
-        z: Float[Array, " na"],
-        length: Float[Array, " k"],
-        rate: Float[Array, " k"],
-    ) -> Float[Array, " k"]:
+    def force(self, state: ActuatorState) -> Float[Array, " k"]:
         """f before it is clipped (k,)."""
+        u, z, length, rate = state
         has, own = self._activations(z)
         x = jnp.where(has, clip_some(own, self.activation_range, self.kept), u[np.array(self.inputs, int)])
         if any(self.turns):
@@ -153,54 +137,42 @@ class Laws(eqx.Module):
         if self.resists:
             at = np.array(self.resists)
             bias = bias.at[at].set(self.passive.bias(length[at]))
-        found = gain * x + bias
+        force = gain * x + bias
         for controller in self.controllers:
-            found = controller.on_lengths(found, controller.at(u, z, length, rate).force)
-        return found
+            force = controller.on_lengths(force, controller.at(state).force)
+        return force
 
-    def free(
-        self,
-        u: Float[Array, " nu"],
-        z: Float[Array, " na"],
-        length: Float[Array, " k"],
-        rate: Float[Array, " k"],
-    ) -> Float[Array, " k"]:
+    def free_force(self, state: ActuatorState) -> Float[Array, " k"]:
         """What has no range (k,): friction and cogging of motors."""
-        found = jnp.zeros_like(length)
+        force = jnp.zeros_like(state.length)
         for controller in self.controllers:
-            found = controller.on_lengths(found, controller.at(u, z, length, rate).free)
-        return found
+            force = controller.on_lengths(force, controller.at(state).free)
+        return force
 
     def clip(self, force: Float[Array, " k"]) -> Float[Array, " k"]:
         """f within its ranges."""
         return clip_some(force, self.range, self.limited)
 
-    def state_rate(
-        self,
-        u: Float[Array, " nu"],
-        z: Float[Array, " na"],
-        length: Float[Array, " k"],
-        rate: Float[Array, " k"],
-    ) -> Float[Array, " na"]:
+    def state_rate(self, state: ActuatorState) -> Float[Array, " na"]:
         """z' (na,)."""
-        rates = jnp.zeros_like(z)
+        rates = jnp.zeros_like(state.z)
         for controller in self.controllers:
-            found = controller.at(u, z, length, rate).rates
+            by_name = controller.at(state).rates
             for name, place in controller.states:
-                rates = rates.at[place].set(found[name])
-        has, own = self._activations(z)
+                rates = rates.at[place].set(by_name[name])
+        has, own = self._activations(state.z)
         if not np.any(has):
             return rates
-        x, kinds = u[np.array(self.inputs, int)], np.array(self.dynamics)
-        found = jnp.where(kinds == "filter", (x - own) / jnp.maximum(_LEAST, self.times[:, 0]), x)
+        x, kinds = state.u[np.array(self.inputs, int)], np.array(self.dynamics)
+        rate = jnp.where(kinds == "filter", (x - own) / jnp.maximum(_LEAST, self.times[:, 0]), x)
         if np.any(kinds == "muscle"):
-            found = jnp.where(kinds == "muscle", _muscle_rate(x, own, self.times), found)
+            rate = jnp.where(kinds == "muscle", _muscle_rate(x, own, self.times), rate)
         if any(self.kept):
             low, high = self.activation_range.T
-            beyond = ((own >= high) & (found > 0)) | ((own <= low) & (found < 0))
-            found = jnp.where(np.array(self.kept) & beyond, 0.0, found)
+            beyond = ((own >= high) & (rate > 0)) | ((own <= low) & (rate < 0))
+            rate = jnp.where(np.array(self.kept) & beyond, 0.0, rate)
         places = np.array(self.states, int)
-        return rates.at[places[has]].set(found[np.flatnonzero(has)])
+        return rates.at[places[has]].set(rate[np.flatnonzero(has)])
 
 
 def clip_some(

@@ -10,33 +10,24 @@ from jaxtyping import Array, Float
 from .._misc._types import Coordinates, Time, Velocities, as_jax
 from .._system._constraint import DryFriction
 from ..mechanisms import JointFriction, Limit
-from ..mechanisms._abstract_length import AbstractLength
+from ..mechanisms._contacts import AbstractLength
 from ..mechanisms._placement import AnyPlacement, Twist, rate_of
-from ._coefficients import is_usual, restitution_of
-from ._contact_selection import ContactSelection
+from ._bodies import joints_by_kind
+from ._contact_selection import ContactSelection, is_usual, restitution_of
 from ._geoms import UNUSED_SOLREF, rigid_words
-from ._joints import kinds
-from ._lengths import Lengths
-from ._mujoco import mujoco
-from ._parts import FeatureParts
-from ._paths import Path
-from ._reference import Reference, kind_of
-from ._report import Feature
-from ._rows import Row
-from ._rows import features as as_features
+from ._lengths import Lengths, Path
+from ._reference import Reference, kind_of, mujoco
+from ._report import Feature, FeatureParts, Row
+from ._report import features as as_features
 from ._state import Conversion, conversion
 
 
 @final
 class JointRates(eqx.Module):
-    """The rates of joints in MuJoCo's axes.
+    """The rates of joints in MuJoCo's axes."""
 
-    - `places`: of the velocities.
-    - `conversion`: where components are those of MuJoCo: its axes turn with the body.
-    """
-
-    places: tuple[int, ...] = eqx.field(static=True)
-    conversion: Conversion | None
+    places: tuple[int, ...] = eqx.field(static=True)  # of the velocities
+    conversion: Conversion | None  # where components are those of MuJoCo: its axes turn with the body
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
         return (v if self.conversion is None else self.conversion.rates(v))[np.array(self.places)]
@@ -68,12 +59,12 @@ def tendon_stops(
     at: Reference, chosen: ContactSelection, lengths: Mapping[int, Lengths | Path]
 ) -> FeatureParts:
     """The limits of tendons as stops, and their dry friction."""
-    model, found, rows = at.model, list[Limit | JointFriction](), list[Row]()
+    model, stops, rows = at.model, list[Limit | JointFriction](), list[Row]()
     limited = np.array(model.tendon_limited, bool) & (not at.disabled("LIMIT"))
     loss = np.array(model.tendon_frictionloss) * (not at.disabled("FRICTIONLOSS"))
     for i, length in lengths.items():
         name, still = at.names.tendons[i], isinstance(length, Path) and len(length.bodies) < 2
-        own = TendonLength(name=name, length=length, turns=_turns(at, i))
+        own = TendonLength(name=name, length=length, turns=_is_sum_of_angles(at, i))
         e, e_rows = _restitution(chosen, name, model.tendon_solref_lim[i])
         for has, feature, word, how in (
             (limited[i], "tendon limits", "limits", rigid_words("rigid stops", e)),
@@ -89,15 +80,15 @@ def tendon_stops(
                 continue
             if word == "limits":
                 low, high = map(float, model.tendon_range[i])
-                found += _stops(own, low, high, e)
+                stops += _make_limits(own, low, high, e)
                 rows += e_rows
             else:
-                found.append(JointFriction(own, float(loss[i])))
+                stops.append(JointFriction(own, float(loss[i])))
             rows.append((feature, name, "used", how))
-    return FeatureParts(contacts=tuple(found), features=as_features(rows))
+    return FeatureParts(contacts=tuple(stops), features=as_features(rows))
 
 
-def _stops(of: str | TendonLength, low: float, high: float, e: float) -> list[Limit]:
+def _make_limits(of: str | TendonLength, low: float, high: float, e: float) -> list[Limit]:
     """The limit of a range; none where it has no end, which a file may say of what it calls limited."""
     lower, upper = (float(x) if np.isfinite(x) else None for x in (low, high))
     return [] if lower is upper is None else [Limit(of, lower, upper, restitution=e)]
@@ -112,7 +103,7 @@ def _restitution(chosen: ContactSelection, name: str, solref: np.ndarray) -> tup
     return e, [] if e or is_usual(solref) else [("solref of a limit", name, "off", UNUSED_SOLREF)]
 
 
-def _turns(at: Reference, tendon: int) -> bool:
+def _is_sum_of_angles(at: Reference, tendon: int) -> bool:
     """Whether a tendon is a sum of angles."""
     model, start = at.model, int(at.model.tendon_adr[tendon])
     places = range(start, start + int(model.tendon_num[tendon]))
@@ -127,7 +118,7 @@ def _name_joints(at: Reference, has: np.ndarray) -> tuple[str, ...]:
 
 def limits(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The limits of joints as stops, from the reference posture."""
-    model, of_kind, found, rows = at.model, kinds(at), [], list[Row]()
+    model, of_kind, stops, rows = at.model, joints_by_kind(at), [], list[Row]()
     limited = np.array(model.jnt_limited, bool) & (not at.disabled("LIMIT"))
     balls = np.isin(np.arange(model.njnt), of_kind["ball"])
     several = limited & balls & (np.array(model.body_jntnum)[model.jnt_bodyid] > 1)
@@ -147,14 +138,14 @@ def limits(at: Reference, chosen: ContactSelection) -> FeatureParts:
         low, high = (float(x) for x in model.jnt_range[i])
         start = 0.0 if balls[i] else float(model.qpos0[model.jnt_qposadr[i]])
         e, of_stop = _restitution(chosen, name := at.names.joints[i], model.jnt_solref[i])
-        found += _stops(name, -np.inf if balls[i] else low - start, high - start, e)
+        stops += _make_limits(name, -np.inf if balls[i] else low - start, high - start, e)
         rows += [("joint limit", name, "used", rigid_words("rigid stops", e)), *of_stop]
     margins = _name_joints(at, limited & (np.array(model.jnt_margin) > 0))
     features += [
         *as_features(rows),
         Feature("margin of a limit", margins, "ignored", "stops are where the range ends"),
     ]
-    return FeatureParts(contacts=tuple(found), features=tuple(features))
+    return FeatureParts(contacts=tuple(stops), features=tuple(features))
 
 
 def frictions(at: Reference, chosen: ContactSelection) -> FeatureParts:
@@ -166,7 +157,7 @@ def frictions(at: Reference, chosen: ContactSelection) -> FeatureParts:
     names = tuple(at.names.joints[i] for i in dict.fromkeys(owners.tolist()))
     if not chosen.has("friction") or not len(places):
         return FeatureParts(features=as_features(chosen.left_out("joint frictionloss", names, "friction")))
-    turning = np.isin(owners, [*kinds(at)["ball"], *kinds(at)["free"]])
+    turning = np.isin(owners, [*joints_by_kind(at)["ball"], *joints_by_kind(at)["free"]])
     rates = JointRates(tuple(places.tolist()), conversion(at) if turning.any() else None)
     own = [f"{at.names.joints[i]} friction" for i in owners]
     number = lambda k: own[:k].count(own[k])

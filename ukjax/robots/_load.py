@@ -1,6 +1,6 @@
 """From a robot's file to a tree of `mechanisms`, its start, and the report."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -15,29 +15,26 @@ from ..mechanisms import GROUND, Gravity, TreeSystem, tree
 from ..mechanisms._bodies import check_array
 from ..mechanisms._postures import close_loops, with_unit_quaternions
 from ._actuators import ActuatorInputs, inputs_of
-from ._bodies import bodies, frames, require_unique_motion
+from ._bodies import bodies, frames, joints, joints_by_kind, require_unique_motion
 from ._clear import Start, resolve_start_penetration
 from ._closures import closures
 from ._contact_selection import read_contact_selection
 from ._drives import actuators, input_names, start_activations
-from ._equalities import equalities, half_turned
+from ._equalities import equalities, find_half_turned_welds
 from ._fluid import fluid
 from ._geoms import contacts, geom_names
-from ._joints import joints, kinds
 from ._limits import frictions, limits, tendon_stops
 from ._mocap import Motion, check_motions
 from ._mocap import mocap as mocap_motions
-from ._parts import FeatureParts
 from ._passive import armature, compensation, damping, springs
 from ._read_sensors import sensors
-from ._reference import Reference, reference
-from ._report import Feature, report_of
+from ._reference import Reference, mujoco, reference
+from ._report import Feature, FeatureParts, report_of
 from ._robot import Frames, Robot
-from ._shapes import visuals
 from ._source import read
 from ._state import Conversion, conversion, state_of
 from ._tendons import tendon_lengths, tendons
-from ._unsupported_features import list_unmodelled
+from ._visuals import visuals
 
 
 @say("ukjax: reading a robot ...")
@@ -96,7 +93,7 @@ def load(
     **Raises:** `InputError` for what is no robot, with `strict` for what is not modelled, and where no posture near the
     start is clear, with the depth of each contact by its geoms; `MissingExtraError` without `mujoco`.
     """
-    height = _height(floor)
+    height = _floor_height(floor)
     if height is not None and contact is None:
         contact = ["ground"]
     wanted = read_contact_selection(contact, restitution, friction)
@@ -127,7 +124,13 @@ def load(
     ]
     rotors, of_rotors = armature(at)
     of_parts = (x for part in parts for x in part.features)
-    features = [*_moving(at), *of_rotors, *of_parts, *list_unmodelled(at, key), *read_in.features]
+    features = [
+        *_list_joints_and_bodies(at),
+        *of_rotors,
+        *of_parts,
+        *list_unmodelled(at, key),
+        *read_in.features,
+    ]
     mechanism = tree(
         bodies(at),
         joints(at),
@@ -140,7 +143,7 @@ def load(
         contacts=[x for part in parts for x in part.contacts],
     )
     converted = conversion(at)
-    problem, of_start = _problem(at, mechanism, converted, key, start, t1)
+    problem, of_start = _make_problem(at, mechanism, converted, key, start, t1)
     geoms = {name: x for part in parts for name, x in part.geoms.items()}
     table, of_sensors = sensors(at, mechanism, lengths, geoms, read_in.closures)
     report = report_of(read_in.title, [*features, *of_sensors, *of_start], strict, problem)
@@ -153,7 +156,7 @@ def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:
     return inputs_of(ctrl, given, input_names(at))
 
 
-def _height(floor: Any) -> float | None:
+def _floor_height(floor: Any) -> float | None:
     """Where the floor is [m]; None for none."""
     if isinstance(floor, bool):
         return 0.0 if floor else None
@@ -181,18 +184,19 @@ def _gravity(at: Reference) -> FeatureParts:
     )
 
 
-def _moving(at: Reference) -> list[Feature]:
+def _list_joints_and_bodies(at: Reference) -> list[Feature]:
     """Joints, and what they carry."""
-    found = [
-        Feature(f"{kind} joint", tuple(at.names.joints[i] for i in own)) for kind, own in kinds(at).items()
+    joints_of_kind = [
+        Feature(f"{kind} joint", tuple(at.names.joints[i] for i in own))
+        for kind, own in joints_by_kind(at).items()
     ]
     moving = [name for name in dict.fromkeys(at.carriers) if name != GROUND]
     fixed = [name for name, carrier in zip(at.names.bodies, at.carriers, strict=True) if name != carrier]
-    found.append(Feature("body", tuple(moving)))
-    return [*found, Feature("fixed body", tuple(fixed), why="part of what carries it")]
+    joints_of_kind.append(Feature("body", tuple(moving)))
+    return [*joints_of_kind, Feature("fixed body", tuple(fixed), why="part of what carries it")]
 
 
-def _problem(
+def _make_problem(
     at: Reference, mechanism: TreeSystem, converted: Conversion, key: int | None, start: Start, t1: float
 ) -> tuple[Problem, list[Feature]]:
     """The tree at its start, on its constraints and clear, and what is to be said of that."""
@@ -204,7 +208,7 @@ def _problem(
     z0 = start_activations(at, key) if mechanism.state_labels else np.zeros(0)
     q0, v0 = as_jax(q0), as_jax(np.concatenate([v0, z0.astype(v0.dtype)]))
     require_unique_motion(mechanism, q0)
-    around = half_turned(mechanism, q0)
+    around = find_half_turned_welds(mechanism, q0)
     if around:  # nothing says which way round: any small turn does
         aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
         q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + aside))
@@ -225,3 +229,73 @@ def _problem(
     }
     places = Frames(mechanism, carriers, {name: as_jax(x) for name, (_, x) in points.items()}, own)
     return Problem(mechanism, q0, v0, 0.0, t1, places), of_start
+
+
+# --- What a file has that is not modelled, so that nothing is left out silently
+
+
+def _name_objects(at: Reference, kind: str, numbers: Sequence[int] | np.ndarray) -> tuple[str, ...]:
+    """The names of some of a kind of object, of those that have one, else "<kind> <number>"."""
+    number = getattr(mujoco().mjtObj, f"mjOBJ_{kind.upper()}")
+    return tuple(mujoco().mj_id2name(at.model, number, int(i)) or f"{kind} {i}" for i in numbers)
+
+
+def _name_all(at: Reference, kind: str, count: str) -> tuple[str, ...]:
+    return _name_objects(at, kind, range(getattr(at.model, count, 0)))
+
+
+def _list_surroundings(at: Reference) -> list[Feature]:
+    """Mocap bodies, what bends, and plugins."""
+    model = at.model
+    mocap = np.flatnonzero(np.array(model.body_mocapid) >= 0)
+    return [
+        Feature(
+            "mocap body", tuple(at.names.bodies[i] for i in mocap), "approximated", "it stays where it starts"
+        ),
+        Feature("flex", _name_all(at, "flex", "nflex"), "ignored", "bodies are rigid"),
+        Feature("plugin", _name_all(at, "plugin", "nplugin"), "ignored", "plugins are not run"),
+    ]
+
+
+def _list_motionless(at: Reference) -> list[Feature]:
+    """What does not change the motion."""
+    pictures = {"camera": "ncam", "light": "nlight", "skin": "nskin", "texture": "ntex"}
+    shown = {"mesh": "nmesh", "hfield": "nhfield", "material": "nmat"}
+    given = {"numeric": "nnumeric", "text": "ntext", "tuple": "ntuple"}
+    return [
+        *(
+            Feature(kind, _name_all(at, kind, n), "ignored", "for pictures", moves=False)
+            for kind, n in pictures.items()
+        ),
+        *(Feature(kind, _name_all(at, kind, n), why="in pictures", moves=False) for kind, n in shown.items()),
+        *(
+            Feature(kind, _name_all(at, kind, n), "ignored", "custom data", moves=False)
+            for kind, n in given.items()
+        ),
+    ]
+
+
+def _list_settings(at: Reference) -> list[Feature]:
+    option = at.model.opt
+    flags = [
+        name.removeprefix("mjDSBL_") for name in dir(mujoco().mjtDisableBit) if name.startswith("mjDSBL_")
+    ]
+    off = tuple(flag.lower() for flag in flags if at.disabled(flag))
+    integrator = mujoco().mjtIntegrator(option.integrator).name.removeprefix("mjINT_")
+    own = (f"{integrator}, {option.timestep:g} s",)
+    return [
+        Feature("turned off by the file", off),
+        Feature("integrator and time step", own, "ignored", "simulate has its own", moves=False),
+    ]
+
+
+def list_unmodelled(at: Reference, keyframe: int | None) -> list[Feature]:
+    """What is not modelled, but for limits, contacts, equalities, tendons and actuators, which tell of themselves."""
+    others: Any = tuple(name for i, name in enumerate(at.names.keyframes) if i != keyframe)
+    return [
+        *_list_surroundings(at),
+        *_list_settings(at),
+        *_list_motionless(at),
+        Feature("keyframe", () if keyframe is None else (at.names.keyframes[keyframe],), why="the start"),
+        Feature("keyframe", others, "ignored", "load(..., keyframe=...) starts at another", moves=False),
+    ]

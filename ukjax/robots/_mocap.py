@@ -15,9 +15,8 @@ from .._misc._types import Time
 from ..mechanisms import GROUND, AbstractJoint, Placement, TreeSystem
 from ..mechanisms._placement import AnyPlacement
 from ._equalities import Weld
-from ._parts import FeatureParts
 from ._reference import Reference
-from ._report import Feature
+from ._report import Feature, FeatureParts
 
 Motion = Array | Callable[[Time], Array]
 """Where a body is [m] (3,), or that and its quaternion, scalar first (7,): constant, or a function of time."""
@@ -25,16 +24,12 @@ Motion = Array | Callable[[Time], Array]
 
 @final
 class GivenPose(AbstractJoint):
-    """A body is where a motion says. 6 rows, as of a `Weld`.
-
-    - `motion`: as `Motion`; without a quaternion the body keeps the axes of the file.
-    - `weld`: of the body's frame to one that moves.
-    """
+    """A body is where a motion says. 6 rows, as of a `Weld`."""
 
     name: str = eqx.field(static=True)
     child: str = eqx.field(static=True)
-    motion: Motion
-    weld: Weld
+    motion: Motion  # as `Motion`; without a quaternion the body keeps the axes of the file
+    weld: Weld  # of the body's frame to one that moves
     turns: ClassVar[bool] = True
 
     @property
@@ -60,10 +55,7 @@ class GivenPose(AbstractJoint):
 
 
 def check_motions(given: Any) -> dict[str, Motion]:
-    """The motions of mocap bodies, by name.
-
-    **Raises:** `InputError` for anything but a mapping of names to arrays and functions of time.
-    """
+    """The motions of mocap bodies, by name."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -71,17 +63,14 @@ def check_motions(given: Any) -> dict[str, Motion]:
     for name, motion in given.items():
         if callable(motion):
             require_function(f"the motion of mocap body '{name}'", motion, "t")
-    found: Any = {
+    motions: Any = {
         name: x if callable(x) else real_array(f"the pose of '{name}'", x) for name, x in given.items()
     }
-    return found
+    return motions
 
 
 def set_mocap_free(spec: Any, names: tuple[str, ...]) -> None:
-    """Gives mocap bodies free joints, in the keyframes too.
-
-    **Raises:** `InputError` for names that are none of mocap bodies.
-    """
+    """Gives mocap bodies free joints, in the keyframes too."""
     if not names:
         return
     known = [body.name for body in spec.bodies if body.mocap]
@@ -121,24 +110,21 @@ def _complete_keyframes(spec: Any, before: Any, names: tuple[str, ...]) -> None:
 
 def mocap(at: Reference, motions: Mapping[str, Motion]) -> FeatureParts:
     """The motions of mocap bodies as loops of the tree."""
-    found = []
+    poses = []
     for name, motion in motions.items():
         i = at.names.bodies.index(name)
         carrier, point = at.point(i)
         zero, unit = np.zeros(3), np.eye(3)
         weld = Weld(f"motion of {name}", GROUND, carrier, zero, point, unit, at.rotation(i))
         fields: Any = {"name": weld.name, "child": carrier, "motion": motion, "weld": weld}
-        found.append(GivenPose(**fields))
+        poses.append(GivenPose(**fields))
     return FeatureParts(
-        loops=tuple(found), features=(Feature("mocap body", tuple(motions), why="moves as given"),)
+        loops=tuple(poses), features=(Feature("mocap body", tuple(motions), why="moves as given"),)
     )
 
 
 def with_motions(tree: TreeSystem, motions: Mapping[str, Motion]) -> TreeSystem:
-    """A robot's tree with other motions of mocap bodies.
-
-    **Raises:** `InputError` for bodies that have none.
-    """
+    """A robot's tree with other motions of mocap bodies."""
     places = {x.child: i for i, x in enumerate(tree.joints) if isinstance(x, GivenPose)}
     for name in motions:
         if name not in places:

@@ -30,8 +30,8 @@ from ..mechanisms import (
 )
 from ..mechanisms._bodies import check_array, check_nonnegative, check_positive_scalar
 from ._actuators import actuators_of
+from ._bodies import SeveralJoints
 from ._clear import with_contacts
-from ._joints import SeveralJoints
 from ._limits import JointRates
 from ._passive import GravityCompensation, JointDamping, JointSprings
 from ._transmissions import Crank, PathTransmission
@@ -40,29 +40,19 @@ Values = dict[str, Array]
 
 
 class Axes(NamedTuple):
-    """Of the tree's bodies and the ground, in the reference posture, by name.
+    """Of the tree's bodies and the ground, in the reference posture, by name."""
 
-    - `origins`: of their frames in the file [m] (3,).
-    - `turns`: those frames' axes as columns (3, 3).
-    - `starts`: of coordinates of joints, the file's there [rad], [m].
-    - `actuators`: their names.
-    """
-
-    origins: dict[str, Array]
-    turns: dict[str, Array]
-    starts: dict[str, Array]
-    actuators: tuple[str, ...]
+    origins: dict[str, Array]  # of their frames in the file [m] (3,)
+    turns: dict[str, Array]  # those frames' axes as columns (3, 3)
+    starts: dict[str, Array]  # of coordinates of joints, the file's there [rad], [m]
+    actuators: tuple[str, ...]  # their names
 
 
 class _Kind(NamedTuple):
-    """A kind of parameter.
+    """A kind of parameter."""
 
-    - `known`: what it is of a tree, by name.
-    - `put`: the tree with others.
-    """
-
-    known: Callable[[TreeSystem, Axes], Values]
-    put: Callable[[TreeSystem, Axes, Values], TreeSystem]
+    known: Callable[[TreeSystem, Axes], Values]  # what it is of a tree, by name
+    put: Callable[[TreeSystem, Axes, Values], TreeSystem]  # the tree with others
 
 
 def _numbers(of: TreeSystem) -> dict[str, int]:
@@ -118,21 +108,23 @@ def _find_carrying_joints(tree: TreeSystem) -> dict[str, AbstractJoint]:
 
 
 def _positions(tree: TreeSystem, axes: Axes) -> Values:
-    offsets, found = tree.mechanism.offsets, {}
+    offsets, positions = tree.mechanism.offsets, {}
     for name, joint in _find_carrying_joints(tree).items():
         apart = axes.origins[name] - axes.origins[joint.parent]
         more = 0.0 if offsets is None else offsets[_numbers(tree)[name]]
-        found[name] = axes.turns[joint.parent].T @ (apart + more)
-    return found
+        positions[name] = axes.turns[joint.parent].T @ (apart + more)
+    return positions
 
 
-def _put_off(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+def _set_positions(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
     offsets, joints = tree.mechanism.offsets, _find_carrying_joints(tree)
-    found = jnp.zeros((len(tree.bodies), 3), tree.q0.dtype) if offsets is None else offsets
+    offsets_of_bodies = jnp.zeros((len(tree.bodies), 3), tree.q0.dtype) if offsets is None else offsets
     for name, x in values.items():
         apart = axes.origins[name] - axes.origins[joints[name].parent]
-        found = found.at[_numbers(tree)[name]].set(axes.turns[joints[name].parent] @ x - apart)
-    return eqx.tree_at(lambda x: x.mechanism.offsets, tree, found, is_leaf=lambda x: x is None)
+        offsets_of_bodies = offsets_of_bodies.at[_numbers(tree)[name]].set(
+            axes.turns[joints[name].parent] @ x - apart
+        )
+    return eqx.tree_at(lambda x: x.mechanism.offsets, tree, offsets_of_bodies, is_leaf=lambda x: x is None)
 
 
 def _connects(tree: TreeSystem) -> dict[str, tuple[int, Connect]]:
@@ -159,13 +151,13 @@ def _set_anchors(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
 
 def _velocities(tree: TreeSystem) -> dict[str, range]:
     """The velocities of each joint of the file."""
-    found, v = {}, 0
+    places, v = {}, 0
     for joint, _ in zip(tree.joints, tree.bodies, strict=False):
         for part in joint.parts if isinstance(joint, SeveralJoints) else (joint,):
             n = sum(x.nv for x in part.freedoms(tree.bodies[_numbers(tree)[joint.child]]))
-            found |= {part.name: range(v, v + n)} if n else {}
+            places |= {part.name: range(v, v + n)} if n else {}
             v += n
-    return found
+    return places
 
 
 def _load(tree: TreeSystem, kind: type) -> tuple[int, Any] | None:
@@ -178,8 +170,8 @@ def _with_load(tree: TreeSystem, i: int, load: AbstractCoordinateLoad) -> TreeSy
 
 
 def _dampings(tree: TreeSystem, _: Axes) -> Values:
-    found = _load(tree, JointDamping)
-    own = {} if found is None else dict(zip(found[1].places, found[1].damping[:, 0], strict=True))
+    load = (_load(tree, JointDamping) or (0, None))[1]
+    own = {} if load is None else dict(zip(load.places, load.damping[:, 0], strict=True))
     return {name: own.get(v[0], jnp.zeros((), tree.q0.dtype)) for name, v in _velocities(tree).items()}
 
 
@@ -198,10 +190,10 @@ def _set_dampings(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
 
 
 def _stiffnesses(tree: TreeSystem, _: Axes) -> Values:
-    found = _load(tree, JointSprings)
-    if found is None:
+    load = (_load(tree, JointSprings) or (0, None))[1]
+    if load is None:
         return {}
-    own = dict(zip(found[1].places[1], found[1].stiffness[:, 0], strict=True))
+    own = dict(zip(load.places[1], load.stiffness[:, 0], strict=True))
     return {name: own[v[0]] for name, v in _velocities(tree).items() if v[0] in own}
 
 
@@ -250,12 +242,12 @@ def _make_contact_kind(kinds: tuple[type, ...], field: str) -> _Kind:
 
 def _limits(tree: TreeSystem, axes: Axes) -> Values:
     zero = jnp.zeros((), tree.q0.dtype)
-    found = {}
+    ranges = {}
     for x in tree.mechanism.contacts:
         if isinstance(x, Limit):
             ends = (-jnp.inf if x.lower is None else x.lower, jnp.inf if x.upper is None else x.upper)
-            found[x.name] = jnp.stack([zero + end for end in ends]) + axes.starts.get(x.name, zero)
-    return found
+            ranges[x.name] = jnp.stack([zero + end for end in ends]) + axes.starts.get(x.name, zero)
+    return ranges
 
 
 def _set_limits(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
@@ -287,12 +279,12 @@ def _joint_friction(tree: TreeSystem) -> tuple[int, DryFriction] | None:
 
 
 def _losses(tree: TreeSystem, _: Axes) -> Values:
-    found = {x.name: x.limit for x in tree.mechanism.contacts if isinstance(x, JointFriction)}
+    losses = {x.name: x.limit for x in tree.mechanism.contacts if isinstance(x, JointFriction)}
     if own := _joint_friction(tree):
         places = own[1].rate.places  # pyright: ignore[reportFunctionMemberAccess]
         of_joints = {k: name for name, v in _velocities(tree).items() for k in v}
-        found |= {of_joints[k]: x for k, x in reversed(list(zip(places, own[1].limit, strict=True)))}
-    return found
+        losses |= {of_joints[k]: x for k, x in reversed(list(zip(places, own[1].limit, strict=True)))}
+    return losses
 
 
 def _set_losses(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
@@ -320,29 +312,29 @@ def _make_drive_kind(field: str, curves: str) -> _Kind:
             return {}
         controlled = (x.place + k for x in drives.laws.controllers for k in range(x.width))
         others = {*controlled, *getattr(drives.laws, curves)}
-        found = getattr(drives.laws, field)
-        return {name: found[n] for name, n in _drives(tree, axes).items() if n not in others}
+        coefficients = getattr(drives.laws, field)
+        return {name: coefficients[n] for name, n in _drives(tree, axes).items() if n not in others}
 
     def put(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
         own: Any = actuators_of
         of = lambda tree: getattr(own(tree).laws, field)
-        found = of(tree)
+        coefficients = of(tree)
         for name, x in values.items():
-            found = found.at[_drives(tree, axes)[name]].set(x)
-        return eqx.tree_at(of, tree, found)
+            coefficients = coefficients.at[_drives(tree, axes)[name]].set(x)
+        return eqx.tree_at(of, tree, coefficients)
 
     return _Kind(known, put)
 
 
 def _gears(tree: TreeSystem, axes: Axes) -> Values:
     load: Any = actuators_of(tree)
-    found = {}
+    gears = {}
     for name, n in _drives(tree, axes).items():
         if n < len(load.lengths):
-            found |= {name: load.gear[n]} if n in load.geared else {}
+            gears |= {name: load.gear[n]} if n in load.geared else {}
         elif isinstance(own := load.transmissions[n - len(load.lengths)], PathTransmission | Crank):
-            found[name] = own.gear
-    return found
+            gears[name] = own.gear
+    return gears
 
 
 def _set_gears(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
@@ -380,7 +372,7 @@ _KINDS = {
         lambda body, axes: axes.turns[body.name].T @ body.inertia @ axes.turns[body.name],
         _rotate_inertia,
     ),
-    "position": _Kind(_positions, _put_off),
+    "position": _Kind(_positions, _set_positions),
     "anchor": _Kind(_anchors, _set_anchors),
     "damping": _Kind(_dampings, _set_dampings),
     "stiffness": _Kind(_stiffnesses, _set_stiffnesses),
@@ -405,10 +397,7 @@ def parameters(tree: TreeSystem, axes: Axes) -> dict[str, Values]:
 def with_parameters(
     tree: TreeSystem, axes: Axes, changes: Mapping[str, Mapping[str, Numbers]]
 ) -> tuple[TreeSystem, bool]:
-    """A robot's tree with other numbers, and whether its loops may have opened.
-
-    **Raises:** `InputError` for unknown kinds and names, and for wrong shapes.
-    """
+    """A robot's tree with other numbers, and whether its loops may have opened."""
     for kind, given in changes.items():
         if kind not in _KINDS:
             raise unknown_name("parameter", kind, _KINDS)

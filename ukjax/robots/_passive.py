@@ -1,6 +1,5 @@
 """Passive forces of a robot's joints: springs, dampers, armature, and the compensation of weights."""
 
-from collections.abc import Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -10,28 +9,22 @@ from jaxtyping import Array, Float
 
 from .._misc._lie import quaternion_product
 from .._misc._types import Coordinates, Time, Velocities, as_jax
-from ..mechanisms import GROUND, AbstractBody, AbstractCoordinateLoad, AbstractLoad
-from ..mechanisms._loads import Placements, Twists
+from ..mechanisms import GROUND, AbstractCoordinateLoad, AbstractLoad
+from ..mechanisms._loads import Bodies, Placements, Twists
 from ..mechanisms._placement import norm, rate_of
-from ._joints import kinds
-from ._mujoco import mujoco
-from ._parts import FeatureParts
-from ._reference import Reference
-from ._report import Feature
+from ._bodies import joints_by_kind
+from ._reference import Reference, mujoco
+from ._report import Feature, FeatureParts
 from ._state import Conversion, conjugate, conversion, rotation_vector, state_of
 
 
 @final
 class JointSprings(AbstractCoordinateLoad):
-    """Springs on hinges and slides: effort -(k0 + k1 x + k2 x^2) x, with x = q - rest.
+    """Springs on hinges and slides: effort -(k0 + k1 x + k2 x^2) x, with x = q - rest."""
 
-    - `stiffness`: k0, k1, k2 of each joint (k, 3).
-    - `rest`: where it is slack [rad], [m] (k,).
-    - `places`: of their coordinates and of their velocities.
-    """
-
-    stiffness: Float[Array, "k 3"]
-    rest: Float[Array, " k"]
+    stiffness: Float[Array, "k 3"]  # k0, k1, k2 of each joint (k, 3)
+    rest: Float[Array, " k"]  # where it is slack [rad], [m] (k,)
+    # `places`: of their coordinates and of their velocities.
     places: tuple[tuple[int, ...], tuple[int, ...]] = eqx.field(static=True)
     name: str = eqx.field(static=True, default="joint springs")
 
@@ -53,16 +46,12 @@ class BallSpring(AbstractCoordinateLoad):
     """A spring on a ball, or on the displacement or the rotation of a free joint: effort -(k0 + k1 |x| + k2 |x|^2) x.
 
     Of a rotation x is the vector along its axis as long as its angle, in body axes.
-
-    - `stiffness`: k0, k1, k2 (3,).
-    - `rest`: the displacement [m] (3,) or the quaternion of the tree (4,) at which it is slack.
-    - `places`: where its coordinates and its velocities start.
     """
 
     name: str = eqx.field(static=True)
-    stiffness: Float[Array, "3"]
-    rest: Array
-    places: tuple[int, int] = eqx.field(static=True)
+    stiffness: Float[Array, "3"]  # k0, k1, k2 (3,)
+    rest: Array  # the displacement [m] (3,) or the quaternion of the tree (4,) at which it is slack
+    places: tuple[int, int] = eqx.field(static=True)  # where its coordinates and its velocities start
 
     def rate(self, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
         return v[self.places[1] : self.places[1] + 3]
@@ -83,16 +72,11 @@ class BallSpring(AbstractCoordinateLoad):
 
 @final
 class JointDamping(AbstractCoordinateLoad):
-    """Damping of joints: effort -(c0 + c1 |v| + c2 v^2) v, each component for itself.
+    """Damping of joints: effort -(c0 + c1 |v| + c2 v^2) v, each component for itself."""
 
-    - `damping`: c0, c1, c2 of each velocity (k, 3).
-    - `places`: of the velocities.
-    - `conversion`: where components are those of MuJoCo: its axes turn with the body.
-    """
-
-    damping: Float[Array, "k 3"]
-    places: tuple[int, ...] = eqx.field(static=True)
-    conversion: Conversion | None
+    damping: Float[Array, "k 3"]  # c0, c1, c2 of each velocity (k, 3)
+    places: tuple[int, ...] = eqx.field(static=True)  # of the velocities
+    conversion: Conversion | None  # where components are those of MuJoCo: its axes turn with the body
     name: str = eqx.field(static=True, default="joint damping")
 
     def rate(self, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
@@ -105,32 +89,25 @@ class JointDamping(AbstractCoordinateLoad):
 
 @final
 class GravityCompensation(AbstractLoad):
-    """Constant forces that carry a share of the weight of bodies, at their centres.
+    """Constant forces that carry a share of the weight of bodies, at their centres."""
 
-    - `carriers`: the bodies of the tree they act on.
-    - `centres`: in the reference posture [m] (k, 3).
-    - `forces`: in world axes [N] (k, 3).
-    """
-
-    carriers: tuple[str, ...] = eqx.field(static=True)
-    centres: Float[Array, "k 3"]
-    forces: Float[Array, "k 3"]
+    carriers: tuple[str, ...] = eqx.field(static=True)  # the bodies of the tree they act on
+    centres: Float[Array, "k 3"]  # in the reference posture [m] (k, 3)
+    forces: Float[Array, "k 3"]  # in world axes [N] (k, 3)
     name: str = eqx.field(static=True, default="gravity compensation")
 
     @property
     def bodies(self) -> tuple[str, ...]:
         return self.carriers
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         own = zip(self.carriers, self.centres, strict=True)
         return jnp.stack([rate_of(lambda p, x=x: p.point(x), [placements[b]], [twists[b]]) for b, x in own])
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         return self.forces
 
-    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+    def potential(self, bodies: Bodies, placements: Placements) -> Float[Array, ""]:
         points = [placements[b].point(x) for b, x in zip(self.carriers, self.centres, strict=True)]
         return -jnp.sum(self.forces * jnp.stack(points))
 
@@ -159,12 +136,12 @@ def from_actuators(at: Reference, kind: str, of_actuators: np.ndarray) -> np.nda
         model, f"{kind}_actuatorid", np.full(model.njnt if kind == "jnt" else model.ntendon, -1)
     )
     ways = (trn.mjTRN_TENDON,) if kind == "tendon" else (trn.mjTRN_JOINT, trn.mjTRN_JOINTINPARENT)
-    found = np.zeros((len(drivers), *of_actuators.shape[1:]))
+    added = np.zeros((len(drivers), *of_actuators.shape[1:]))
     for target, driver in enumerate(drivers):  # -2 for several
         every = np.flatnonzero(np.isin(model.actuator_trntype, ways) & (model.actuator_trnid[:, 0] == target))
         for i in [driver] if driver >= 0 else every if driver < -1 else ():
-            found[target] += model.actuator_gear[model.actuator_outadr[i], 0] ** 2 * of_actuators[i]
-    return found
+            added[target] += model.actuator_gear[model.actuator_outadr[i], 0] ** 2 * of_actuators[i]
+    return added
 
 
 def armature(at: Reference) -> tuple[np.ndarray | None, list[Feature]]:
@@ -190,7 +167,7 @@ def damping(at: Reference) -> FeatureParts:
     if at.disabled("DAMPER") or at.disabled("PASSIVE") or not values.any():
         return FeatureParts()
     places = tuple(np.flatnonzero(values.any(axis=1)).tolist())
-    turning = kinds(at)["ball"] + kinds(at)["free"]
+    turning = joints_by_kind(at)["ball"] + joints_by_kind(at)["free"]
     of_balls = [i for i in places if at.model.dof_jntid[i] in turning]
     turned = conversion(at) if values[of_balls, 1:].any() else None
     load = JointDamping(damping=as_jax(values[list(places)]), places=places, conversion=turned)
@@ -202,7 +179,7 @@ def springs(at: Reference) -> FeatureParts:
     values, model = _coefficients(at.model, "jnt", "stiffness"), at.model
     if at.disabled("SPRING") or at.disabled("PASSIVE") or not values.any():
         return FeatureParts()
-    stiff, of_kind = np.flatnonzero(values.any(axis=1)).tolist(), kinds(at)
+    stiff, of_kind = np.flatnonzero(values.any(axis=1)).tolist(), joints_by_kind(at)
     starts = lambda i: (int(model.jnt_qposadr[i]), int(model.jnt_dofadr[i]))
     scalars = [i for i in stiff if i in of_kind["slide"] or i in of_kind["hinge"]]
     places = tuple(zip(*map(starts, scalars), strict=True))

@@ -108,16 +108,13 @@ class Ray(NamedTuple):
 
 @final
 class Solids(eqx.Module):
-    """Geoms of one kind, in the reference posture.
-
-    - `carriers`: numbers of the tree's bodies plus 1; 0 for the ground.
-    - `bodies`: of the file.
-    - `centres`, `axes`, `sizes`: theirs; axes as columns.
-    """
+    """Geoms of one kind, in the reference posture."""
 
     kind: str = eqx.field(static=True)
+    # `carriers`: numbers of the tree's bodies plus 1; 0 for the ground.
     carriers: tuple[int, ...] = eqx.field(static=True)
-    bodies: tuple[int, ...] = eqx.field(static=True)
+    bodies: tuple[int, ...] = eqx.field(static=True)  # of the file
+    # `centres`, `axes`, `sizes`: theirs; axes as columns.
     centres: Float[Array, "k 3"]
     axes: Float[Array, "k 3 3"]
     sizes: Float[Array, "k 3"]
@@ -130,8 +127,8 @@ class Solids(eqx.Module):
             p = axes.T @ (R.T @ (ray.origin - shift) - centre)
             return first_hit(self.kind, size, p, axes.T @ (R.T @ ray.direction))
 
-        found = jax.vmap(of_one)(R[carriers], shift[carriers], self.centres, self.axes, self.sizes)
-        return jnp.min(jnp.where(np.array(self.bodies) == ray.body, jnp.inf, found))
+        distances = jax.vmap(of_one)(R[carriers], shift[carriers], self.centres, self.axes, self.sizes)
+        return jnp.min(jnp.where(np.array(self.bodies) == ray.body, jnp.inf, distances))
 
 
 @final
@@ -173,5 +170,7 @@ class Scene(eqx.Module):
         - `R`, `shift`: of the ground and the bodies: a place X of the reference posture is at R X + shift.
         """
         none = jnp.asarray(jnp.inf, ray.origin.dtype)
-        found = jnp.min(jnp.stack([none, *(x.distance(ray, R, shift) for x in (*self.solids, *self.meshes))]))
-        return jnp.where(jnp.isfinite(found), found, -1.0)
+        nearest = jnp.min(
+            jnp.stack([none, *(x.distance(ray, R, shift) for x in (*self.solids, *self.meshes))])
+        )
+        return jnp.where(jnp.isfinite(nearest), nearest, -1.0)

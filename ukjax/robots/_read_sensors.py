@@ -12,18 +12,15 @@ import numpy as np
 from .._misc._types import as_jax
 from ..mechanisms import GROUND, AbstractShape, Limit, TreeSystem
 from ._actuators import Actuators
+from ._bodies import joints_by_kind
 from ._closures import Closure
 from ._equalities import equality_name
 from ._geoms import is_offered, kind_of_geom, shape_of
-from ._joints import kinds
-from ._lengths import Lengths
-from ._mujoco import is_given, mujoco
+from ._lengths import Lengths, Path
 from ._passive import GravityCompensation
-from ._paths import Path
 from ._rays import SOLID, Mesh, Scene, Solids
-from ._reference import Reference, remove_rounding
-from ._report import Feature
-from ._rows import RefusedError, Row, features
+from ._reference import Reference, is_given, mujoco, remove_rounding
+from ._report import Feature, RefusedError, Row, features
 from ._sensor_kinds import DISTANT, READ, STOPPED, Sensor, SensorTable
 
 _WHY = {
@@ -120,23 +117,23 @@ class _Reading:
         model, own = self.at.model, {body}
         for i in range(body + 1, model.nbody):
             own |= {i} if int(model.body_parentid[i]) in own else set()
-        found, bodies = set[int](), sorted(own - {0})
+        pieces, bodies = set[int](), sorted(own - {0})
         for i in bodies:
             name = self.at.carriers[i]
             if name != GROUND and self.merged[name] <= own:
-                found.add(self.bodies[name] - 1)
+                pieces.add(self.bodies[name] - 1)
             elif model.body_mass[i] > 0:
-                found.add(self.pieces.setdefault(i, len(self.tree.bodies) + len(self.pieces)))
-        return tuple(sorted(found)), tuple(bodies)
+                pieces.add(self.pieces.setdefault(i, len(self.tree.bodies) + len(self.pieces)))
+        return tuple(sorted(pieces)), tuple(bodies)
 
     # --- Of each kind, what it is on
 
     def of_frame(self, i: int, kind: str) -> dict[str, Any]:
         model = self.at.model
-        found = {"frame": self.frame(_object(model.sensor_objtype[i]), int(model.sensor_objid[i]))}
+        frames = {"frame": self.frame(_object(model.sensor_objtype[i]), int(model.sensor_objid[i]))}
         if model.sensor_refid[i] >= 0:
-            found["reference"] = self.frame(_object(model.sensor_reftype[i]), int(model.sensor_refid[i]))
-        return found
+            frames["reference"] = self.frame(_object(model.sensor_reftype[i]), int(model.sensor_refid[i]))
+        return frames
 
     def of_joint(self, i: int, kind: str) -> dict[str, Any]:
         model, joint = self.at.model, int(self.at.model.sensor_objid[i])
@@ -167,7 +164,7 @@ class _Reading:
         works_on, (target, other) = int(model.actuator_trntype[number]), model.actuator_trnid[number]
         on_joint = works_on in (mujoco().mjtTrn.mjTRN_JOINT, mujoco().mjtTrn.mjTRN_JOINTINPARENT)
         gear = np.asarray(model.actuator_gear[number])
-        turns = on_joint and int(target) in kinds(self.at)["ball"]
+        turns = on_joint and int(target) in joints_by_kind(self.at)["ball"]
         turns |= works_on == mujoco().mjtTrn.mjTRN_SITE and other >= 0 and bool(gear[3:].any())
         if kind == "actuatorpos" and turns:
             raise RefusedError("its actuator turns a ball or a site, whose angle is not built")
@@ -186,7 +183,7 @@ class _Reading:
             margin = float(model.tendon_margin[number])
             own: dict[str, Any] = {"number": number, "of": self.at.names.tendons[number]}
             return own | {"numbers": (low, high, margin, 0.0)}
-        q, ball = int(model.jnt_qposadr[number]), number in kinds(self.at)["ball"]
+        q, ball = int(model.jnt_qposadr[number]), number in joints_by_kind(self.at)["ball"]
         own = {"number": q, "reference": int(model.jnt_dofadr[number]), "of": self.at.names.joints[number]}
         if ball:
             low, high = -np.inf, max(low, high)
@@ -231,9 +228,9 @@ class _Reading:
         focal = np.repeat(0.5 / np.tan(np.deg2rad(model.cam_fovy[camera]) / 2) * size[1], 2)
         if sensor.all():
             focal = model.cam_intrinsic[camera][:2] / sensor * size  # in float32, as MuJoCo has them
-        found = {"frame": self.frame("site", int(model.sensor_objid[i]))}
-        found["reference"] = self.frame("camera", camera)
-        return found | {"numbers": tuple(map(float, (*focal, *(0.5 * size))))}
+        frames = {"frame": self.frame("site", int(model.sensor_objid[i]))}
+        frames["reference"] = self.frame("camera", camera)
+        return frames | {"numbers": tuple(map(float, (*focal, *(0.5 * size))))}
 
     def of_rays(self, i: int, kind: str) -> dict[str, Any]:
         model, site = self.at.model, int(self.at.model.sensor_objid[i])
@@ -320,20 +317,20 @@ class _Reading:
 
     def _loop_ends(self) -> dict[str, tuple[int, int]]:
         """The bodies of connects, welds and joints that close loops, in the order of the loops."""
-        model, found, names = self.at.model, {}, {joint.name for joint in self.tree.loops}
+        model, ends_of_loops, names = self.at.model, {}, {joint.name for joint in self.tree.loops}
         taken, joined = set[str](), {int(mujoco().mjtEq.mjEQ_CONNECT), int(mujoco().mjtEq.mjEQ_WELD)}
         for i in range(model.neq):
             name = equality_name(self.at, i, taken)
             if name in names and int(model.eq_type[i]) in joined:
                 ends = int(model.eq_obj1id[i]), int(model.eq_obj2id[i])
                 by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE
-                found[name] = tuple(int(model.site_bodyid[x]) for x in ends) if by_sites else ends
+                ends_of_loops[name] = tuple(int(model.site_bodyid[x]) for x in ends) if by_sites else ends
         number = lambda site: int(model.site_bodyid[self.at.names.sites.index(site)])
-        return found | {
+        return ends_of_loops | {
             x.name: (number(x.sites[0]), number(x.sites[1])) for x in self.closures if x.name in names
         }
 
-    def _seen(self) -> list[int]:
+    def _list_seen_geoms(self) -> list[int]:
         """The geoms that MuJoCo's rays meet: those that are not transparent."""
         model = self.at.model
         alpha = lambda i: (
@@ -341,14 +338,14 @@ class _Reading:
         )[3]
         return [i for i in range(model.ngeom) if alpha(i) > 0]
 
-    def unseen(self) -> tuple[str, ...]:
+    def list_unseen_kinds(self) -> tuple[str, ...]:
         """Geoms that would be in the way of rays, and are not known to them."""
         known = (*SOLID, "plane", "mesh")
-        return tuple(kind for i in self._seen() if (kind := kind_of_geom(self.at, i)) not in known)
+        return tuple(kind for i in self._list_seen_geoms() if (kind := kind_of_geom(self.at, i)) not in known)
 
     def _scene(self) -> Scene:
         model, by_kind, meshes = self.at.model, dict[str, list[int]](), dict[int, list[np.ndarray]]()
-        for i in self._seen():
+        for i in self._list_seen_geoms():
             kind, body = kind_of_geom(self.at, i), int(model.geom_bodyid[i])
             if kind in (*SOLID, "plane"):
                 by_kind.setdefault(kind, []).append(i)
@@ -406,7 +403,7 @@ def sensors(
 
     `geoms` are those of each contact of the tree, by its rows' names, the first shape's first.
     """
-    model, reading, rows, found, refused = (
+    model, reading, rows, built, refused = (
         at.model,
         _Reading(at, tree, lengths, geoms, closures),
         list[Row](),
@@ -416,14 +413,14 @@ def sensors(
     for i, name in enumerate(at.names.sensors):
         feature = f"sensor {kind_of_sensor(model, i)}"
         try:
-            found.append(reading.sensor(i, name))
+            built.append(reading.sensor(i, name))
         except RefusedError as why:
             refused.append((name, feature, str(why)))
             rows.append((feature, name, "ignored", str(why)))
             continue
-        rows += [(feature, name, *x) for x in _status(found[-1], reading)]
+        rows += [(feature, name, *x) for x in _status(built[-1], reading)]
         rows += _notes(at, i, name)
-    return reading.table(found, refused), tuple(dataclasses.replace(x, moves=False) for x in features(rows))
+    return reading.table(built, refused), tuple(dataclasses.replace(x, moves=False) for x in features(rows))
 
 
 def _status(sensor: Sensor, reading: _Reading) -> list[tuple[str, str]]:
@@ -434,7 +431,7 @@ def _status(sensor: Sensor, reading: _Reading) -> list[tuple[str, str]]:
     stops = [x.name for x in reading.tree.mechanism.contacts if isinstance(x, Limit)]
     if sensor.kind in STOPPED and sensor.of not in stops:
         return [("ignored", "it reads zero: the robot was loaded without this stop")]
-    if sensor.kind == "rangefinder" and (hidden := reading.unseen()):
+    if sensor.kind == "rangefinder" and (hidden := reading.list_unseen_kinds()):
         return [("approximated", f"it does not see {', '.join(dict.fromkeys(hidden))}")]
     return [("used", "")]
 

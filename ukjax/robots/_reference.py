@@ -7,9 +7,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._misc._errors import missing_extra
 from .._system._labels import unique_names
 from ..mechanisms import GROUND
-from ._mujoco import mujoco
+
+
+def mujoco() -> Any:
+    """The module `mujoco`."""
+    try:
+        import mujoco
+    except ImportError as error:
+        raise missing_extra("loading a robot", "robots") from error
+    return mujoco
+
+
+def is_given(model: Any, field: str, i: int) -> bool:
+    """Whether a model has a field, which older versions of MuJoCo lack, and entry i of it is not zero."""
+    return bool(np.any(getattr(model, field, np.zeros(i + 1))[i]))
+
 
 # The largest rounding of a place or a direction beside what it is a part of: turning by a few quaternions leaves that.
 # What is smaller is zero, so that scalar code leaves it out.
@@ -33,17 +48,12 @@ class Names(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A model in its reference posture.
+    """A model in its reference posture."""
 
-    - `model`: MuJoCo's `MjModel`.
-    - `data`: its `MjData` at `qpos0`: `xpos`, `xmat`, `xipos`, `xanchor`, `xaxis`, `site_xpos`, ...
-    - `names`: of all parts.
-    - `carriers`: the name of the tree's body that carries each of MuJoCo's bodies; `"ground"` for what stands still.
-    """
-
-    model: Any
-    data: Any
-    names: Names
+    model: Any  # MuJoCo's `MjModel`
+    data: Any  # its `MjData` at `qpos0`: `xpos`, `xmat`, `xipos`, `xanchor`, `xaxis`, `site_xpos`, ..
+    names: Names  # of all parts
+    # `carriers`: the name of the tree's body that carries each of MuJoCo's bodies; `"ground"` for what stands still.
     carriers: tuple[str, ...]
 
     def rotation(self, body: int) -> np.ndarray:
@@ -60,6 +70,15 @@ class Reference(NamedTuple):
         body = int(self.model.site_bodyid[site])
         axes = remove_rounding(self.data.site_xmat[site].reshape(3, 3))
         return self.carriers[body], remove_rounding(self.data.site_xpos[site]), axes
+
+    def frame(self, kind: str, number: int) -> tuple[str, np.ndarray, np.ndarray]:
+        """What carries a body, site or geom, its place in the reference posture [m], and its axes there as columns."""
+        if kind == "site":
+            return self.site(number)
+        if kind == "body":
+            return (*self.point(number), self.rotation(number))
+        point, axes = self.data.geom_xpos[number], self.data.geom_xmat[number].reshape(3, 3)
+        return self.carriers[self.model.geom_bodyid[number]], remove_rounding(point), remove_rounding(axes)
 
     def disabled(self, flag: str) -> bool:
         """Whether the file turns something off, such as `"GRAVITY"`."""

@@ -1,12 +1,16 @@
-"""What becomes of each feature of a robot's file: used, approximated or ignored, and why."""
+"""What a robot's file brings to the tree, and what becomes of its features: used, approximated or ignored, and why."""
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Literal, final
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Literal, NamedTuple, final
 
 from .._misc._display import html_of
 from .._misc._errors import InputError
+from .._system._constraint import AbstractConstraint, AbstractUnilateral
 from .._system._problem import Problem
+from ..mechanisms import AbstractCoordinateLoad, AbstractJoint, AbstractLoad, AbstractTreeLoad
+from ..mechanisms._contacts import AnyContact
 
 _SHOWN = 4  # names of a feature in a table
 
@@ -73,15 +77,44 @@ class RobotReport:
 
 
 def report_of(source: str, features: Iterable[Feature], strict: bool, problem: Problem) -> RobotReport:
-    """The report; features that nothing has are left out.
-
-    **Raises:** `InputError` with `strict`, naming what would be approximated or ignored.
-    """
+    """The report; features that nothing has are left out."""
     order = ("used", "approximated", "ignored")
-    found = sorted((x for x in features if x.names), key=lambda x: order.index(x.status))
-    lost = [f"{x.feature} ({x.status}: {x.why})" for x in found if x.moves and x.status != "used"]
+    listed = sorted((x for x in features if x.names), key=lambda x: order.index(x.status))
+    lost = [f"{x.feature} ({x.status}: {x.why})" for x in listed if x.moves and x.status != "used"]
     if strict and lost:
         raise InputError(
             f"{source} has what would not be used as it stands, and strict=True: {'; '.join(lost)}."
         )
-    return RobotReport(source, tuple(found), problem)
+    return RobotReport(source, tuple(listed), problem)
+
+
+Row = tuple[str, str, str, str]
+"""A feature, the name of what has it, its status and why, as in `Feature`; `"off"` for what the file turns off."""
+
+
+class RefusedError(Exception):
+    """A part of a file that cannot be used: why."""
+
+
+def features(rows: Iterable[Row]) -> tuple[Feature, ...]:
+    """What has the same feature, status and reason together."""
+    names_of: dict[tuple[str, str, str], list[str]] = {}
+    for feature, name, status, why in rows:
+        names_of.setdefault((feature, status, why), []).append(name)
+    return tuple(
+        Feature(feature, tuple(names), "ignored" if status == "off" else status, why, status != "off")  # pyright: ignore[reportArgumentType]
+        for (feature, status, why), names in names_of.items()
+    )
+
+
+class FeatureParts(NamedTuple):
+    """What one kind of feature, such as equalities or tendons, brings."""
+
+    # `loads`: on bodies, on coordinates, or on all of the tree.
+    loads: tuple[AbstractLoad | AbstractCoordinateLoad | AbstractTreeLoad, ...] = ()
+    loops: tuple[AbstractJoint, ...] = ()  # joints that close loops
+    constraints: tuple[AbstractConstraint | AbstractUnilateral, ...] = ()  # on the coordinates
+    features: tuple[Feature, ...] = ()  # for the report, one for each feature of this kind that the file has
+    contacts: tuple[AnyContact, ...] = ()  # limits, and contacts of shapes
+    # `geoms`: of each contact of shapes, by the names of its rows, that of its first shape first.
+    geoms: Mapping[str, tuple[int, int]] = MappingProxyType({})

@@ -33,16 +33,12 @@ from ._state import Conversion
 
 @final
 class Frames(eqx.Module):
-    """The places of a robot's bodies and sites, as functions of its coordinates.
-
-    - `carriers`: what carries each, by name.
-    - `places`: in the reference posture [m] (3,), by name.
-    - `turns`: the axes that the file gives the tree's bodies, as columns in the reference posture (3, 3), by name.
-    """
+    """The places of a robot's bodies and sites, as functions of its coordinates."""
 
     mechanism: TreeSystem
-    carriers: dict[str, str] = eqx.field(static=True)
-    places: dict[str, Array]
+    carriers: dict[str, str] = eqx.field(static=True)  # what carries each, by name
+    places: dict[str, Array]  # in the reference posture [m] (3,), by name
+    # `turns`: the axes that the file gives the tree's bodies, as columns in the reference posture (3, 3), by name.
     turns: dict[str, Array]
 
     def axes(self, starts: dict[str, Array], actuators: tuple[str, ...]) -> Axes:
@@ -57,8 +53,8 @@ class Frames(eqx.Module):
         t = real_array("t", t).astype(q.dtype)
         if is_traced((self, t, q)):
             return _places(self, t, q)
-        found = evaluate_at_state(_places, self, t, q)
-        return {name: as_jax(found[name]) for name in self.places}
+        places = evaluate_at_state(_places, self, t, q)
+        return {name: as_jax(places[name]) for name in self.places}
 
 
 def _places(frames: Frames, t: Time, q: Coordinates) -> dict[str, Float[Array, "3"]]:
@@ -287,5 +283,5 @@ class Robot(eqx.Module):
     ) -> tuple[Array, Array]:
         q, v = self.state_from_mujoco(qpos, qvel, act)
         system = without_contacts(with_inputs(self.mechanism, self.inputs.replaced(ctrl)))
-        found, n = acceleration_at(UdwadiaKalaba(), system, jnp.zeros((), q.dtype), q, v), self._sizes[1]
-        return self.conversion.rates(found.a[:n]), found.a[n:]
+        motion, n = acceleration_at(UdwadiaKalaba(), system, jnp.zeros((), q.dtype), q, v), self._sizes[1]
+        return self.conversion.rates(motion.a[:n]), motion.a[n:]

@@ -14,12 +14,22 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError, unknown_name
 from ._contact_selection import ContactSelection
-from ._description import Description
-from ._graph import WORLD, Axis, Joint, Link, Mimic, Shape, inverse, place_of, posed, specify
-from ._rows import Row, features
-from ._urdf import find_mesh, is_ascii
-from ._urdf_looks import Look, mesh_shape
-from ._xml import local, parse_xml
+from ._files import find_mesh, is_ascii, local_name, parse_xml
+from ._graph import (
+    WORLD,
+    Axis,
+    Description,
+    Joint,
+    Link,
+    Mimic,
+    Shape,
+    inverse,
+    place_of,
+    pose_arguments,
+    specify,
+)
+from ._report import Row, features
+from ._visuals import Look, mesh_shape
 
 _KINDS = {"continuous": "revolute", "revolute2": "universal"}
 _FREEDOMS = {"revolute": 1, "prismatic": 1, "universal": 2, "gearbox": 2, "screw": 1, "fixed": 0, "ball": 0}
@@ -51,17 +61,14 @@ def _text(element: ET.Element | None, path: str, default: str = "") -> str:
 
 
 def numbers_in(text: str, count: int, what: str) -> np.ndarray:
-    """Numbers of a text.
-
-    **Raises:** `InputError` for another count of them, and what is none.
-    """
+    """Numbers of a text."""
     try:
-        found = np.array([float(x) for x in text.split()])
+        numbers = np.array([float(x) for x in text.split()])
     except ValueError as error:
         raise InputError(f"{what}: {error}.") from error
-    if found.size != count or not np.isfinite(found[np.abs(found) != np.inf]).all():
+    if numbers.size != count or not np.isfinite(numbers[np.abs(numbers) != np.inf]).all():
         raise InputError(f"{what} needs {count} numbers, got '{text}'.")
-    return found
+    return numbers
 
 
 def _number(element: ET.Element | None, path: str, default: float, what: str) -> float:
@@ -78,11 +85,11 @@ def _pose(element: ET.Element | None, what: str) -> np.ndarray:
     if element is None or not text.strip():
         return np.eye(4)
     if element.get("rotation_format") == "quat_xyzw":
-        found = numbers_in(text, 7, what)
-        return place_of(found[:3], Rotation.from_quat(found[3:]))
-    found = numbers_in(text, 6, what)
+        numbers = numbers_in(text, 7, what)
+        return place_of(numbers[:3], Rotation.from_quat(numbers[3:]))
+    numbers = numbers_in(text, 6, what)
     degrees = element.get("degrees", "").lower() in ("1", "true")
-    return place_of(found[:3], Rotation.from_euler("xyz", found[3:], degrees=degrees))
+    return place_of(numbers[:3], Rotation.from_euler("xyz", numbers[3:], degrees=degrees))
 
 
 class Model:
@@ -171,14 +178,11 @@ class Model:
 
     def own(self, tag: str) -> ET.Element | None:
         """An element, that of the include first."""
-        found = None if self.given is None else self.given.find(tag)
-        return self.element.find(tag) if found is None else found
+        element = None if self.given is None else self.given.find(tag)
+        return self.element.find(tag) if element is None else element
 
     def scope_of(self, name: str) -> "tuple[Model, str]":
-        """The scope of a name, and the name there, such as `arm::hand`.
-
-        **Raises:** `InputError` for a model that is not there.
-        """
+        """The scope of a name, and the name there, such as `arm::hand`."""
         first, _, rest = name.partition("::")
         if not rest:
             return self, name
@@ -187,10 +191,7 @@ class Model:
         return self.inside[first].scope_of(rest)
 
     def place(self, name: str) -> np.ndarray:
-        """Where a frame is in this scope's own frame (4, 4).
-
-        **Raises:** `InputError` for a name that is not known, and for frames that refer to each other.
-        """
+        """Where a frame is in this scope's own frame (4, 4)."""
         if name in ("", "__model__", "__root__") or (name == WORLD and name not in self.named):
             return np.eye(4) if name != WORLD else inverse(self.in_world)
         first, _, rest = name.partition("::")
@@ -209,9 +210,9 @@ class Model:
         base = {"joint": _text(element, "child"), "frame": element.get("attached_to", "")}.get(
             element.tag, ""
         )
-        found = self.place_in(element, base)
+        placed = self.place_in(element, base)
         self._pending.pop()
-        return found
+        return placed
 
     def place_in(self, element: ET.Element, base: str) -> np.ndarray:
         """Where an element's `<pose>` has it in this scope's frame; by default it counts from a frame `base`."""
@@ -239,10 +240,7 @@ class Model:
         return self.in_above if self.above is None else self.above.in_world @ self.in_above
 
     def link_of(self, name: str) -> tuple[str, np.ndarray]:
-        """The link that a frame is fixed to, by its name in the robot, and where that is in the world (4, 4).
-
-        **Raises:** `InputError` for a frame that is fixed to none.
-        """
+        """The link that a frame is fixed to, by its name in the robot, and where that is in the world (4, 4)."""
         scope, own = self.scope_of(name)
         if own == WORLD and own not in scope.named:
             return WORLD, np.eye(4)
@@ -280,10 +278,7 @@ class Model:
 
 
 def _include(include: ET.Element, above: Model) -> Model:
-    """The model that an `<include>` means.
-
-    **Raises:** `InputError` where its file is not there.
-    """
+    """The model that an `<include>` means."""
     uri = _text(include, "uri")
     file = find_model(uri, above.folder)
     if file is None:
@@ -343,7 +338,7 @@ def _link(element: ET.Element, scope: Model, folder: Path, touching: bool, rows:
             rows.append(("link without inertial", name, "used", "SDF gives it 1 kg and 1 kg m^2"))
     xx, yy, zz = (_number(inertial, f"inertia/{x}", 1.0, what) for x in ("ixx", "iyy", "izz"))
     xy, xz, yz = (_number(inertial, f"inertia/{x}", 0.0, what) for x in ("ixy", "ixz", "iyz"))
-    centre = np.eye(4) if inertial is None else _placed(inertial, scope, element)
+    centre = np.eye(4) if inertial is None else _place_in_link(inertial, scope, element)
     shapes = list[Shape]()
     for i, collision in enumerate(element.findall("collision")):
         shape = _shape(collision, scope, element, f"{name} {collision.get('name', i)}", folder, density)
@@ -362,7 +357,7 @@ def _link(element: ET.Element, scope: Model, folder: Path, touching: bool, rows:
     return Link(name, placed, mass, centre, inertia, tuple(shapes), weightless)
 
 
-def _placed(element: ET.Element, scope: Model, link: ET.Element) -> np.ndarray:
+def _place_in_link(element: ET.Element, scope: Model, link: ET.Element) -> np.ndarray:
     """Where an element of a link is in the link (4, 4)."""
     name = str(link.get("name"))
     return inverse(scope.place(name)) @ scope.place_in(element, name)
@@ -397,13 +392,13 @@ def _shape(
 ) -> Shape | str:
     """The shape of a `<collision>`; its kind where it is not read."""
     what = f"collision '{name}'"
-    found = _geometry(collision.find("geometry"), what, lambda uri: find_mesh(uri, folder))
-    if isinstance(found, str):
-        return found
-    kind, size, file, further = found
+    geometry = _geometry(collision.find("geometry"), what, lambda uri: find_mesh(uri, folder))
+    if isinstance(geometry, str):
+        return geometry
+    kind, size, file, further = geometry
     if file is not None and is_ascii(file):
         return "mesh"
-    placed = _placed(collision, scope, link)
+    placed = _place_in_link(collision, scope, link)
     if kind == "plane":
         normal = np.array(further)
         placed = placed @ place_of(turn=Rotation.align_vectors([normal], [[0.0, 0.0, 1.0]])[0])
@@ -436,10 +431,10 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
     """The visual elements of a link."""
     name = scope.prefix + str(element.get("name"))
     for visual in element.findall("visual"):
-        found = _geometry(
+        geometry = _geometry(
             visual.find("geometry"), f"visual '{visual.get('name')}'", lambda uri: find_mesh(uri, folder)
         )
-        if isinstance(found, str) or found[0] == "plane":
+        if isinstance(geometry, str) or geometry[0] == "plane":
             rows.append(
                 (
                     "visual geometry",
@@ -449,7 +444,7 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
                 )
             )
             continue
-        kind, size, file, scale = found
+        kind, size, file, scale = geometry
         sizes = {"box": 2.0, "cylinder": np.array([1.0, 2.0]), "capsule": np.array([1.0, 2.0])}
         shape = (
             {"kind": kind, "size": np.array(size) * sizes.get(kind, 1.0)}
@@ -459,7 +454,7 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
         if shape is None:
             rows.append(("visual geometry", name, "off", "its mesh cannot be read"))
             continue
-        placed = _placed(visual, scope, element)
+        placed = _place_in_link(visual, scope, element)
         words = _text(visual, "material/diffuse") or _text(visual, "material/ambient")
         colour = np.array([float(x) for x in words.split()][:4]) if words else None
         if colour is not None and colour.size == 3:
@@ -516,10 +511,7 @@ def _axis(element: ET.Element, tag: str, scope: Model, slides: bool, endless: bo
 
 
 def joint_of(element: ET.Element, scope: Model, rows: list[Row]) -> Joint:
-    """A `<joint>`.
-
-    **Raises:** `InputError` for a kind that SDF does not have, and for what is missing.
-    """
+    """A `<joint>`."""
     name, given = str(element.get("name")), str(element.get("type"))
     kind, what = _KINDS.get(given, given), f"joint '{name}' in {scope.what}"
     if kind not in _FREEDOMS:
@@ -567,11 +559,8 @@ def _mimics(element: ET.Element, scope: Model) -> Iterator[Mimic]:
 # --- a file
 
 
-def sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Description:
-    """An SDF file.
-
-    **Raises:** `InputError` for what is no SDF, and where what it refers to is not there.
-    """
+def read_sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Description:
+    """An SDF file."""
     version = version_of(root)
     tops = [x for x in root if x.tag in ("world", "model")]
     if len(tops) != 1:
@@ -628,13 +617,13 @@ def _add_frames(spec: Any, scope: Model) -> None:
     for name in (str(x.get("name")) for x in scope.of("frame")):
         link, place = scope.link_of(name)
         here = inverse(place) @ scope.in_world @ scope.place(name)
-        spec.body(link).add_site(name=scope.prefix + name, **posed(here))
+        spec.body(link).add_site(name=scope.prefix + name, **pose_arguments(here))
 
 
 def _others(scope: Model) -> Iterator[Row]:
     """What a model has that is not read."""
     for element in _elements(scope.element):
-        tag = local(element.tag)
+        tag = local_name(element.tag)
         name = scope.prefix + str(element.get("name") or element.get("filename") or scope.name)
         if tag in _OTHERS and not (
             tag in ("enable_wind", "velocity_decay") and (element.text or "").strip() in ("false", "0")

@@ -26,45 +26,41 @@ from ..mechanisms._contact_rows import contact_frames
 from ..mechanisms._mechanism import Twists
 from ..mechanisms._placement import norm, rate_of
 from ..mechanisms._tree_loops import loop_wrenches
-from ..mechanisms._tree_motion import cross
-from ..mechanisms._tree_place import TreeAt, cast_arrays, place
-from ..mechanisms._tree_place import moving as twists_by_name
-from ..mechanisms._tree_recursion import outwards
+from ..mechanisms._tree_motion import cross, outwards
+from ..mechanisms._tree_place import TreeAt, cast_arrays, place_tree, twists_by_name
 from ._actuators import Actuators
-from ._lengths import Lengths
+from ._lengths import Lengths, Path
 from ._passive import BallSpring, JointSprings
-from ._paths import Path
 from ._rays import Scene, first_hit, is_within
 from ._state import Conversion, conjugate, rotation_vector
 from ._tendons import FixedTendon, SpatialTendon
 
 
 class Sensor(NamedTuple):
-    """A sensor of a file.
-
-    - `kind`: its element, such as `"gyro"`; `size`: how many numbers it reads.
-    - `frame`, `reference`: places in the table's frames; -1 for none. Of a joint's limit, `reference` is its velocity.
-    - `number`: of its joint's coordinate or velocity, its tendon or its actuator; `of`: that joint's or tendon's name.
-    - `members`: the places of what its subtree has, in the table's pieces, or of shapes in its pairs; of a tendon its
-      actuators; `turned`: which of the pairs are the other way round; `bodies`: that of a touch sensor, or those of
-      the subtree, by the file's numbers.
-    - `shape`, `numbers`: of a zone kind and size; of a limit the range, the margin and where the joint starts; of a
-      camera its focal lengths and half its picture [pixels].
-    - `cutoff`, `noise`: as the file gives them.
-    - `data`: `"real"`, `"positive"`, `"axis"` or `"quaternion"`.
-    """
+    """A sensor of a file."""
 
     name: str
+    # `kind`: its element, such as `"gyro"`; `size`: how many numbers it reads.
     kind: str
     size: int
+    # `cutoff`, `noise`: as the file gives them.
     cutoff: float
     noise: float
-    data: str
+    data: str  # `"real"`, `"positive"`, `"axis"` or `"quaternion"`
+    # `frame`, `reference`: places in the table's frames; -1 for none. Of a joint's limit, `reference` is its
+    # velocity.
     frame: int = -1
     reference: int = -1
+    # `number`: of its joint's coordinate or velocity, its tendon or its actuator; `of`: that joint's or tendon's
+    # name.
     number: int = -1
+    # `members`: the places of what its subtree has, in the table's pieces, or of shapes in its pairs; of a tendon its
+    # actuators; `turned`: which of the pairs are the other way round; `bodies`: that of a touch sensor, or those of
+    # the subtree, by the file's numbers.
     members: tuple[int, ...] = ()
     bodies: tuple[int, ...] = ()
+    # `shape`, `numbers`: of a zone kind and size; of a limit the range, the margin and where the joint starts; of a
+    # camera its focal lengths and half its picture [pixels].
     shape: str = ""
     numbers: tuple[float, ...] = ()
     of: str = ""
@@ -73,34 +69,31 @@ class Sensor(NamedTuple):
 
 @final
 class SensorTable(eqx.Module):
-    """All sensors of a robot, and what they are on, in the reference posture.
-
-    - `refused`: those that are not built, with the reason.
-    - `carriers`: of the frames: numbers of the tree's bodies plus 1; 0 for the ground.
-    - `places`, `axes`, `quaternions`: of the frames (k, 3), (k, 3, 3), (k, 4).
-    - `pieces`: behind the bodies of the tree, parts of them and of the ground: what carries each.
-    - `masses`, `centres`, `inertias`: theirs, about their centres, in world axes.
-    - `ends`: the file's two bodies of each contact and of each loop, by name.
-    - `lengths`: of tendons, by number.
-    - `gravity`, `magnetic`: fields; `still`: the potential of what stands still [J].
-    - `scene`: what rangefinders see; `pairs`: the shapes of which it is told how far they are apart.
-    """
+    """All sensors of a robot, and what they are on, in the reference posture."""
 
     sensors: tuple[Sensor, ...] = eqx.field(static=True)
+    # `refused`: those that are not built, with the reason.
     refused: tuple[tuple[str, str, str], ...] = eqx.field(static=True)
+    # `carriers`: of the frames: numbers of the tree's bodies plus 1; 0 for the ground.
     carriers: tuple[int, ...] = eqx.field(static=True)
+    # `places`, `axes`, `quaternions`: of the frames (k, 3), (k, 3, 3), (k, 4).
     places: Float[Array, "k 3"]
     axes: Float[Array, "k 3 3"]
     quaternions: Float[Array, "k 4"]
+    # `pieces`: behind the bodies of the tree, parts of them and of the ground: what carries each.
     pieces: tuple[int, ...] = eqx.field(static=True)
+    # `masses`, `centres`, `inertias`: theirs, about their centres, in world axes.
     masses: Float[Array, " p"]
     centres: Float[Array, "p 3"]
     inertias: Float[Array, "p 3 3"]
+    # `ends`: the file's two bodies of each contact and of each loop, by name.
     ends: tuple[tuple[str, tuple[int, int]], ...] = eqx.field(static=True)
-    lengths: dict[int, Lengths | Path]
+    lengths: dict[int, Lengths | Path]  # of tendons, by number
+    # `gravity`, `magnetic`: fields; `still`: the potential of what stands still [J].
     gravity: Float[Array, "3"]
     magnetic: Float[Array, "3"]
     still: Float[Array, ""]
+    # `scene`: what rangefinders see; `pairs`: the shapes of which it is told how far they are apart.
     scene: Scene
     pairs: tuple[tuple[AbstractShape, AbstractShape], ...]
 
@@ -122,7 +115,7 @@ class Drive(NamedTuple):
     force: Float[Array, ""]
 
 
-class At:
+class RobotState:
     """A robot at one state; what is not asked for is not computed.
 
     - `sensors`: those to be read.
@@ -151,7 +144,7 @@ class At:
 
     @functools.cached_property
     def placed(self) -> TreeAt:
-        return place(self.tree.mechanism, self.tree.order.layout, self.q)
+        return place_tree(self.tree.mechanism, self.tree.order.layout, self.q)
 
     @functools.cached_property
     def _frames(self) -> np.ndarray:
@@ -167,7 +160,7 @@ class At:
         at = posture.origin[self._frames] + posture.slip[self._frames]
         return R, at - jnp.einsum("nab,nb->na", R, points)
 
-    def _where(self, carriers: tuple[int, ...], X: Float[Array, "k 3"]) -> Float[Array, "k 3"]:
+    def _locate(self, carriers: tuple[int, ...], X: Float[Array, "k 3"]) -> Float[Array, "k 3"]:
         R, shift = (x[np.array(carriers, int)] for x in self.shifts)
         return jnp.einsum("kab,kb->ka", R, X) + shift
 
@@ -183,7 +176,7 @@ class At:
     @functools.cached_property
     def x(self) -> Float[Array, "k 3"]:
         """Where the frames are [m]."""
-        return self._where(self.table.carriers, self.table.places)
+        return self._locate(self.table.carriers, self.table.places)
 
     @functools.cached_property
     def R(self) -> Float[Array, "k 3 3"]:
@@ -258,17 +251,17 @@ class At:
     @functools.cached_property
     def drives(self) -> dict[int, Drive]:
         """The actuators that are used, by their numbers."""
-        found: dict[int, Drive] = {}
+        by_number: dict[int, Drive] = {}
         for load, motion in self._actuators:
             each = zip(load.lengths_of(motion), load.rate(motion), load.effort(motion), strict=False)
-            found |= {k: Drive(*x) for k, x in zip(load.which, each, strict=False)}
-        return found
+            by_number |= {k: Drive(*x) for k, x in zip(load.which, each, strict=False)}
+        return by_number
 
     @functools.cached_property
     def driven(self) -> Velocities:
         """The generalized force of all actuators."""
-        found = [motion.generalized(load.rate, load.effort(motion)) for load, motion in self._actuators]
-        return sum(found, jnp.zeros_like(self.v))
+        forces = [motion.generalized(load.rate, load.effort(motion)) for load, motion in self._actuators]
+        return sum(forces, jnp.zeros_like(self.v))
 
     @functools.cached_property
     def _actuators(self) -> list[Any]:
@@ -300,7 +293,7 @@ class At:
         """Masses, places and inertias of the pieces, in world axes."""
         chains, table = self.placed.chains, self.table
         mass = jnp.concatenate([chains.mass, table.masses])
-        x = self._where(self._carriers, jnp.concatenate([chains.centre, table.centres]))
+        x = self._locate(self._carriers, jnp.concatenate([chains.centre, table.centres]))
         R, own = self.shifts[0][np.array(self._carriers, int)], [chains.inertia, table.inertias]
         return mass, x, jnp.einsum("pab,pbc,pdc->pad", R, jnp.concatenate(own), R)
 
@@ -338,10 +331,10 @@ class At:
     @functools.cached_property
     def _given(self) -> list[tuple[tuple[int, int], Array, Array]]:
         """What each contact and each loop does to the second of two bodies: force, and moment about the origin."""
-        found, ends = [], dict(self.table.ends)
+        actions, ends = [], dict(self.table.ends)
         for name, x in self.contact_places.items():
             force, moment = x.effort(self.forces[name])
-            found.append((ends[name], force, moment + cross(x.point, force)))
+            actions.append((ends[name], force, moment + cross(x.point, force)))
         if self.multipliers is not None:
             own, places = self.placed, self.placed.placements
             twists = own.chains.twists(own.posture, own.chains.rates(own.posture, self.v))
@@ -350,8 +343,8 @@ class At:
                 if joint.name in ends:
                     of = wrenches[joint.name][1]
                     moment = of.omega + cross(places[joint.child].p, of.velocity)
-                    found.append((ends[joint.name], of.velocity, moment))
-        return found
+                    actions.append((ends[joint.name], of.velocity, moment))
+        return actions
 
     @functools.cached_property
     def contact_places(self) -> dict[str, Any]:
@@ -401,31 +394,31 @@ class At:
 # --- What each kind reads
 
 
-def _turned_back(at: At, s: Sensor, of: Array) -> Array:
+def _in_frame(at: RobotState, s: Sensor, of: Array) -> Array:
     """A world vector in the axes of a sensor's frame."""
     return at.R[s.frame].T @ of
 
 
-def _in_reference(at: At, s: Sensor, of: Array) -> Array:
+def _in_reference(at: RobotState, s: Sensor, of: Array) -> Array:
     """A world vector in the axes of the frame it is told in."""
     return of if s.reference < 0 else at.R[s.reference].T @ of
 
 
-def _position(at: At, s: Sensor) -> Array:
+def _position(at: RobotState, s: Sensor) -> Array:
     return at.x[s.frame] if s.reference < 0 else _in_reference(at, s, at.x[s.frame] - at.x[s.reference])
 
 
-def _quaternion(at: At, s: Sensor) -> Array:
+def _quaternion(at: RobotState, s: Sensor) -> Array:
     own = at.quaternions[s.frame]
     return own if s.reference < 0 else quaternion_product(conjugate(at.quaternions[s.reference]), own)
 
 
-def _angular_velocity(at: At, s: Sensor) -> Array:
+def _angular_velocity(at: RobotState, s: Sensor) -> Array:
     omega = at.motion.omega
     return _in_reference(at, s, omega[s.frame] if s.reference < 0 else omega[s.frame] - omega[s.reference])
 
 
-def _velocity(at: At, s: Sensor) -> Array:
+def _velocity(at: RobotState, s: Sensor) -> Array:
     v = at.motion.velocity[s.frame]
     if s.reference < 0:
         return v
@@ -433,7 +426,7 @@ def _velocity(at: At, s: Sensor) -> Array:
     return _in_reference(at, s, v - at.motion.velocity[s.reference] - carried)
 
 
-def _projection(at: At, s: Sensor) -> Array:
+def _projection(at: RobotState, s: Sensor) -> Array:
     """Where a place is in a picture [pixels]."""
     fx, fy, half_width, half_height = s.numbers
     x, y, z = _in_reference(at, s, at.x[s.frame] - at.x[s.reference])
@@ -441,12 +434,12 @@ def _projection(at: At, s: Sensor) -> Array:
     return jnp.stack([half_width - fx * x / z, half_height + fy * y / z])
 
 
-def _within(at: At, s: Sensor) -> Array:
+def _within(at: RobotState, s: Sensor) -> Array:
     size, local = jnp.asarray(s.numbers, at.q.dtype), _in_reference(at, s, at.x[s.frame] - at.x[s.reference])
     return is_within(s.shape, size, local).astype(at.q.dtype)
 
 
-def _nearest(at: At, s: Sensor) -> tuple[Array, Array, Array]:
+def _nearest(at: RobotState, s: Sensor) -> tuple[Array, Array, Array]:
     """The least gap of some shapes within the cutoff, else that; and from where to where it is, else zero."""
     met = [at.meetings[i] for i in s.members]
     gaps, points = (jnp.concatenate([getattr(m, x) for m in met]) for x in ("gap", "point"))
@@ -458,29 +451,29 @@ def _nearest(at: At, s: Sensor) -> tuple[Array, Array, Array]:
     return jnp.where(near, gaps[k], s.cutoff), end(points[k] - across), end(points[k] + across)
 
 
-def _normal(at: At, s: Sensor) -> Array:
+def _normal(at: RobotState, s: Sensor) -> Array:
     _, start, end = _nearest(at, s)
     size = norm(end - start)
     return (end - start) / jnp.where(size > 0, size, 1.0)
 
 
-def _limit_force(at: At, s: Sensor) -> Array:
+def _limit_force(at: RobotState, s: Sensor) -> Array:
     rows = [at.forces[name][0] for name in (f"{s.of}.lower", f"{s.of}.upper") if name in at.forces]
     return sum(rows, jnp.zeros((), at.q.dtype))
 
 
-def _on_tendon(at: At, s: Sensor) -> Array:
+def _on_tendon(at: RobotState, s: Sensor) -> Array:
     return sum((at.drives[k].force for k in s.members), jnp.zeros((), at.q.dtype))
 
 
-READ: dict[str, Callable[[At, Sensor], Array]] = {
-    "gyro": lambda at, s: _turned_back(at, s, at.motion.omega[s.frame]),
-    "velocimeter": lambda at, s: _turned_back(at, s, at.motion.velocity[s.frame]),
-    "accelerometer": lambda at, s: _turned_back(at, s, at.felt[s.frame]),
-    "magnetometer": lambda at, s: _turned_back(at, s, at.table.magnetic),
-    "force": lambda at, s: _turned_back(at, s, at.transmitted(s)[0]),
-    "torque": lambda at, s: _turned_back(at, s, at.transmitted(s)[1]),
-    "touch": At.pressed,
+READ: dict[str, Callable[[RobotState, Sensor], Array]] = {
+    "gyro": lambda at, s: _in_frame(at, s, at.motion.omega[s.frame]),
+    "velocimeter": lambda at, s: _in_frame(at, s, at.motion.velocity[s.frame]),
+    "accelerometer": lambda at, s: _in_frame(at, s, at.felt[s.frame]),
+    "magnetometer": lambda at, s: _in_frame(at, s, at.table.magnetic),
+    "force": lambda at, s: _in_frame(at, s, at.transmitted(s)[0]),
+    "torque": lambda at, s: _in_frame(at, s, at.transmitted(s)[1]),
+    "touch": RobotState.pressed,
     "jointpos": lambda at, s: at.qpos[s.number],
     "jointvel": lambda at, s: at.qvel[s.number],
     "ballquat": lambda at, s: at.qpos[s.number : s.number + 4],

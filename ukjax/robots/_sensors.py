@@ -24,7 +24,17 @@ from ..mechanisms import Connect, Contact, Limit, TreeSystem
 from ..mechanisms._tree_place import cast_arrays
 from ._equalities import Weld
 from ._rays import Ray, Scene
-from ._sensor_kinds import ACCELERATED, READ, STOPPED, TRANSMITTED, At, Sensor, SensorTable, measured, pick
+from ._sensor_kinds import (
+    ACCELERATED,
+    READ,
+    STOPPED,
+    TRANSMITTED,
+    RobotState,
+    Sensor,
+    SensorTable,
+    measured,
+    pick,
+)
 from ._state import Conversion
 
 if TYPE_CHECKING:
@@ -39,21 +49,17 @@ _REMEDY = {
 
 
 class _Evaluate(NamedTuple):
-    """What sensors read at a state, of which some parts may be left out; of rangefinders the rays.
+    """What sensors read at a state, of which some parts may be left out; of rangefinders the rays."""
 
-    - `parts`: the names of the arrays behind v, of `_GIVEN`.
-    - `rows`: which of the forces of contacts are on which contact, by name.
-    """
-
-    parts: tuple[str, ...]
-    rows: tuple[tuple[str, int, int], ...]
+    parts: tuple[str, ...]  # the names of the arrays behind v, of `_GIVEN`
+    rows: tuple[tuple[str, int, int], ...]  # which of the forces of contacts are on which contact, by name
 
     def __call__(self, sensors: "Sensors", t: Time, q: Coordinates, v: Velocities, *parts: Array) -> Any:
         of = dict.fromkeys(_GIVEN) | dict(zip(self.parts, parts, strict=True))
         forces = {} if of["contacts"] is None else {name: of["contacts"][i:j] for name, i, j in self.rows}
         own, parts_of = sensors.chosen_sensors, (sensors.tree, sensors.conversion, sensors.table)
-        at = At(own, *parts_of, t, q, v, of["a"], of["multipliers"], forces)
-        found, rays, start = {}, {}, 0
+        at = RobotState(own, *parts_of, t, q, v, of["a"], of["multipliers"], forces)
+        readings, rays, start = {}, {}, 0
         for sensor in own:
             x = READ[sensor.kind](at, sensor)
             noise = None if of["noise"] is None else of["noise"][start : start + sensor.size]
@@ -61,8 +67,8 @@ class _Evaluate(NamedTuple):
             if sensor.kind == "rangefinder":
                 rays[sensor.name] = (x, noise)
             else:
-                found[sensor.name] = measured(sensor, x, noise)
-        return (found, rays, at.shifts) if rays else (found, {}, ())
+                readings[sensor.name] = measured(sensor, x, noise)
+        return (readings, rays, at.shifts) if rays else (readings, {}, ())
 
 
 @final
@@ -133,7 +139,7 @@ class Sensors(eqx.Module):
         **Raises:** `InputError` for a name that is not known, and a sensor of the file that is not built.
         """
         own, refused = self.names, {name: (kind, why) for name, kind, why in self.table.refused}
-        found: list[int] = []
+        chosen: list[int] = []
         for name in names:
             if name in refused and name not in own:
                 kind, why = refused[name]
@@ -144,8 +150,8 @@ class Sensors(eqx.Module):
             exact = [i for i in which if self.table.sensors[i].name == name] or which
             if not exact:
                 raise unknown_name("sensor", name, [*own, *dict.fromkeys(self.kinds.values())])
-            found += [i for i in exact if i not in found]
-        return Sensors(self.tree, self.conversion, self.table, tuple(found))
+            chosen += [i for i in exact if i not in chosen]
+        return Sensors(self.tree, self.conversion, self.table, tuple(chosen))
 
     def __call__(
         self,
@@ -172,8 +178,6 @@ class Sensors(eqx.Module):
         - `key`: a random key, to add the file's noise; by default there is none.
 
         **Returns:** a number or an array each, as in MuJoCo's `sensordata`.
-
-        **Raises:** `InputError` for wrong shapes, and where `a`, `contacts` or `multipliers` are needed and missing.
         """
         q = real_array("q", q)
         as_given = lambda name, x: real_array(name, x).astype(q.dtype)
@@ -185,10 +189,10 @@ class Sensors(eqx.Module):
         for name, x in {**dict(zip("tqv", state, strict=True)), **given}.items():
             _require_shape(name, x, shapes.get(name, x.shape))
         if a is None and (needy := pick(self.chosen_sensors, ACCELERATED)):
-            if found := unilateral(self.tree.constraints):
+            if inequalities := unilateral(self.tree.constraints):
                 raise InputError(
-                    f"{', '.join(needy[:3])} need the acceleration, which {found[0].name} decide too: {_REMEDY['a']}, or "
-                    "leave them out by `only`."
+                    f"{', '.join(needy[:3])} need the acceleration, which {inequalities[0].name} decide too: "
+                    f"{_REMEDY['a']}, or leave them out by `only`."
                 )
             given |= _own_acceleration(self.tree, *state)
         if key is not None:
@@ -214,8 +218,8 @@ class Sensors(eqx.Module):
 
         **Raises:** `InputError` likewise.
         """
-        found = self(t, q, v, a, contacts, multipliers, key=key)
-        parts = [jnp.ravel(found[name]) for name in self.names]
+        readings = self(t, q, v, a, contacts, multipliers, key=key)
+        parts = [jnp.ravel(readings[name]) for name in self.names]
         return jnp.concatenate(parts) if parts else jnp.zeros(0)
 
     def along(self, run: "Trajectory", *, key: Array | None = None) -> dict[str, Array]:
@@ -244,10 +248,7 @@ class Sensors(eqx.Module):
     # --- How they are read
 
     def _needed(self, given: dict[str, Array]) -> dict[str, Array]:
-        """What of the given is needed by some sensor.
-
-        **Raises:** `InputError` where something needed is missing.
-        """
+        """What of the given is needed by some sensor."""
         own, contacts, loops = self.chosen_sensors, self.tree.mechanism.contacts, self.tree.loops
         shapes, stops = (any(isinstance(x, kind) for x in contacts) for kind in (Contact, Limit))
         closed = any(x.name in dict(self.table.ends) for x in loops)
@@ -269,7 +270,7 @@ class Sensors(eqx.Module):
 
     @in_full_precision
     def _read(self, state: tuple[Array, Array, Array], given: dict[str, Array]) -> dict[str, Array]:
-        """At one state, or at several, which then are along the first axes."""
+        """RobotState one state, or at several, which then are along the first axes."""
         given, one = self._needed(given), state[0].ndim == 0
         rows: tuple[tuple[str, int, int], ...] = ()
         if "contacts" in given:
@@ -281,16 +282,16 @@ class Sensors(eqx.Module):
         arrays = (*state, *given.values())
         if is_traced((self, arrays)):
             at = lambda *x: evaluate_by_code(evaluate, bare, *x)
-            found, rays, shifts = at(*arrays) if one else jax.vmap(at)(*arrays)
+            readings, rays, shifts = at(*arrays) if one else jax.vmap(at)(*arrays)
         else:
             stacked = [np.asarray(x)[None] if one else np.asarray(x) for x in arrays]
-            found, rays, shifts = evaluate_at_states(evaluate, bare, *stacked)
+            readings, rays, shifts = evaluate_at_states(evaluate, bare, *stacked)
             if one:
-                found, rays, shifts = jax.tree.map(lambda x: x[0], (found, rays, shifts))
-            found = jax.tree.map(as_jax, found)
+                readings, rays, shifts = jax.tree.map(lambda x: x[0], (readings, rays, shifts))
+            readings = jax.tree.map(as_jax, readings)
         if rays:
-            found |= (_cast_at_one if one else _cast_at_each)(self, rays, *shifts)
-        return {name: found[name] for name in self.names}
+            readings |= (_cast_at_one if one else _cast_at_each)(self, rays, *shifts)
+        return {name: readings[name] for name in self.names}
 
 
 def _require_shape(name: str, x: Array, shape: tuple[int, ...]) -> None:
@@ -307,8 +308,8 @@ def _own_acceleration(tree: TreeSystem, t: Array, q: Array, v: Array) -> dict[st
         if model.is_solved:
             told = model.observed(t, q, v)
             return {name: told[name] for name in ("a", "multipliers")}
-    found = acceleration_at(formula, tree, t, q, v)
-    return {"a": found.a, "multipliers": found.multipliers}
+    motion = acceleration_at(formula, tree, t, q, v)
+    return {"a": motion.a, "multipliers": motion.multipliers}
 
 
 def _rows_of_contacts(tree: TreeSystem, t: Array, q: Array, v: Array) -> tuple[tuple[str, int, int], ...]:

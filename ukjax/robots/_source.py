@@ -11,43 +11,82 @@ from .._misc._arguments import require_instance
 from .._misc._errors import InputError, format_value
 from ._closures import Closure
 from ._contact_selection import ContactSelection
-from ._description import Description
-from ._directives import directives
-from ._graph import add_closure
-from ._missing_meshes import without_missing
+from ._directives import read_directives
+from ._files import parse_xml
+from ._graph import Description, add_closure
 from ._mocap import set_mocap_free
-from ._mujoco import mujoco
+from ._reference import mujoco
 from ._report import Feature
-from ._rows import features as as_features
-from ._sdf import sdf
-from ._urdf import urdf, with_mimics, without_volumes
-from ._urdf_looks import Look
-from ._urdf_loops import take_loops
-from ._urdf_motors import add_motors
-from ._usd import USD_ENDINGS, usd
-from ._xml import parse_xml
+from ._report import features as as_features
+from ._sdf import read_sdf
+from ._urdf import add_mimics, add_motors, allow_flat_meshes, read_urdf, take_loops
+from ._usd import USD_ENDINGS, read_usd
+from ._visuals import Look
+
+
+def _missing_assets(spec: Any, assets: Any, folder: str) -> list[Any]:
+    """The assets whose files are not there."""
+    start = Path(spec.modelfiledir or ".") / (folder or "")
+    known = set(spec.assets or ())
+    return [x for x in assets if x.file and x.file not in known and not (start / x.file).is_file()]
+
+
+def _geoms_with(spec: Any, field: str, lacking: list[Any]) -> list[Any]:
+    names = {x.name or Path(x.file).stem for x in lacking}
+    return [geom for geom in spec.geoms if getattr(geom, field) in names]
+
+
+def remove_missing(spec: Any, touching: bool) -> list[Feature]:
+    """Takes out what lies in files that are not there, where it is only for pictures and contacts; and tells of it, of
+    contacts where they are wanted.
+    """
+    meshdir, texturedir = spec.compiler.meshdir or spec.meshdir, spec.compiler.texturedir or spec.texturedir
+    meshes, fields = _missing_assets(spec, spec.meshes, meshdir), _missing_assets(spec, spec.hfields, meshdir)
+    textures = _missing_assets(spec, spec.textures, texturedir)
+    geoms = [*_geoms_with(spec, "meshname", meshes), *_geoms_with(spec, "hfieldname", fields)]
+    for geom in geoms:
+        body = geom.parent
+        weightless = geom.mass == 0 or geom.density == 0
+        if not (body.explicitinertial or weightless or body.id == 0):
+            raise InputError(
+                f"the mass of body '{body.name}' follows from mesh '{geom.meshname}', whose file is not there: "
+                "add the file, or give the body an inertial."
+            )
+    lost = {
+        "mesh": meshes,
+        "hfield": fields,
+        "texture": textures,
+        "skin": _missing_assets(spec, spec.skins, meshdir),
+    }
+    missing = {x.name for x in textures}
+    for material in spec.materials:
+        material.textures = ["" if name in missing else name for name in material.textures]
+    touch = tuple(x.name or x.parent.name for x in geoms if x.contype or x.conaffinity)
+    why = "the file of its mesh is not there"
+    lost_features = [Feature("shape that touches", touch if touching else (), "ignored", why)]
+    for kind, items in lost.items():
+        names = tuple(x.name or x.file for x in items)
+        lost_features.append(
+            Feature(f"missing file of a {kind}", names, "ignored", "for pictures", moves=False)
+        )
+    for item in [*geoms, *(x for items in lost.values() for x in items)]:
+        spec.delete(item)
+    return lost_features
+
 
 _NO_MASS = 1e-14  # [kg], [kg m^2]: above the least that MuJoCo lets a body have that moves
 _UNREAD = "read by MuJoCo alone, which loses some of a URDF: limits of velocity, paths of meshes"
 
 
 class Source(NamedTuple):
-    """A robot as MuJoCo compiled it.
+    """A robot as MuJoCo compiled it."""
 
-    - `model`: the `MjModel`.
-    - `title`: what reports call the source.
-    - `name`: of the robot.
-    - `features`: of the file that the model has lost.
-    - `looks`: visual elements that the model has lost.
-    - `closures`: joints that close loops and are no equalities of the model.
-    """
-
-    model: Any
-    title: str
-    name: str
-    features: tuple[Feature, ...]
-    looks: tuple[Look, ...] = ()
-    closures: tuple[Closure, ...] = ()
+    model: Any  # the `MjModel`
+    title: str  # what reports call the source
+    name: str  # of the robot
+    features: tuple[Feature, ...]  # of the file that the model has lost
+    looks: tuple[Look, ...] = ()  # visual elements that the model has lost
+    closures: tuple[Closure, ...] = ()  # joints that close loops and are no equalities of the model
 
 
 def read(
@@ -57,10 +96,7 @@ def read(
     mocap: tuple[str, ...] = (),
     floor: float | None = None,
 ) -> Source:
-    """A robot as MuJoCo compiles it.
-
-    **Raises:** `InputError` for what is no robot; `MissingExtraError` without `mujoco`.
-    """
+    """A robot as MuJoCo compiles it."""
     such_as = "the path of a robot's file, its text, a mujoco.MjSpec or a mujoco.MjModel"
     require_instance("a robot", source, (str, Path, mujoco().MjSpec, mujoco().MjModel), such_as)
     if isinstance(source, mujoco().MjModel):
@@ -87,9 +123,9 @@ def _describe_file(path: Path, wanted: ContactSelection) -> Description:
     """The description of a file, by its ending and its first element."""
     path, ending = _file(path), path.suffix.lower()
     if ending in USD_ENDINGS:
-        return usd(path, wanted)
+        return read_usd(path, wanted)
     if ending in (".yaml", ".yml"):
-        return directives(path, wanted, _describe_file)
+        return read_directives(path, wanted, _describe_file)
     return _describe_text(path.read_bytes(), path.parent.resolve(), wanted, path)
 
 
@@ -107,24 +143,28 @@ def _describe_text(
         root = None
         features = (Feature("XML that is not well-formed", (str(error),), "approximated", _UNREAD),)
     if root is not None and root.tag in ("sdf", "gazebo"):
-        return sdf(root, folder, wanted)
+        return read_sdf(root, folder, wanted)
     if root is not None and root.tag == "robot":
         return _describe_urdf(root, folder, wanted, title)
     if root is not None and path is not None and path.suffix.lower() in (".sdf", ".world"):
         raise InputError(f"{title} is no SDF: its root is <{root.tag}>, not <sdf>.")
     from_file, from_text = mujoco().MjSpec.from_file, mujoco().MjSpec.from_string
-    spec = _said(title, from_text, raw.decode()) if path is None else _said(title, from_file, str(path))
+    spec = (
+        _call_mujoco(title, from_text, raw.decode())
+        if path is None
+        else _call_mujoco(title, from_file, str(path))
+    )
     return Description(spec, features)
 
 
 def _describe_urdf(root: ET.Element, folder: Path, wanted: ContactSelection, title: str) -> Description:
     loops, rows = take_loops(root)
-    given = urdf(root, folder, wanted)
-    spec = _said(title, mujoco().MjSpec.from_string, given.text)
+    given = read_urdf(root, folder, wanted)
+    spec = _call_mujoco(title, mujoco().MjSpec.from_string, given.text)
     if spec.body(given.root) is None:  # before 4.0 the root link is the world, and loses its inertia
-        spec = _said(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
-    without_volumes(spec)
-    with_mimics(spec, given)
+        spec = _call_mujoco(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
+    allow_flat_meshes(spec)
+    add_mimics(spec, given)
     rows += add_motors(spec, root)
     closures = tuple(add_closure(spec, joint) for joint in loops)
     return Description(
@@ -138,18 +178,18 @@ def _describe_urdf(root: ET.Element, folder: Path, wanted: ContactSelection, tit
 
 def _file(path: Path) -> Path:
     try:
-        found = path.is_file()
+        is_there = path.is_file()
     except (OSError, ValueError) as error:  # a name too long, a zero in it
         raise InputError(f"{format_value(str(path))} is no path of a file: {error}") from error
     if path.is_dir():
         raise InputError(f"'{path}' is a folder; give the path of a file.")
-    if not found:
+    if not is_there:
         raise InputError(f"there is no file '{path}'.")
     return path
 
 
-def _said(title: str, function: Any, *arguments: Any) -> Any:
-    """What MuJoCo returns; what it complains of is an `InputError`."""
+def _call_mujoco(title: str, function: Any, *arguments: Any) -> Any:
+    """What a function of MuJoCo returns; its errors become an `InputError`."""
     try:
         return function(*arguments)
     except InputError:
@@ -180,14 +220,14 @@ def _compile_spec(
     if floor is not None:
         _add_floor(spec, floor)
         features.append(Feature("floor", ("floor",), why=f"added at the height {floor:g} m"))
-    features += without_missing(spec, wanted.touching)
-    impossible = {} if spec.compiler.balanceinertia else _impossible(spec)
+    features += remove_missing(spec, wanted.touching)
+    impossible = {} if spec.compiler.balanceinertia else _replace_impossible_inertias(spec)
     masses = [body.mass for body in impossible]
     bounds = spec.compiler.boundmass, spec.compiler.boundinertia
     if not any(bounds):  # bodies without mass pass by what is nothing beside others
         spec.compiler.boundmass = spec.compiler.boundinertia = _NO_MASS
-    _said(title, set_mocap_free, spec, mocap)
-    model = _said(title, spec.compile)
+    _call_mujoco(title, set_mocap_free, spec, mocap)
+    model = _call_mujoco(title, spec.compile)
     if not any(bounds):
         light = np.array(model.body_mass) <= _NO_MASS
         model.body_mass[light], model.body_inertia[light] = 0.0, 0.0
@@ -228,12 +268,12 @@ def _set_free(spec: Any) -> None:
     bases[0].add_freejoint()
 
 
-def _impossible(spec: Any) -> dict[Any, np.ndarray]:
+def _replace_impossible_inertias(spec: Any) -> dict[Any, np.ndarray]:
     """The principal moments of bodies where two together are less than the third, or one is not positive.
 
     MuJoCo refuses these, so the bodies get others to be compiled with, about the same axes.
     """
-    found = {}
+    moments_of = {}
     for body in spec.bodies:
         xx, yy, zz, xy, xz, yz = body.fullinertia
         full = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
@@ -243,11 +283,11 @@ def _impossible(spec: Any) -> dict[Any, np.ndarray]:
         none = body.mass == 0 and not moments.any()
         if not body.explicitinertial or none or (least > 0 and least + middle >= most):
             continue
-        found[body] = moments
+        moments_of[body] = moments
         body.inertia = np.ones(3)
         if known:
             body.fullinertia = np.full(6, np.nan)
             turned, own = np.zeros(4), np.array(body.iquat)
             mujoco().mju_mat2Quat(turned, (axes * np.linalg.det(axes)).ravel())
             mujoco().mju_mulQuat(body.iquat, own, turned)
-    return found
+    return moments_of

@@ -19,24 +19,20 @@ from jaxtyping import Array, Float
 from .._compiler import evaluate_at_states
 from .._misc._lie import quaternion_product, rotation_matrix
 from .._misc._types import Coordinates, Velocities, as_jax
-from ._joints import kinds
+from ._bodies import joints_by_kind
 from ._reference import Reference
 
 
 @final
 class Conversion(eqx.Module):
-    """Between the states of a model and those of its tree, which have the same places.
+    """Between the states of a model and those of its tree, which have the same places."""
 
-    - `qpos0`: MuJoCo's coordinates in the reference posture (nq,).
-    - `balls`: where the coordinates and the velocities of each quaternion start, and whether it is of a free joint.
-    - `upright`: p0 of each (k, 4).
-    """
-
-    qpos0: Float[Array, " nq"]
+    qpos0: Float[Array, " nq"]  # MuJoCo's coordinates in the reference posture (nq,)
+    # `balls`: where the coordinates and the velocities of each quaternion start, and whether it is of a free joint.
     balls: tuple[tuple[int, int, bool], ...] = eqx.field(static=True)
-    upright: Float[Array, "k 4"]
+    upright: Float[Array, "k 4"]  # p0 of each (k, 4)
 
-    def _turned(self, v: Array, back: bool) -> Array:
+    def _rotate_omegas(self, v: Array, back: bool) -> Array:
         """R0 omega, or R0^T omega, in place of each omega."""
         for (_, i, _), p in zip(self.balls, self.upright.astype(v.dtype), strict=True):
             R = rotation_matrix(jnp.asarray(p))
@@ -46,12 +42,12 @@ class Conversion(eqx.Module):
     @eqx.filter_jit
     def velocities(self, qvel: Array) -> Velocities:
         """v of qvel; v' of qacc."""
-        return self._turned(qvel, back=False)
+        return self._rotate_omegas(qvel, back=False)
 
     @eqx.filter_jit
     def rates(self, v: Velocities) -> Array:
         """qvel of v; qacc of v'."""
-        return self._turned(v, back=True)
+        return self._rotate_omegas(v, back=True)
 
     @eqx.filter_jit
     def coordinates(self, qpos: Array) -> Coordinates:
@@ -104,7 +100,7 @@ def state_of(conversion: Conversion, qpos: np.ndarray, qvel: np.ndarray) -> tupl
 
 def conversion(at: Reference) -> Conversion:
     """Between the states of a model and those of its tree."""
-    model, turning = at.model, kinds(at)
+    model, turning = at.model, joints_by_kind(at)
     balls, upright = [], []
     for i in sorted([*turning["free"], *turning["ball"]]):
         free = i in turning["free"]

@@ -10,29 +10,21 @@ from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Time, Velocities, as_jax
 from ..mechanisms import AbstractTreeLoad, Touched, TreeMotion
-from ..mechanisms._bodies import AbstractBody
-from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements, Twists, parts_of
+from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Bodies, Placements, Twists, parts_of
 from ..mechanisms._placement import rate_of
-from ._lengths import Lengths, stack_lengths
-from ._mujoco import is_given, mujoco
-from ._parts import FeatureParts
+from ._lengths import Anchor, Around, Lengths, Path, Straight, stack_lengths
 from ._passive import from_actuators
-from ._paths import Anchor, Around, Path, Straight
-from ._reference import Reference
-from ._rows import RefusedError, Row, features, frame_of
+from ._reference import Reference, is_given, mujoco
+from ._report import FeatureParts, RefusedError, Row, features
 
 
 @final
 class Elastic(eqx.Module):
-    """A spring that pulls beyond one length and pushes below another, and a damper: -k x - c l'.
+    """A spring that pulls beyond one length and pushes below another, and a damper: -k x - c l'."""
 
-    - `stiffness`: k [N/m].
-    - `damping`: c [N s/m].
-    - `least`, `greatest`: between these lengths x is zero [m].
-    """
-
-    stiffness: Float[Array, ""]
-    damping: Float[Array, ""]
+    stiffness: Float[Array, ""]  # k [N/m]
+    damping: Float[Array, ""]  # c [N s/m]
+    # `least`, `greatest`: between these lengths x is zero [m].
     least: Float[Array, ""]
     greatest: Float[Array, ""]
 
@@ -80,30 +72,25 @@ class SpatialTendon(AbstractLoad):
     def bodies(self) -> tuple[str, ...]:
         return self.path.bodies
 
-    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+    def rate(self, bodies: Bodies, placements: Placements, twists: Twists) -> Array:
         return rate_of(self.path, parts_of(self, placements), parts_of(self, twists))
 
-    def effort(
-        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
-    ) -> Array:
+    def effort(self, bodies: Bodies, t: Time, placements: Placements, twists: Twists) -> Array:
         length = self.path(*parts_of(self, placements))
         return self.elastic.force(length, self.rate(bodies, placements, twists))
 
-    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+    def potential(self, bodies: Bodies, placements: Placements) -> Float[Array, ""]:
         return self.elastic.potential(self.path(*parts_of(self, placements)))
 
 
 @final
 class TendonArmature(AbstractTreeLoad):
-    """What tendons move by their rates: no force but that of inertia.
+    """What tendons move by their rates: no force but that of inertia."""
 
-    - `fixed`: lengths that are linear in the coordinates, which come first; `paths`: those through points of bodies.
-    - `moved`: of each [kg] (k,).
-    """
-
+    # `fixed`: lengths that are linear in the coordinates, which come first; `paths`: those through points of bodies.
     fixed: Lengths
     paths: tuple[Path, ...]
-    moved: Float[Array, " k"]
+    moved: Float[Array, " k"]  # of each [kg] (k,)
     name: str = eqx.field(static=True, default="tendon armature")
 
     @property
@@ -149,7 +136,7 @@ def _spatial(at: Reference, places: range) -> Path:
     names: dict[str, int] = {}
 
     def anchor(kind: str, number: int) -> Anchor:
-        carrier, point, _ = frame_of(at, kind, number)
+        carrier, point, _ = at.frame(kind, number)
         return Anchor(names.setdefault(carrier, len(names)), as_jax(point))
 
     parts, divisors, divisor = [], [], 1.0
@@ -174,7 +161,7 @@ def _spatial(at: Reference, places: range) -> Path:
 def _around(
     at: Reference, anchor: Any, start: Anchor, end: Anchor, geom: int, side: int, cylinder: bool
 ) -> Around:
-    _, centre, frame = frame_of(at, "geom", geom)
+    _, centre, frame = at.frame("geom", geom)
     radius = float(at.model.geom_size[geom][0])
     by = None
     if side >= 0:
@@ -186,16 +173,16 @@ def _around(
 
 def tendon_lengths(at: Reference) -> tuple[dict[int, Lengths | Path], dict[int, str]]:
     """The length of each tendon by its number, and why those without cannot be used."""
-    model, found, refused = at.model, {}, {}
+    model, lengths, refused = at.model, {}, {}
     for i in range(model.ntendon):
         start, count = int(model.tendon_adr[i]), int(model.tendon_num[i])
         places = range(start, start + count)
         try:
             fixed = count and model.wrap_type[start] == mujoco().mjtWrap.mjWRAP_JOINT
-            found[i] = _read_fixed_tendon(at, places) if fixed else _spatial(at, places)
+            lengths[i] = _read_fixed_tendon(at, places) if fixed else _spatial(at, places)
         except RefusedError as why:
             refused[i] = str(why)
-    return found, refused
+    return lengths, refused
 
 
 def _notes(at: Reference, i: int) -> list[Row]:

@@ -1,21 +1,34 @@
-"""What MuJoCo's reader of URDF loses, read here: limits, mimics, paths of meshes, links without an inertia.
+"""URDF: what MuJoCo loses of it, loops that its standard has not, and motors of its transmissions.
 
 Meshes of links that have an inertia say nothing of the motion but in contacts, so they are taken out where these are not
-asked for, and need not be there.
+asked for, and need not be there. Loops are read in the forms that files and proposals have:
+
+- A second joint that leads to a link (ros/urdf issue 13).
+- `<constraint>`, with an origin and an axis on both links (ros/urdfdom pull request 264).
+- `<loop>` and `<coupling>`, with a predecessor and a successor (URDF+, Chignoli et al. 2024).
+- `<gazebo><joint>`, an SDF joint in a URDF.
+- `<drake:ball_constraint>`, points of two links that coincide (Drake).
+
+Motors are those of ROS 1, of `ros2_control`, of PR2's controllers and of Drake.
 """
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._misc._errors import InputError
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from .._misc._errors import InputError, unknown_name
+from ._closures import CLOSING
 from ._contact_selection import ContactSelection
-from ._mujoco import mujoco
-from ._report import Feature
-from ._rows import features
-from ._urdf_looks import Look, looks
-from ._xml import local
+from ._files import find_mesh, is_ascii, local_name
+from ._graph import WORLD, Axis, Joint, place_of
+from ._reference import mujoco
+from ._report import Feature, Row, features
+from ._sdf import Model, joint_of, numbers_in
+from ._visuals import Look, read_looks
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
 _OTHERS = ("gazebo", "sensor", "calibration", "safety_controller")
@@ -26,54 +39,21 @@ _LENGTHS = {
     "cylinder": ("radius", "length"),
     "capsule": ("radius", "length"),
 }
-_READABLE = (".stl", ".obj", ".msh")  # what MuJoCo reads of meshes
 
 
 class Urdf(NamedTuple):
-    """A URDF as MuJoCo is to read it.
+    """A URDF as MuJoCo is to read it."""
 
-    - `text`: the XML.
-    - `root`: the name of its root link.
-    - `mimics`: of joints that follow others: the names of both, offset and multiplier.
-    - `features`: what MuJoCo does not read.
-    - `looks`: its visual elements.
-    """
-
-    text: str
-    root: str
+    text: str  # the XML
+    root: str  # the name of its root link
+    # `mimics`: of joints that follow others: the names of both, offset and multiplier.
     mimics: tuple[tuple[str, str, float, float], ...]
-    features: tuple[Feature, ...]
-    looks: tuple[Look, ...]
+    features: tuple[Feature, ...]  # what MuJoCo does not read
+    looks: tuple[Look, ...]  # its visual elements
 
 
 def _meshes(element: ET.Element) -> list[ET.Element]:
     return list(element.iter("mesh"))
-
-
-def find_mesh(name: str, folder: Path) -> Path | None:
-    """The file that a mesh's name means, if it is of a kind that is read."""
-    return find_file(name, folder) if Path(name).suffix.lower() in _READABLE else None
-
-
-def find_file(name: str, folder: Path) -> Path | None:
-    """The file that a name means: `package://` packages are looked for in the folders above."""
-    scheme, _, rest = name.rpartition("://")
-    places = [folder / rest]
-    if scheme == "package" or scheme == "model":
-        package, _, inside = rest.partition("/")
-        above = [folder, *folder.parents]
-        places = [
-            x for up in above for x in (up / package / inside, *([up / inside] if up.name == package else []))
-        ]
-    return next((x for x in places if x.is_file()), None)
-
-
-def is_ascii(file: Path) -> bool:
-    """Whether a file is an STL of text, which MuJoCo does not read: its size is not that of its number of faces."""
-    start = file.read_bytes()[:84]
-    return file.suffix.lower() == ".stl" and file.stat().st_size != 84 + 50 * int.from_bytes(
-        start[80:], "little"
-    )
 
 
 def _has_size(element: ET.Element) -> bool:
@@ -82,7 +62,7 @@ def _has_size(element: ET.Element) -> bool:
     return all(float(x) != 0.0 for text in lengths for x in text.split())
 
 
-def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -> Iterator[tuple[str, str]]:
+def _remove_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -> Iterator[tuple[str, str]]:
     """Takes meshes out of links, but for those an inertia follows from or that touch; yields what was lost, and of which
     link."""
     for link in links:
@@ -109,7 +89,7 @@ def _without_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -
             yield "weighed", name
 
 
-_TOLD = {
+_REPORTED = {
     "visual": ("visual geometry", "ignored", "its mesh is not there, or of a kind that is not read", False),
     "collision": (
         "collision mesh",
@@ -144,20 +124,20 @@ def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
         if x.get("type") in ("revolute", "prismatic") and (limit := x.find("limit")) is not None
         if float(limit.get("lower") or 0.0) == float(limit.get("upper") or 0.0)
     )
-    found = [
+    listed = [
         Feature("limit without play", stuck, "ignored", "its ends are the same, so the joint moves freely"),
         Feature("velocity limit", with_limit("velocity"), "ignored", "speeds have no limits"),
         Feature("effort limit", with_limit("effort"), why="of actuators, if there are any", moves=False),
     ]
-    for kind, (feature, status, why, moves) in _TOLD.items():
+    for kind, (feature, status, why, moves) in _REPORTED.items():
         names = tuple(dict.fromkeys(name for x, name in lost if x == kind))
-        found.append(Feature(feature, names, status, why, moves))  # pyright: ignore[reportArgumentType]
-    unknown = dict.fromkeys(local(x.tag) for x in robot if x.tag not in (*_KNOWN, *_OTHERS))
-    found += [Feature(tag, (tag,), "ignored", "not read") for tag in unknown]
+        listed.append(Feature(feature, names, status, why, moves))  # pyright: ignore[reportArgumentType]
+    unknown = dict.fromkeys(local_name(x.tag) for x in robot if x.tag not in (*_KNOWN, *_OTHERS))
+    listed += [Feature(tag, (tag,), "ignored", "not read") for tag in unknown]
     for tag in _OTHERS:
         names = tuple(x.get("name") or x.get("reference") or tag for x in robot.iter(tag))
-        found.append(Feature(tag, names, "ignored", "not read", moves=False))
-    return found
+        listed.append(Feature(tag, names, "ignored", "not read", moves=False))
+    return listed
 
 
 def _mimics(robot: ET.Element) -> Iterator[tuple[str, str, float, float]]:
@@ -176,19 +156,16 @@ def _root(robot: ET.Element) -> str:
     return roots[0]
 
 
-def urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
-    """A URDF as MuJoCo is to read it.
-
-    **Raises:** `InputError` for one that is no tree, and one that `xacro` is yet to expand.
-    """
+def read_urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
+    """A URDF as MuJoCo is to read it."""
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
     ends = {str(x.get("link")) for x in robot.findall("joint/parent")}
     if "world" in ends - {x.get("name") for x in robot.findall("link")}:
         ET.SubElement(robot, "link", name="world")  # Drake's files take it for granted
-    visuals = list(looks(robot, lambda name: find_mesh(name, folder)))
+    visuals = list(read_looks(robot, lambda name: find_mesh(name, folder)))
     lost = [("visual", x) for x in visuals if isinstance(x, str)]
-    lost += _without_meshes(robot.findall("link"), folder, wanted.touching)
+    lost += _remove_meshes(robot.findall("link"), folder, wanted.touching)
     extension = robot.find("mujoco")
     extension = ET.SubElement(robot, "mujoco") if extension is None else extension
     compiler = extension.find("compiler")
@@ -206,7 +183,7 @@ def urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
     return Urdf(text, _root(robot), tuple(_mimics(robot)), (*_features(robot, lost), *off, used), seen)
 
 
-def without_volumes(spec: Any) -> None:
+def allow_flat_meshes(spec: Any) -> None:
     """Lets meshes be flat or inside out where no inertia follows from them."""
     weighed = {geom.meshname for geom in spec.geoms if not geom.parent.explicitinertial}
     for mesh in spec.meshes:
@@ -214,7 +191,7 @@ def without_volumes(spec: Any) -> None:
             mesh.inertia = mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL
 
 
-def with_mimics(spec: Any, given: Urdf) -> None:
+def add_mimics(spec: Any, given: Urdf) -> None:
     """Adds the mimics that MuJoCo has not read, as those before 4.0 have not."""
     known = {(x.name1, x.name2) for x in spec.equalities}
     moving = {joint.name for joint in spec.joints}
@@ -227,3 +204,251 @@ def with_mimics(spec: Any, given: Urdf) -> None:
         added = spec.add_equality(name1=follower, objtype=mujoco().mjtObj.mjOBJ_JOINT, **followed)
         added.type = mujoco().mjtEq.mjEQ_JOINT
         added.data[:2] = offset, factor
+
+
+# --- Loops
+
+
+_KINDS = {"continuous": "revolute", "spherical": "ball", "floating": "free"}
+
+
+def _numbers(element: ET.Element | None, key: str, default: str, what: str) -> np.ndarray:
+    return numbers_in((None if element is None else element.get(key)) or default, 3, f"{what}: {key}")
+
+
+def _origin(element: ET.Element | None, what: str) -> np.ndarray:
+    xyz, rpy = (_numbers(element, key, "0 0 0", what) for key in ("xyz", "rpy"))
+    return place_of(xyz, Rotation.from_euler("xyz", rpy))
+
+
+def _kind(element: ET.Element, what: str) -> str:
+    given = element.get("type", "")
+    kind = _KINDS.get(given, given)
+    if kind not in CLOSING or kind in ("screw", "gearbox"):
+        raise InputError(
+            f"{what} of type '{given}' cannot close a loop; revolute, ball, fixed and others can."
+        )
+    return kind
+
+
+def _link_of_end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray], what: str) -> str:
+    """The link of a `<parent link="...">` or the like."""
+    own = element.find(tag)
+    name = "" if own is None else own.get("link") or (own.text or "").strip()
+    if name not in links:
+        raise unknown_name(f"<{tag}> link of {what}:", name, links)
+    return name
+
+
+def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+    name = element.get("name", "constraint")
+    what = f"constraint '{name}'"
+    kind, ends = (
+        _kind(element, what),
+        (_link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)),
+    )
+    places = [_origin(element.find(f"{end}_origin"), what) for end in ("parent", "child")]
+    first, second = (
+        _numbers(element.find(f"{end}_axis"), "xyz", "1 0 0", what) for end in ("parent", "child")
+    )
+    if not (first.any() and second.any()):
+        raise InputError(f"{what}: an axis must not be the zero vector.")
+    axes = [Axis(first), Axis(second)]
+    if kind != "universal" and (first != second).any():  # one axis, in different axes of the two frames
+        places[1] = places[1] @ place_of(turn=Rotation.align_vectors([second], [first])[0])
+    return Joint(name, kind, *ends, (places[0], places[1]), tuple(axes if kind == "universal" else axes[:1]))
+
+
+def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+    name = element.get("name", "loop")
+    what = f"loop '{name}'"
+    ends = _link_of_end(element, "predecessor", links, what), _link_of_end(element, "successor", links, what)
+    axis = Axis(_numbers(element.find("axis"), "xyz", "1 0 0", what))
+    places = [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")]
+    places[0] = _origin(element.find("origin"), what) @ places[0]
+    return Joint(name, _kind(element, what), *ends, (places[0], places[1]), (axis,))
+
+
+def _read_joint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+    name = element.get("name", "joint")
+    what = f"joint '{name}'"
+    axis = Axis(_numbers(element.find("axis"), "xyz", "1 0 0", what))
+    ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
+    return Joint(
+        name, _kind(element, what), *ends, (_origin(element.find("origin"), what), np.eye(4)), (axis,)
+    )
+
+
+def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+    """`<drake:ball_constraint>`."""
+    own = {local_name(x.tag).removeprefix("ball_constraint_"): x for x in element}
+    ends, what = (
+        [str(own[x].get("name")) for x in ("body_A", "body_B") if x in own],
+        "<drake:ball_constraint>",
+    )
+    for name in ends:
+        if name not in links:
+            raise unknown_name(f"body of {what}:", name, links)
+    if len(ends) < 2:
+        raise InputError(f"{what} needs <drake:ball_constraint_body_A> and <drake:ball_constraint_body_B>.")
+    points = [place_of(_numbers(own.get(x), "value", "0 0 0", what)) for x in ("p_AP", "p_BQ")]
+    return Joint(f"ball {ends[0]} {ends[1]}", "ball", ends[0], ends[1], (points[0], points[1]))
+
+
+def _place_links(robot: ET.Element) -> dict[str, np.ndarray]:
+    """Where the links are with all joints at zero, in the root link (4, 4); joints that lead to a link a second time
+    count for nothing."""
+    carrying = dict[str, ET.Element]()
+    for joint in robot.findall("joint"):
+        child = joint.find("child")
+        if child is not None:
+            carrying.setdefault(str(child.get("link")), joint)
+    places = dict[str, np.ndarray]()
+
+    def place(name: str, below: tuple[str, ...] = ()) -> np.ndarray:
+        if name in below:
+            raise InputError(
+                f"joints of this URDF lead in a circle, from '{name}' back to it; one link must be the root."
+            )
+        if name not in places:
+            joint = carrying.get(name)
+            parent = None if joint is None else joint.find("parent")
+            above = np.eye(4) if parent is None else place(str(parent.get("link")), (*below, name))
+            places[name] = (
+                above
+                if joint is None
+                else above @ _origin(joint.find("origin"), f"joint '{joint.get('name')}'")
+            )
+        return places[name]
+
+    return {name: place(name) for name in (str(link.get("name")) for link in robot.findall("link"))}
+
+
+def _take_gazebo_joints(
+    element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]
+) -> Iterator[Joint]:
+    """SDF joints in a `<gazebo>`, which are taken out of it."""
+    scope = Model(ET.Element("model", name="gazebo"), "", None, Path(), (1, 12))
+    for name, place in links.items():
+        numbers = [*place[:3, 3], *Rotation.from_matrix(place[:3, :3]).as_quat()]
+        scope.named[name] = ET.Element("link", name=name)
+        pose = ET.SubElement(scope.named[name], "pose", rotation_format="quat_xyzw")
+        pose.text = " ".join(map(repr, map(float, numbers)))
+    for joint in element.findall("joint"):
+        scope.named[str(joint.get("name"))] = joint
+        element.remove(joint)
+        taken = joint_of(joint, scope, rows)
+        if WORLD in (taken.parent, taken.child) and WORLD not in links:
+            root = next(name for name, place in links.items() if (place == np.eye(4)).all())
+            taken = taken._replace(parent=root)
+        yield taken
+
+
+def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
+    """The joints that close loops, taken out of a URDF, and what is to be said of them."""
+    links, closing, rows = _place_links(robot), list[Joint](), list[Row]()
+    reached = set[str]()
+    for joint in robot.findall("joint"):
+        child = joint.find("child")
+        name = "" if child is None else str(child.get("link"))
+        if name in reached:
+            closing.append(_read_joint(joint, links))
+            robot.remove(joint)
+        reached.add(name)
+    kinds = {"constraint": _read_constraint, "loop": _read_loop, "ball_constraint": _read_ball}
+    for element in list(robot):
+        tag = local_name(element.tag)
+        if tag in kinds:
+            closing.append(kinds[tag](element, links))
+            robot.remove(element)
+        elif tag == "coupling":
+            rows.append(
+                ("coupling", element.get("name", tag), "ignored", "not read; a mimic says the same of joints")
+            )
+        elif tag == "gazebo" and element.find("joint") is not None:
+            closing += _take_gazebo_joints(element, links, rows)
+            if not len(element):
+                robot.remove(element)
+    return closing, rows
+
+
+# --- Motors
+
+
+def _value(elements: list[ET.Element], *tags: str) -> float | None:
+    """The first number in elements of some tags: their text, or their `value`."""
+    for element in elements:
+        for x in element.iter():
+            if local_name(x.tag) in tags:
+                try:
+                    return float(x.get("value") or x.text or "")
+                except ValueError as error:
+                    raise InputError(
+                        f"<{local_name(x.tag)}> of '{elements[0].get('name')}' is no number: {error}."
+                    ) from error
+    return None
+
+
+def _add_motor(spec: Any, name: str, joint: str, gear: float) -> None:
+    motor = spec.add_actuator(name=name, target=joint, trntype=mujoco().mjtTrn.mjTRN_JOINT)
+    motor.set_to_motor()
+    motor.gear[0] = gear
+
+
+def _interfaces(element: ET.Element, tag: str) -> str:
+    """What kinds of commands other than efforts an element takes."""
+    interfaces = [x.get("name") or (x.text or "").strip().rpartition("/")[2] for x in element.iter(tag)]
+    return "" if not interfaces or any("effort" in x.lower() for x in interfaces) else interfaces[0]
+
+
+def _row_of_motor(name: str, interface: str) -> Row:
+    why = "its input is an effort" + (f"; the gains of '{interface}' are in no URDF" if interface else "")
+    return "actuator of a transmission", name, "used", why
+
+
+def add_motors(spec: Any, robot: ET.Element) -> Iterator[Row]:
+    """Adds a motor for each simple transmission and each `ros2_control` joint; yields what is to be said of it.
+
+    With the reduction n the joint's effort is n times the motor's, and a rotor of inertia I counts as n^2 I.
+    """
+    moving, driven = {joint.name: joint for joint in spec.joints}, set[str]()
+    taken = {x.name for x in spec.actuators}
+    for given in robot.iter("transmission"):
+        name = given.get("name") or "transmission"
+        kind = (
+            given.get("type")
+            or (given.findtext("type") or given.findtext("plugin") or "SimpleTransmission").strip()
+        )
+        joints, actuators = given.findall("joint"), given.findall("actuator")
+        target = str(joints[0].get("name")) if joints else ""
+        if "SimpleTransmission" not in kind or len(joints) != 1 or len(actuators) > 1:
+            yield "transmission", name, "ignored", f"{kind} is not read, only simple ones of one joint are"
+            continue
+        if target not in moving:
+            yield "transmission", name, "ignored", f"its joint '{target}' is not there, or does not move"
+            continue
+        gear = _value([*actuators, *joints, given], "mechanicalReduction", "mechanical_reduction") or 1.0
+        own = actuators[0].get("name") if actuators else None
+        own = own if own and own not in taken else name
+        if own in taken:
+            raise InputError(
+                f"two transmissions of this URDF are called '{own}': each needs a name of its own."
+            )
+        taken.add(own)
+        driven.add(target)
+        _add_motor(spec, own, target, gear)
+        rotor, ratio = _value(actuators, "rotor_inertia"), _value(actuators, "gear_ratio")
+        if rotor:
+            moving[target].armature += rotor * (ratio or 1.0) ** 2
+        yield _row_of_motor(own, _interfaces(given, "hardwareInterface"))
+    for control in robot.iter("ros2_control"):
+        for joint in control.findall("joint"):
+            name = str(joint.get("name"))
+            if joint.find("command_interface") is None or name in driven:
+                continue
+            if name not in moving:
+                yield "ros2_control", name, "ignored", "its joint is not there, or does not move"
+                continue
+            driven.add(name)
+            _add_motor(spec, name, name, 1.0)
+            yield _row_of_motor(name, _interfaces(joint, "command_interface"))

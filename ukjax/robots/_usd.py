@@ -17,22 +17,18 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError, missing_extra
 from ._contact_selection import ContactSelection
-from ._description import Description
-from ._graph import WORLD, Axis, Joint, Link, Shape, add_shape, place_of, specify
-from ._mujoco import mujoco
-from ._rows import Row, features
-from ._urdf_looks import Look
+from ._graph import WORLD, Axis, Description, Joint, Link, Shape, add_shape, place_of, specify
+from ._reference import mujoco
+from ._report import Row, features
+from ._visuals import Look
 
 USD_ENDINGS = (".usd", ".usda", ".usdc", ".usdz")
 _DEGREE = np.pi / 180.0
 _LARGE = 1e15  # files write the largest number of 32 bits for no limit
 
 
-def usd(path: Path, wanted: ContactSelection) -> Description:
-    """A USD file.
-
-    **Raises:** `InputError` for what is no such file; `MissingExtraError` without `usd-core`.
-    """
+def read_usd(path: Path, wanted: ContactSelection) -> Description:
+    """A USD file."""
     try:
         from pxr import Tf, Usd  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -76,19 +72,19 @@ class _Stage:
             getattr(UsdPhysics, "UsdPhysicsLoadStageFromPrimRange", None)
             or UsdPhysics.LoadUsdPhysicsFromRange
         )
-        self.found: dict[str, list[Any]] = {}
+        self.by_kind: dict[str, list[Any]] = {}
         for kind, (paths, given) in load(stage, ["/"]).items():
-            self.found[str(kind).rpartition(".")[2]] = [
+            self.by_kind[str(kind).rpartition(".")[2]] = [
                 x for _, x in zip(paths, given, strict=True) if x.isValid
             ]
         bodies = self.of("RigidBody")
         self.links = _names([x.primPath for x in bodies if x.rigidBodyEnabled])
         self.rows = list[Row]()
-        self.joints = self._given_joints()
+        self.joints = self._list_joints()
 
     def of(self, *kinds: str) -> list[Any]:
         """What the parser has found of some kinds."""
-        return [x for kind in kinds for x in self.found.get(kind, [])]
+        return [x for kind in kinds for x in self.by_kind.get(kind, [])]
 
     def link(self, path: Any) -> str:
         """The link of a body's path; that of the world where it has none, or does not move."""
@@ -120,7 +116,9 @@ class _Stage:
                 self.metre * gravity[0].gravityMagnitude * np.array(gravity[0].gravityDirection, float)
             )
         looks = tuple(self._looks())
-        return Description(spec, features([*self.rows, *rows, *self._others()]), looks, tuple(closures))
+        return Description(
+            spec, features([*self.rows, *rows, *self._list_other_schemas()]), looks, tuple(closures)
+        )
 
     # --- bodies
 
@@ -190,7 +188,7 @@ class _Stage:
         )
         given = [x for x in self.of(*(f"{kind}Shape" for kind in kinds)) if x.collisionEnabled]
         materials = {x.primPath: x for x in self.of("RigidBodyMaterial")}
-        names, found = _names([x.primPath for x in given]), dict[str, list[Shape]]()
+        names, by_link = _names([x.primPath for x in given]), dict[str, list[Shape]]()
         for x in given:
             shape, name = self._shape(x), names[x.primPath]
             if shape is None:
@@ -223,13 +221,13 @@ class _Stage:
                     whole = _weigh([shape._replace(density=1.0)])
                     density = mass / whole[0] if whole else 0.0
                 shape = shape._replace(density=density or shape.density)
-            found.setdefault(self.link(x.rigidBody), []).append(shape._replace(name=name))
-        return found
+            by_link.setdefault(self.link(x.rigidBody), []).append(shape._replace(name=name))
+        return by_link
 
     def _shape(self, x: Any) -> Shape | None:
         kind, m = x.type.name.removesuffix("Shape"), self.metre
         place = _place(x.localPos, x.localRot, m)
-        along = place @ _along(x.axis.name) if hasattr(x, "axis") else place
+        along = place @ _turn_z_to(x.axis.name) if hasattr(x, "axis") else place
         if kind == "Cube":
             return Shape("", "box", m * np.array(x.halfExtents, float), place)
         if kind == "Sphere":
@@ -295,7 +293,7 @@ class _Stage:
                 kind, axis = shape
                 rgb = UsdGeom.Gprim(prim).GetDisplayColorAttr().Get()
                 colour = np.append(np.clip(np.array(rgb[0], float), 0, 1), 1.0) if rgb else None
-                R = turn / scale @ _along(axis)[:3, :3]
+                R = turn / scale @ _turn_z_to(axis)[:3, :3]
                 yield Look(link, kind, self.metre * np.array(relative.ExtractTranslation(), float), R, colour)
 
     def _look(self, prim: Any, scale: np.ndarray) -> tuple[dict[str, Any], str] | None:
@@ -319,7 +317,7 @@ class _Stage:
 
     # --- joints
 
-    def _given_joints(self) -> list[Any]:
+    def _list_joints(self) -> list[Any]:
         kinds = ("Fixed", "Revolute", "Prismatic", "Spherical", "Distance", "D6", "Custom")
         given = self.of(*(f"{kind}Joint" for kind in kinds))
         self.names = _names([x.primPath for x in given])
@@ -362,7 +360,9 @@ class _Stage:
             unit = self.metre if slides else _DEGREE
             limits = (unit * x.limit.lower, unit * x.limit.upper) if x.limit.enabled else (-np.inf, np.inf)
             mass = self.kilogram * (1.0 if slides else self.metre**2)
-            return kind.lower(), (Axis(_UNITS[x.axis.name], slides, _ends(limits), armature=armature * mass),)
+            return kind.lower(), (
+                Axis(_UNITS[x.axis.name], slides, _clean_limits(limits), armature=armature * mass),
+            )
         limits = {dof.name: limit for dof, limit in ((p.first, p.second) for p in x.jointLimits)}
         axes = list[Axis]()
         for dof in ("TransX", "TransY", "TransZ", "RotX", "RotY", "RotZ"):
@@ -376,7 +376,9 @@ class _Stage:
                 if limit is not None and limit.enabled
                 else (-np.inf, np.inf)
             )
-            axes.append(Axis(_UNITS[dof[-1]], slides, _ends(range_), armature=armature, name=f"{name} {dof}"))
+            axes.append(
+                Axis(_UNITS[dof[-1]], slides, _clean_limits(range_), armature=armature, name=f"{name} {dof}")
+            )
         turning = [axis for axis in axes if not axis.slides]
         bare = not any(np.isfinite(axis.limits).any() for axis in turning) and not list(x.jointDrives)
         if len(axes) == 6 and bare:
@@ -440,7 +442,7 @@ class _Stage:
         pairs = [pair for pair in ends if WORLD not in map(self.link, pair)]
         pairs += [(x.primPath, y) for x in self.of("RigidBody", "Articulation") for y in x.filteredCollisions]
         members: dict[Any, list[Any]] = {}
-        kinds = [kind for kind in self.found if kind.endswith("Shape")]
+        kinds = [kind for kind in self.by_kind if kind.endswith("Shape")]
         for x in self.of(*kinds):
             pairs += [(x.rigidBody, y) for y in x.filteredCollisions]
             for group in x.collisionGroups:
@@ -461,7 +463,7 @@ class _Stage:
                 first, second = sorted(names)
                 spec.add_exclude(name=f"{first}-{second}", bodyname1=first, bodyname2=second)
 
-    def _others(self) -> Iterator[Row]:
+    def _list_other_schemas(self) -> Iterator[Row]:
         """Schemas that are not UsdPhysics' own."""
         for prim in self.stage.Traverse():
             given = prim.GetMetadata("apiSchemas")
@@ -476,7 +478,7 @@ class _Stage:
 _UNITS = {"X": np.array([1.0, 0.0, 0.0]), "Y": np.array([0.0, 1.0, 0.0]), "Z": np.array([0.0, 0.0, 1.0])}
 
 
-def _along(axis: str) -> np.ndarray:
+def _turn_z_to(axis: str) -> np.ndarray:
     """Turns z to an axis (4, 4)."""
     turns = {
         "X": Rotation.from_euler("y", 90, degrees=True),
@@ -485,7 +487,7 @@ def _along(axis: str) -> np.ndarray:
     return place_of(turn=turns.get(axis))
 
 
-def _ends(limits: tuple[float, float]) -> tuple[float, float]:
+def _clean_limits(limits: tuple[float, float]) -> tuple[float, float]:
     low, high = limits
     return (-np.inf if low < -_LARGE else low, np.inf if high > _LARGE else high)
 

@@ -1,7 +1,12 @@
-"""A platform on two, three or four RR modules: planar parallel mechanisms of Orsino (2017), in three levels."""
+"""Planar parallel mechanisms of Orsino (2017): two, three or four RR modules, and what they carry.
+
+The RR module is a pivoted link and a second one pinned to its end (Orsino 2017, Figures 1 and 3). All of the paper's
+planar mechanisms are made of it, as hierarchies of three levels: the bodies with their base pins, the modules with their
+elbows, the mechanism with the joints between modules.
+"""
 
 import math
-from typing import final
+from typing import ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,13 +14,172 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import fails
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._types import Coordinates, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
-from .._system._system import AbstractSystem
 from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, evaluate_start
-from ._planar import PLANAR_UNITS, energy, planar_labels, weight
-from ._rr_module import CITATION, RRModule, direction
+from ._planar_linkages import AbstractPlanarSystem, GroundPin, Pin, find_body_point
+
+CITATION = (
+    "R. M. M. Orsino, Recursive modular modelling methodology for lumped-parameter dynamic systems, "
+    "Proceedings of the Royal Society A 473, 2017, Figure {figure}."
+)
+
+
+def direction(angle: Array) -> Float[Array, "2"]:
+    """The unit vector at `angle` [rad] from +x."""
+    return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+
+
+@final
+class RRModule(eqx.Module):
+    """Two uniform links of equal length, bodies `2 leg` and `2 leg + 1` in absolute coordinates (x, y, theta).
+
+    The proximal link turns about `pivot` [m], the distal one about the proximal one's end.
+    """
+
+    pivot: Float[Array, "2"]
+    length: Array
+    mass: Array
+    leg: int = eqx.field(static=True)
+
+    def masses(self) -> list[Array]:
+        """The diagonal of the mass matrix, of the two links."""
+        return [self.mass, self.mass, self.mass * self.length**2 / 12.0] * 2
+
+    @property
+    def base_pin(self) -> GroundPin:
+        return GroundPin(-0.5 * self.length, self.pivot, 2 * self.leg)
+
+    @property
+    def elbow_pin(self) -> Pin:
+        return Pin(0.5 * self.length, -0.5 * self.length, 2 * self.leg, 2 * self.leg + 1)
+
+    def elbow(self, q: Coordinates) -> Float[Array, "2"]:
+        """Where the links meet [m], as a point of the proximal one."""
+        return find_body_point(q, 2 * self.leg, 0.5 * self.length)
+
+    def tip(self, q: Coordinates) -> Float[Array, "2"]:
+        """The distal link's free end [m]."""
+        return find_body_point(q, 2 * self.leg + 1, 0.5 * self.length)
+
+    def drawing(self, q: Coordinates) -> Float[Array, "3 2"]:
+        """Both links as one line [m], from pivot to tip."""
+        return jnp.stack([find_body_point(q, 2 * self.leg, -0.5 * self.length), self.elbow(q), self.tip(q)])
+
+    def reaching(self, tip: Float[Array, "2"]) -> list[Array]:
+        """The six coordinates with the tip there: the links at a + c and a - c, a the direction from the pivot.
+
+        Those of a tip that is out of reach are NaN.
+        """
+        x, y = reach = tip - self.pivot
+        along = jnp.arctan2(y, x)
+        bend = jnp.arccos(jnp.sqrt(jnp.sum(reach**2)) / (2.0 * self.length))
+        first, second = (self.length * direction(angle) for angle in (along + bend, along - bend))
+        return [
+            *(self.pivot + 0.5 * first),
+            along + bend,
+            *(self.pivot + first + 0.5 * second),
+            along - bend,
+        ]
+
+
+# --- The five-bar linkage
+
+
+@final
+class FiveBar(AbstractPlanarSystem):
+    """Four uniform links in absolute coordinates (x, y, theta), y up: proximal and distal, left, then right.
+
+    The ground, the fifth bar, is as long as `base`; its middle is the origin.
+    """
+
+    levels: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("base pin 1", "base pin 2"),
+        ("elbow 1", "elbow 2"),
+        ("tip pin",),
+    )
+
+    base: Array = eqx.field(converter=as_parameter)
+    length: Array = eqx.field(converter=as_parameter)
+    mass: Array = eqx.field(converter=as_parameter)
+    gravity: Array = eqx.field(converter=as_parameter)
+
+    @property
+    def legs(self) -> tuple[RRModule, ...]:
+        pivots = [jnp.stack([half, jnp.zeros_like(half)]) for half in (-0.5 * self.base, 0.5 * self.base)]
+        return tuple(RRModule(pivot, self.length, self.mass, k) for k, pivot in enumerate(pivots))
+
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        return tuple(f"{link} {i}" for i in (1, 2) for link in ("proximal", "distal"))
+
+    def masses(self) -> Float[Array, "12"]:
+        return jnp.stack([m for leg in self.legs for m in leg.masses()])
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        """Five revolute joints, two rows each."""
+        left, right = self.legs
+        tip_pin = Pin(0.5 * self.length, 0.5 * self.length, 1, 3)
+        joints = (left.base_pin, right.base_pin, left.elbow_pin, right.elbow_pin, tip_pin)
+        return tuple(
+            Holonomic(joint, name=name) for joint, name in zip(joints, sum(self.levels, ()), strict=True)
+        )
+
+    def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """Where the tips meet, and the elbows as points of the proximal links."""
+        left, right = self.legs
+        return {"tip": left.tip(q), "elbow1": left.elbow(q), "elbow2": right.elbow(q)}
+
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """The legs."""
+        return {f"leg {leg.leg + 1}": leg.drawing(q) for leg in self.legs}
+
+    def state(self, x: Scalar, y: Scalar) -> tuple[Coordinates, Velocities]:
+        """q with the tip at (x, y) [m], both elbows bent to the same side, and v = 0."""
+        tip = jnp.stack([as_parameter(x), as_parameter(y)])
+        q = jnp.stack([coordinate for leg in self.legs for coordinate in leg.reaching(tip)])
+        return q, jnp.zeros_like(q)
+
+
+def five_bar(
+    *,
+    base: Scalar = 1.0,
+    length: Scalar = 0.8,
+    mass: Scalar = 1.0,
+    gravity: Scalar = 9.81,
+    x: Scalar = 0.05,
+    y: Scalar = -0.9,
+) -> Problem:
+    """A five-bar linkage, passive: 12 coordinates, 10 rows, 2 degrees of freedom (Orsino 2017, Fig. 1).
+
+    Built of the legs of `planar_3rrr`. Its system's `levels` are the hierarchy, for `Recursive`.
+
+    **Arguments:**
+
+    - `base`: distance of the two base pivots, at (-base/2, 0) and (base/2, 0) [m].
+    - `length`: of each link [m].
+    - `mass`: of each link, uniform [kg].
+    - `gravity`: along -y [m/s^2].
+    - `x`: of the tip at the start, at rest [m].
+    - `y`: likewise [m].
+
+    **Returns:** the `Problem`; points: `tip`, `elbow1`, `elbow2`.
+
+    **Raises:** `InputError`, naming the parameter that is wrong.
+    """
+    check_positive(base=base, length=length, mass=mass)
+    check_finite(gravity=gravity, x=x, y=y)
+    system = FiveBar(base, length, mass, gravity)
+    q0, v0 = evaluate_start(FiveBar.state, system, x, y)
+    check(not fails(np.isfinite, q0), "x and y must be within reach: no leg is that long.")
+    return Problem(
+        system, q0, v0, 0.0, 1.0, system.points, citation=CITATION.format(figure=1), name="five_bar"
+    )
+
+
+# --- Platforms
 
 
 def _vertex(pose: Float[Array, "3"], radius: Array, angle: float) -> Float[Array, "2"]:
@@ -37,7 +201,7 @@ class PlatformPin(eqx.Module):
 
 
 @final
-class PlanarRRR(AbstractSystem):
+class PlanarRRR(AbstractPlanarSystem):
     """Bodies in absolute coordinates (x, y, theta) of their centres, y up: two links a leg, then the platform.
 
     Links are uniform. `angles` [deg] are those of the legs' base pivots, and of their platform vertices.
@@ -69,28 +233,15 @@ class PlanarRRR(AbstractSystem):
         return jnp.full_like(self.base_radius, math.radians(self.angles[leg]))
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return planar_labels(
+    def body_names(self) -> tuple[str, ...]:
+        return (
             *(f"{link} {i + 1}" for i in range(len(self.angles)) for link in ("proximal", "distal")),
             "platform",
         )
 
-    @property
-    def units(self) -> tuple[str, ...]:
-        return PLANAR_UNITS * (2 * len(self.angles) + 1)
-
-    def _masses(self) -> Float[Array, " n"]:
+    def masses(self) -> Float[Array, " n"]:
         links = [m for leg in self.legs for m in leg.masses()]
         return jnp.stack([*links, self.platform_mass, self.platform_mass, self.platform_inertia])
-
-    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(self._masses()).astype(q.dtype)
-
-    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        return weight(self._masses(), self.gravity).astype(q.dtype)
-
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        return energy(self._masses(), self.gravity, q, v)
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:

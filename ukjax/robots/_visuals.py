@@ -1,7 +1,6 @@
-"""What the links of a URDF look like: its visual elements, which MuJoCo leaves out, as shapes for pictures.
+"""What a robot looks like in the reference posture: the geoms of its file, and visual elements, which MuJoCo leaves out.
 
-Meshes are read by MuJoCo one by one, so that one it cannot read, or that is not there, is told of and costs no other.
-"""
+Meshes are read by MuJoCo one by one, so that one it cannot read, or that is not there, is told of and costs no other."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
@@ -11,24 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..mechanisms import Visual
-from ._mujoco import mujoco
-from ._reference import Reference, remove_rounding
+from ._reference import Reference, mujoco, remove_rounding
 
 
 class Look(NamedTuple):
-    """A visual element.
+    """A visual element."""
 
-    - `link`: whose it is.
-    - `shape`: the arguments of a `Visual` that say what it is.
-    - `position`, `rotation`: in the link's frame [m] (3,), (3, 3).
-    - `colour`: red, green, blue and opacity; None where the file has none.
-    """
-
-    link: str
-    shape: dict[str, Any]
+    link: str  # whose it is
+    shape: dict[str, Any]  # the arguments of a `Visual` that say what it is
+    # `position`, `rotation`: in the link's frame [m] (3,), (3, 3).
     position: np.ndarray
     rotation: np.ndarray
-    colour: np.ndarray | None
+    colour: np.ndarray | None  # red, green, blue and opacity; None where the file has none
 
 
 def _numbers(element: ET.Element | None, key: str, default: str) -> np.ndarray:
@@ -45,10 +38,7 @@ def _make_rpy_rotation(rpy: np.ndarray) -> np.ndarray:
 
 
 def _mesh(path: Path, scale: np.ndarray) -> dict[str, Any]:
-    """Vertices in the file's own axes, and faces.
-
-    **Raises:** `ValueError` for what MuJoCo cannot read.
-    """
+    """Vertices in the file's own axes, and faces."""
     spec = mujoco().MjSpec()
     spec.add_mesh(
         name="mesh", file=str(path), scale=scale, inertia=mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL
@@ -61,7 +51,7 @@ def _mesh(path: Path, scale: np.ndarray) -> dict[str, Any]:
     return {"kind": "mesh", "vertices": vertices, "faces": np.array(model.mesh_face)}
 
 
-def _shape(geometry: ET.Element, found: Callable[[str], Path | None]) -> dict[str, Any] | None:
+def _shape_of_geometry(geometry: ET.Element, find: Callable[[str], Path | None]) -> dict[str, Any] | None:
     """What a geometry is; None for a mesh that is not there or cannot be read, and for what URDF does not know."""
     kind = next((x.tag for x in geometry), "")
     element = geometry.find(kind) if kind else None
@@ -72,7 +62,7 @@ def _shape(geometry: ET.Element, found: Callable[[str], Path | None]) -> dict[st
         return {"kind": kind, "size": [number("radius")]}
     if kind in ("cylinder", "capsule"):
         return {"kind": kind, "size": [number("radius"), number("length")]}
-    file = found(str(element.get("filename"))) if kind == "mesh" and element is not None else None
+    file = find(str(element.get("filename"))) if kind == "mesh" and element is not None else None
     return None if file is None else mesh_shape(file, _numbers(element, "scale", "1 1 1"))
 
 
@@ -84,7 +74,7 @@ def mesh_shape(file: Path, scale: np.ndarray) -> dict[str, Any] | None:
         return None
 
 
-def looks(robot: ET.Element, found: Callable[[str], Path | None]) -> Iterator[Look | str]:
+def read_looks(robot: ET.Element, find: Callable[[str], Path | None]) -> Iterator[Look | str]:
     """The visual elements of a URDF; for one that cannot be shown the name of its link."""
     named = {
         str(x.get("name")): x.find("color") for x in robot.iter("material") if x.find("color") is not None
@@ -92,7 +82,7 @@ def looks(robot: ET.Element, found: Callable[[str], Path | None]) -> Iterator[Lo
     for link in robot.findall("link"):
         for visual in link.findall("visual"):
             name, geometry, material = str(link.get("name")), visual.find("geometry"), visual.find("material")
-            shape = None if geometry is None else _shape(geometry, found)
+            shape = None if geometry is None else _shape_of_geometry(geometry, find)
             if shape is None:
                 yield name
                 continue
@@ -118,3 +108,63 @@ def make_visuals(at: Reference, given: tuple[Look, ...]) -> list[Visual]:
         }
         made.append(Visual(at.carriers[body], **place, colour=look.colour, **look.shape))
     return made
+
+
+_SHOWN = 3  # MuJoCo's viewer shows the groups 0, 1 and 2; files put what only collides into others
+_GREY = (
+    0.5,
+    0.5,
+    0.5,
+    1.0,
+)  # MuJoCo's colour of geoms that have none of their own: then the material's counts
+
+
+def _list_visible_geoms(at: Reference) -> list[int]:
+    """The geoms to show: of each body of the tree those in the groups that are shown, or where it has none, all."""
+    model = at.model
+    seen = [i for i in range(model.ngeom) if _colour(at, i)[3] > 0]
+    carrier = lambda i: at.carriers[model.geom_bodyid[i]]
+    looked_at = {carrier(i) for i in seen if model.geom_group[i] < _SHOWN}
+    return [i for i in seen if model.geom_group[i] < _SHOWN or carrier(i) not in looked_at]
+
+
+def _colour(at: Reference, geom: int) -> np.ndarray:
+    own, material = at.model.geom_rgba[geom], int(at.model.geom_matid[geom])
+    rgba = at.model.mat_rgba[material] if material >= 0 and np.allclose(own, _GREY) else own
+    return np.clip(np.asarray(rgba, float), 0.0, 1.0)
+
+
+def _shape_of_geom(at: Reference, geom: int) -> dict[str, object] | None:
+    """Kind and size of a geom; None for planes, height fields and what is no shape."""
+    model, size = at.model, np.array(at.model.geom_size[geom])
+    kind = mujoco().mjtGeom(model.geom_type[geom]).name.removeprefix("mjGEOM_").lower()
+    if kind == "mesh" and model.geom_dataid[geom] >= 0:
+        mesh = model.mesh(int(model.geom_dataid[geom])).id
+        vertices = slice(model.mesh_vertadr[mesh], model.mesh_vertadr[mesh] + model.mesh_vertnum[mesh])
+        faces = slice(model.mesh_faceadr[mesh], model.mesh_faceadr[mesh] + model.mesh_facenum[mesh])
+        return {"kind": kind, "vertices": model.mesh_vert[vertices], "faces": model.mesh_face[faces]}
+    sizes = {
+        "box": 2 * size,
+        "sphere": size[:1],
+        "capsule": size[:2] * (1, 2),
+        "cylinder": size[:2] * (1, 2),
+        "ellipsoid": size,
+    }
+    return {"kind": kind, "size": sizes[kind]} if kind in sizes else None
+
+
+def visuals(at: Reference, looks: tuple[Look, ...]) -> list[Visual]:
+    """The geoms of the file, where MuJoCo's viewer would show them; planes and height fields are left out. Bodies that
+    have visual elements are shown as these say.
+    """
+    shown = make_visuals(at, looks)
+    told = {visual.body for visual in shown}
+    for geom in _list_visible_geoms(at):
+        if at.carriers[at.model.geom_bodyid[geom]] in told:
+            continue
+        shape = _shape_of_geom(at, geom)
+        if shape is not None:
+            body, rotation = int(at.model.geom_bodyid[geom]), at.data.geom_xmat[geom].reshape(3, 3)
+            placed = {"position": at.data.geom_xpos[geom], "rotation": remove_rounding(rotation)}
+            shown.append(Visual(at.carriers[body], **placed, colour=_colour(at, geom), **shape))  # pyright: ignore[reportArgumentType]
+    return shown
