@@ -186,14 +186,12 @@ def run_steps(
         is_struck = lambda j: entry(list_of.struck, j) > 0
         strike = lambda j, at, a, x: put(x, place * m + a, jnp.where(is_struck(j), impulse(at, a), 0))
         written = list_of._replace(number=told * list_of.number)
-        modes = [
-            _scatter(x, place, written, y, n)
-            for x, y in ((impacts.closed, list_of.closed), (impacts.sliding, list_of.sliding))
-        ]
+        mode = lambda x, y: _scatter(x, place, written, y, n)
         impacts = Impacts(
             _write(impacts.time, place, jnp.reshape(t + 0.5 * h * part, (1,)), 1, told),
             step.step.over_rows(written, strike, impacts.impulse),
-            *modes,
+            mode(impacts.closed, list_of.closed),
+            mode(impacts.sliding, list_of.sliding),
             _write(impacts.residual, place, jnp.reshape(kept.residual, (1,)), 1, told),
         )
         run = run._replace(
