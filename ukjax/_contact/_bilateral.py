@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from .._compiler import evaluate_by_code
@@ -119,11 +118,15 @@ class BilateralMotion:
                 if alone:  # it may be large, and what rows share is computed before their loop
                     responses.append(respond)
                     return found, W
-                for j, unit in enumerate(np.eye(size, dtype=v.dtype)):
-                    moved = respond(jnp.asarray(unit))
+
+                # A loop: what does not depend on j is computed once, before it.
+                def column(j: Array, W: Array) -> Array:
+                    moved = respond(jnp.stack([(j == i).astype(v.dtype) for i in range(size)]))
                     for i in range(size):
                         W = put(W, (k * size + i) * size + j, moved[i])
-                return found, W
+                    return W
+
+                return found, loop(size, column, W)
 
             found, W = members.each(one, (found, W))
             if not alone:

@@ -257,9 +257,7 @@ class StepContacts(NamedTuple):
     def _rows(self) -> int:
         return self.p.size // self.contact.size
 
-    def over_rows(
-        self, starts: Array, sizes: Array, body: Callable[[Array, Array, Array, Any], Any], state: Any
-    ) -> Any:
+    def over_rows(self, starts: Array, sizes: Array, body: Callable[..., Any], state: Any) -> Any:
         """The state after `body(j, at, i, state)` for each row i of all, where its impulse is at `at`, of contact j."""
 
         def of_contact(j: Array, state: Any) -> Any:
@@ -273,10 +271,13 @@ class StepContacts(NamedTuple):
         """With what another has: in its own place, as far as that goes."""
         copy = lambda x, y: copy_entries(x, y, other.number)
         return StepContacts(
-            other.number,
-            copy(self.contact, other.contact),
-            copy_entries(self.p, other.p, other.number * self._rows),
-            *(copy(*x) for x in zip(self[3:], other[3:], strict=True)),
+            number=other.number,
+            contact=copy(self.contact, other.contact),
+            p=copy_entries(self.p, other.p, other.number * self._rows),
+            closed=copy(self.closed, other.closed),
+            sliding=copy(self.sliding, other.sliding),
+            struck=copy(self.struck, other.struck),
+            ambiguous=copy(self.ambiguous, other.ambiguous),
         )
 
 
@@ -442,9 +443,9 @@ class ContactStep:
 
     def no_contacts(self, dtype: jnp.dtype) -> StepContacts:
         """A list without contacts."""
-        n, rows, none = max(self.room.contacts, 1), max(self.sizes, default=1), jnp.asarray(0)
-        of_contacts = (blank(n, dtype) for _ in range(4))
-        return StepContacts(none, blank(n, none.dtype), blank(n * int(rows), dtype), *of_contacts)
+        n, rows, none = max(self.room.contacts, 1), int(max(self.sizes, default=1)), jnp.asarray(0)
+        new = lambda: blank(n, dtype)
+        return StepContacts(none, blank(n, none.dtype), blank(n * rows, dtype), new(), new(), new(), new())
 
     def no_record(self, state: StepState) -> StepRecord:
         """What there is of no step."""

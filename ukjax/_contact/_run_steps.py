@@ -14,7 +14,8 @@ from ._step_derivatives import SmoothStep
 
 
 class Saved(NamedTuple):
-    """What is told of k saved states, row after row: states, between steps in proportion, and what of contacts."""
+    """What is told of k saved states, row after row: states, between steps in proportion, and what of contacts, with
+    forces in the axes of slip."""
 
     q: Array
     v: Array
@@ -177,17 +178,16 @@ def run_steps(
         told = (kept.hit & (run.num_impacts < most)).astype(i.dtype) * going
         place = jnp.minimum(run.num_impacts, most - 1)
         list_of = kept.contacts
+        impulse = lambda at, a: entry(list_of.p, at) * entry(coefficients.scale, a)
         is_struck = lambda j: entry(list_of.struck, j) > 0
-        strike = lambda j, at, a, x: put(x, place * m + a, jnp.where(is_struck(j), entry(list_of.p, at), 0))
+        strike = lambda j, at, a, x: put(x, place * m + a, jnp.where(is_struck(j), impulse(at, a), 0))
         written = list_of._replace(number=told * list_of.number)
-        modes = [
-            _scatter(x, place, written, y, n)
-            for x, y in ((impacts.closed, list_of.closed), (impacts.sliding, list_of.sliding))
-        ]
+        mode = lambda x, y: _scatter(x, place, written, y, n)
         impacts = Impacts(
             _write(impacts.time, place, jnp.reshape(t + 0.5 * h * part, (1,)), 1, told),
             step.step.over_rows(written, strike, impacts.impulse),
-            *modes,
+            mode(impacts.closed, list_of.closed),
+            mode(impacts.sliding, list_of.sliding),
             _write(impacts.residual, place, jnp.reshape(kept.residual, (1,)), 1, told),
         )
         run = run._replace(
@@ -214,7 +214,7 @@ def run_steps(
             clear = lambda x, size: fill_entries(x, j * size, 0, size)
             force = step.step.over_rows(
                 own,
-                lambda _, at, a, x: put(x, j * m + a, entry(own.p, at) / (h * part)),
+                lambda _, at, a, x: put(x, j * m + a, impulse(at, a) / (h * part)),
                 clear(saved.force, m),
             )
             closed, sliding, ambiguous = (

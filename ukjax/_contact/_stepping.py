@@ -226,7 +226,7 @@ def run_time_stepping(
             step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops, splits=splits
         )
         t, there, t_end = _clip_saved_times(ts, h, found.off, found.until)
-        return _assemble_run(layout, coefficients, found, (t, t_end), y0, most_impacts), there
+        return _assemble_run(layout, found, (t, t_end), y0, most_impacts), there
 
     def finish(found: tuple[TimeSteppingRun, Array], smooth: bool, model: Model, *_: Any) -> TimeSteppingRun:
         told, there = found
@@ -253,7 +253,6 @@ def _clip_saved_times(ts: Array, h: Array, off: Array, until: Array) -> tuple[Ar
 
 def _assemble_run(
     layout: ContactLayout,
-    coefficients: Coefficients,
     found: StepsRun,
     t: tuple[Array, Array],
     y0: tuple[Array, Array],
@@ -267,7 +266,6 @@ def _assemble_run(
     time = impacts.time
     history = _history_of(
         layout,
-        coefficients,
         most,
         gap=rows(saved.gap, n),
         force=rows(saved.force, m),
@@ -290,12 +288,9 @@ def _assemble_run(
     )
 
 
-def _history_of(
-    layout: ContactLayout, coefficients: Coefficients, most: int, **found: Array
-) -> ContactHistory:
+def _history_of(layout: ContactLayout, most: int, **found: Array) -> ContactHistory:
     """What became of the contacts, with what time steps do not know."""
     time, none = found["event_time"], jnp.zeros(len(layout.contacts), bool)
-    found |= {name: found[name] * coefficients.scale[None] for name in ("force", "impulse")}
     return ContactHistory(
         names=layout.names,
         contacts=layout.contacts,

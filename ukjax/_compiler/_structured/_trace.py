@@ -396,6 +396,16 @@ class Interpreter:
     def _is_called(self, function: Any) -> bool:
         return self.callees.calls(function) and weight(core_jaxpr(function)) >= self.least_called
 
+    def _calls_within(self, jaxpr: Any) -> bool:
+        """Whether a jaxpr has anything that becomes a call."""
+        for e in jaxpr.eqns:
+            if e.primitive.name == "scalars":
+                return True
+            for inner in jaxprs_in(e.params):
+                if self._is_called(inner) or self._calls_within(core_jaxpr(inner)):
+                    return True
+        return False
+
     def call(
         self, function: Any, inputs: Sequence[Operand], types: Sequence[Kind], trace: Callable[..., Any]
     ) -> list[Operand] | None:
@@ -631,7 +641,8 @@ class Interpreter:
         each = max(weight(body), 1)
         short = (length * each <= SHORT and length <= _MOST_PASSES) or length <= self._passes_of_scan
         # Zeros and ones fold, as in the rotations of slides: how short passes become is only known once they are written.
-        if short or (each <= SHORT and length <= _MOST_PASSES):
+        # What they call is not counted, and stays in the loop.
+        if short or (each <= SHORT and length <= _MOST_PASSES and not self._calls_within(body)):
             most = math.inf if short else self.b.count + SHORT
             if (written := self._write_out_scan(e, consts, carry, columns, most)) is not None:
                 return written
