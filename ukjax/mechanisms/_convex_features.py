@@ -320,14 +320,14 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
 
         def is_nearest(best: _Found) -> Array:
             (f, apart, off), n = best, best.feature.n
-            # Along a former normal that is not quite the one of now, places are moved aside a little.
-            aside = 4 * jnp.sqrt(dot(shift, shift)) * (1 - dot(n, s.parts.n))
             small = choose_by_precision(dtype, 1e-12, 1e-5) * size
-            moved = here._replace(scale=scale, shift=shift)
+            # Along the normal itself, so that the place along it is the nearest of those moved, if it is one of B - A.
+            way = jnp.where(by_former, jnp.maximum(_APART * size - apart, 0), 0)
+            moved = here._replace(scale=scale, shift=way * n)
             bound = lax.cond(
                 jnp.any(f.flat), lambda: _of_disc(moved, f), lambda: _of_corners(moved, parts, n)
             )
-            right = (apart + dot(n, shift) >= bound - aside - small) & (off <= small)
+            right = (apart + way >= bound - small) & (off <= small)
             return proves & right & (~by_former | (apart > -_SHALLOW * size))
 
         kept = blank((5, _RECORD), dtype), jnp.zeros((), whole)
