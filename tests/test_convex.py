@@ -11,6 +11,7 @@ import pytest
 import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._compiler import AtStates
+from ukjax._contact._kinds import Instant, kinds_of, seek_anew
 from ukjax._contact._rows import gaps_and_bends
 from ukjax.mechanisms._contact_pairs import meet
 from ukjax.mechanisms._placement import Placement
@@ -108,6 +109,47 @@ def compare(kinds: tuple[str, str], count: int, seed: int, deep: float) -> None:
     np.testing.assert_allclose(ours[shallow], theirs[shallow], atol=max(tolerance, 1e-8))
     rest = ~(apart | shallow)
     np.testing.assert_allclose(ours[rest], theirs[rest], atol=tolerance, rtol=deep)
+
+
+def test_parts_that_were_nearest_before_lead_to_the_gap() -> None:
+    """Boxes some micrometres apart, whose nearest parts are sought from where they were before both turned by degrees."""
+    mujoco = pytest.importorskip("mujoco")
+    half = np.array([[0.1, 0.15, 0.05], [0.1, 0.1, 0.1]])
+    bodies = [um.box(name, (0, 0, 0), 2 * x, 1.0) for name, x in zip("ab", half, strict=True)]
+    shapes = [um.Cuboid(name, (0, 0, 0), 2 * x) for name, x in zip("ab", half, strict=True)]
+    system = um.assemble(bodies, contacts=[um.Contact(*shapes)])
+    spec = mujoco.MjSpec()
+    for x in half:
+        spec.worldbody.add_body(mocap=True).add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=x)
+    spec.option.ccd_tolerance, spec.option.ccd_iterations = 1e-14, 200
+    model = spec.compile()
+    data, ends = mujoco.MjData(model), np.zeros(6)
+
+    def distance(q: np.ndarray) -> float:
+        data.mocap_pos[:], data.mocap_quat[:] = np.split(q.reshape(2, 7), [3], axis=1)
+        mujoco.mj_kinematics(model, data)
+        return mujoco.mj_geomDistance(model, data, 0, 1, 10.0, ends)
+
+    t, v = jnp.zeros(()), jnp.zeros(12)
+    (kind,) = (
+        x.everywhere() for x in kinds_of(system, None, t, jnp.zeros(14).at[jnp.array([3, 10])].set(1), v)
+    )
+
+    @jax.jit
+    def gap(before: jax.Array, q: jax.Array) -> jax.Array:
+        kept = seek_anew(kind, Instant(t, before))
+        kept = kind.seek(Instant(t, q), kind.unsought(Instant(t, q), kept))
+        return jnp.min(kind.gaps(Instant(t, q), kept, jnp.full(5, jnp.inf)))
+
+    rng = np.random.default_rng(0)
+    with_units = lambda q: q / np.where(np.arange(7) < 3, 1, np.linalg.norm(q[:, 3:], axis=1, keepdims=True))
+    for _ in range(60):
+        q = with_units(rng.normal(size=(2, 7)))
+        away = distance(q)
+        n = (ends[3:] - ends[:3]) / away
+        q[1, :3] -= (away - rng.uniform(1e-6, 6e-5)) * n
+        before = with_units(q + np.where(np.arange(7) < 3, 0, rng.normal(size=(2, 7)) * 0.02))
+        np.testing.assert_allclose(gap(before.ravel(), q.ravel()), distance(q), atol=1e-9)
 
 
 def clouds() -> dict[str, np.ndarray]:
