@@ -313,7 +313,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     rounding = 2 * np.finfo(ts.dtype).eps * len(ts) * xp.maximum(xp.abs(t0), xp.abs(t1))
     within = xp.clip(ts, xp.minimum(t0, t1), xp.maximum(t0, t1))
     ts = xp.where(xp.abs(ts - within) <= rounding, within, ts)
-    way = xp.where(t1 < t0, -1, 1)  # backwards within `jit`
+    way = xp.copysign(xp.ones_like(t0), t1 - t0)  # backwards within `jit`
     good = (way * ts >= way * t0) & (way * ts <= way * t1)
     later = way * xp.diff(ts)
     good &= xp.append(True, later > 0 if xp is np else later >= 0)
