@@ -177,6 +177,9 @@ class Program:
         b, needed = interpreter.b, Needed(self.flat)
         members = np.broadcast_shapes(*(x.shape[1:] for x in inputs))
         columns = [x if x.ndim == 1 else spread_members(to_scalars(b, x), members) for x in inputs]
+        if members:
+            own = [p for p, x in zip(self.params, columns, strict=True) if x.ndim > 1]
+            _divide_calls(needed, own)
 
         def of_member(i: int) -> list[Value]:
             own = [x if x.ndim == 1 else x[:, i] for x in columns]
@@ -285,6 +288,16 @@ class Program:
         if width == 1 and (split := split_inner_loops(code)).functions:
             return Code(split.functions, split.text, loops=True, units=tuple(units))
         return Code(code, units=tuple(units))
+
+
+def _divide_calls(needed: Needed, own: Sequence[Node]) -> None:
+    """Divides what is called, so that members share what does not depend on their own parameters."""
+    late = set(own)
+    for x in needed.nodes:
+        if not late.isdisjoint(x.args):
+            late.add(x)
+            if x.op == "call":
+                x.data.divide(tuple(i for i, y in enumerate(x.args) if y in late))
 
 
 def _is_zero(result: Any) -> bool:

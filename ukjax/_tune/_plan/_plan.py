@@ -32,7 +32,7 @@ from ...robots import Robot
 from .._freedoms import free_velocities, state_names
 from ._result import PlanResult, make_result
 from ._search import Given, first_run, solve
-from ._stages import Penalty, Stages
+from ._stages import Penalty, Stages, model_under_inputs
 
 
 def _pair(name: str, value: Any, low: float = -np.inf, high: float = np.inf) -> tuple[float, float]:
@@ -213,7 +213,7 @@ def plan(
             raise InputError(f"bounds['{name}'] do not hold at the start: {x0[0, i]:g}.")
     p, is_free = len(input_names), shortest < longest
     stages = Stages(
-        system, matrix, cost, end_cost, end, solver,
+        model_under_inputs(system, matrix, solver, t, q, v, p), matrix, cost, end_cost, end, solver,
         jnp.array([x[0] for x in of_states.values()], q.dtype),
         jnp.array([x[1] for x in of_states.values()], q.dtype),
         tuple(of_states), steps, n_q, is_free, exact,
