@@ -57,7 +57,7 @@ def leaf(x: Array, dtype: Any) -> Leaf:
     if not real:
         varying = np.zeros(x.size, bool)
     elif x.ndim and not values.all():
-        varying = ~np.isin(values, (0.0, 1.0, -1.0))
+        varying = (values != 0) & (np.abs(values) != 1)
     else:
         varying = np.ones(x.size, bool)
     return Leaf(aval, tuple(varying.tolist()), tuple(values[~varying].tolist()))

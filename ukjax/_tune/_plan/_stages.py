@@ -22,8 +22,8 @@ from jaxtyping import Array
 
 from ..._compiler import evaluate_by_code
 from ..._compiler._structured._scalarize import scalarize
-from ..._misc._arguments import call_user_function, number_array
 from ..._formula._acceleration import UdwadiaKalaba
+from ..._misc._arguments import call_user_function, number_array
 from ..._misc._errors import InputError
 from ..._motion._model import Model, translate_model
 from ..._motion._project import Projection
