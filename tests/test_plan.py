@@ -12,8 +12,8 @@ import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._tune._freedoms import free_velocities
 from ukjax._tune._plan._search import Given, first_run, linearize, start_search
-from ukjax._tune._plan._stages import Penalty, Stages, model_under_inputs
-from ukjax.analysis._inputs import Constant
+from ukjax._tune._plan._stages import Penalty, Stages
+from ukjax.analysis._inputs import Constant, MatrixForce
 
 STEPS = 40
 REST = lambda t, q, v: jnp.concatenate([q, v])
@@ -163,9 +163,8 @@ def test_derivatives_are_those_of_the_whole_run():
     p = uk.models.light_cart_pole(angle=0.4, **POLE)
     end = lambda t, q, v: jnp.concatenate([q - jnp.array([1.0, 1.0, 0.5]), v])
     random, N = np.random.default_rng(0), 30
-    matrix, solver, none = Constant(jnp.array([[1.0], [0.0], [0.0]])), dfx.Midpoint(), jnp.zeros(0)
-    model = model_under_inputs(p.system, matrix, solver, jnp.zeros(()), p.q0, p.v0, 1)
-    stages = Stages(model, matrix, square, None, end, solver, none, none, (), N, 3, False, True)
+    force, none = MatrixForce(Constant(jnp.array([[1.0], [0.0], [0.0]]))), jnp.zeros(0)
+    stages = Stages(p.system, force, square, None, end, dfx.Midpoint(), none, none, (), N, 3, False, True)
     us, T, t0 = jnp.asarray(3.0 * random.normal(size=(N, 1))), jnp.asarray(0.9), jnp.asarray(0.0)
     x0 = jnp.concatenate([p.q0, p.v0])
     first = tuple(jnp.asarray(Z) for Z in free_velocities(p.system, 0.0, p.q0, p.v0)[:2])

@@ -26,5 +26,6 @@ from ._system_function import evaluate_at_states as evaluate_at_states
 from ._system_function import evaluate_by_code as evaluate_by_code
 from ._system_function import solve_equations as solve_equations
 from ._system_function import system_function as system_function
+from ._traced_system import JitByZeros as JitByZeros
 from ._traced_system import cached_or_untranslatable as cached_or_untranslatable
 from ._traced_system import forget as forget

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, final
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from .._formula._equations import equations_of_motion, inertia
 from .._misc._arguments import call_user_function
-from .._misc._closures import require_seen
+from .._misc._closures import HashableByKey, find_instances, require_seen
 from .._misc._garbage import undisturbed
 from .._misc._types import is_traced
 from .._system._rows import constraint_rows
@@ -29,6 +29,9 @@ from ._structured._trace import Interpreter
 # They are inputs, so that runs with other values share the code. But an array with a zero in it is taken for a
 # direction or a selection: its entries 0, 1 and -1 are folded into the code, for they are what makes it short. Arrays
 # that a program does not read are no inputs of it: what the force alone takes, the projection need not carry along.
+
+
+T = TypeVar("T")
 
 
 class Leaf(NamedTuple):
@@ -52,7 +55,7 @@ def leaf(x: Array, dtype: Any) -> Leaf:
     real = jnp.issubdtype(x.dtype, jnp.floating)
     aval = jax.ShapeDtypeStruct(x.shape, dtype if real else x.dtype, weak_type=jax.typeof(x).weak_type)
     if is_traced(x):
-        return Leaf(aval, (True,) * x.size, ())
+        return Leaf(aval, *_folded.get(id(x), ((True,) * x.size, ())))
     values = np.asarray(x).reshape(-1)
     if not real:
         varying = np.zeros(x.size, bool)
@@ -61,6 +64,50 @@ def leaf(x: Array, dtype: Any) -> Leaf:
     else:
         varying = np.ones(x.size, bool)
     return Leaf(aval, tuple(varying.tolist()), tuple(values[~varying].tolist()))
+
+
+_folded: dict[int, tuple[tuple[bool, ...], tuple[Any, ...]]] = {}  # by arrays that are being traced
+
+
+@final
+class JitByZeros(Generic[T]):
+    """`equinox.filter_jit`, compiled for the entries of arrays that scalar code folds in, as they are in each call.
+
+    Within `jit` the numbers of a system are not known, and so not which of them are zero: code would be twice as long.
+    What another transformation traces, as of a derivative by these arrays, is taken as it comes.
+
+    **Arguments:**
+
+    - `fn`: a function of pytrees.
+    - `kinds`: classes of what in them has such arrays.
+    """
+
+    def __init__(self, fn: Callable[..., T], kinds: tuple[type, ...]):
+        self._kinds = kinds
+
+        @eqx.filter_jit
+        def compiled(folded: HashableByKey[Any], *given: Any) -> T:
+            mine = dict(zip(map(id, self._arrays_of(given)), folded.value, strict=True))
+            _folded.update(mine)
+            try:
+                return fn(*given)
+            finally:
+                for key in mine:
+                    del _folded[key]
+
+        self._compiled = compiled
+
+    def _arrays_of(self, given: Any) -> list[Any]:
+        leaves = jax.tree.leaves(find_instances(given, self._kinds))
+        return [x for x in leaves if isinstance(x, jax.Array | np.ndarray)]
+
+    def folded(self, *given: Any) -> HashableByKey[Any]:
+        """What is folded in of these arguments, for many calls with them."""
+        found = tuple(leaf(x, x.dtype)[1:] for x in self._arrays_of(given))
+        return HashableByKey(found, found)
+
+    def __call__(self, *given: Any, folded: HashableByKey[Any] | None = None) -> T:
+        return self._compiled(self.folded(*given) if folded is None else folded, *given)
 
 
 def split(system: Any, stabilizer: AbstractStabilizer | None) -> tuple[list[Array], Structure]:
@@ -133,8 +180,6 @@ def numbers(
 
 
 # --- What has no scalar code is refused once: to find out may take as long as to write it
-
-T = TypeVar("T")
 
 _KEPT = 64  # results, and refusals: those of the systems a session goes back and forth between
 

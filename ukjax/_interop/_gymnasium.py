@@ -1,5 +1,6 @@
 """An environment as Gymnasium has them: copies as one vector environment, of one compiled step, or one alone."""
 
+import functools
 from typing import TYPE_CHECKING, Any, final
 
 import equinox as eqx
@@ -10,8 +11,10 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array
 
+from .._compiler import JitByZeros
 from .._misc._arguments import real_array, require_finite, whole_number
 from .._misc._errors import InputError
+from .._system._system import AbstractSystem
 from ._input_force import InputForce
 
 if TYPE_CHECKING:
@@ -19,13 +22,13 @@ if TYPE_CHECKING:
     from ._environment_state import EnvironmentState
 
 
-@eqx.filter_jit
+@functools.partial(JitByZeros, kinds=(AbstractSystem, InputForce))
 def _reset(environment: "Environment", keys: Array) -> tuple["EnvironmentState", Array]:
     states = jax.vmap(environment.reset)(keys)
     return states, jax.vmap(environment.observation)(states)
 
 
-@eqx.filter_jit
+@functools.partial(JitByZeros, kinds=(AbstractSystem, InputForce))
 def _step(environment: "Environment", states: "EnvironmentState", over: Array, actions: Array) -> tuple:
     """Copies that are `over` start anew and ignore their action; the others make a step."""
 
@@ -71,11 +74,19 @@ class Copies:
         self.action_space = gym.spaces.Box(low, high, dtype=self._dtype.type)
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, seen.shape, dtype=seen.dtype.type)
         self.states: Any = None
+        self._folded: tuple[Any, Any] = (None, None)
+
+    def folded(self, environment: "Environment") -> Any:
+        """Which of its entries are folded into code: looked at once for each environment."""
+        if self._folded[0] is not environment:
+            self._folded = environment, _reset.folded(environment)
+        return self._folded[1]
 
     def reset(self, random: np.random.Generator) -> np.ndarray:
         """What is observed of new episodes."""
         key = jax.random.key(int(random.integers(2**31)))
-        self.states, seen = _reset(self.environment, jax.random.split(key, self.num_envs))
+        keys = jax.random.split(key, self.num_envs)
+        self.states, seen = _reset(self.environment, keys, folded=self.folded(self.environment))
         return np.array(seen)
 
     def checked(self, actions: Any) -> Array:
@@ -125,7 +136,8 @@ class VectorEnvironment(gym.vector.VectorEnv):
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         copies = self._copies
         actions = copies.checked(actions)
-        copies.states, *told = _step(self.environment, copies.states, self._over, actions)
+        given = self.environment, copies.states, self._over, actions
+        copies.states, *told = _step(*given, folded=copies.folded(self.environment))
         seen, reward, terminated, truncated = (np.array(x) for x in told)
         self._over = jnp.asarray(terminated | truncated)
         return seen, reward, terminated, truncated, {}
@@ -154,6 +166,7 @@ class SingleEnvironment(gym.Env):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         copies = self._copies
         actions = copies.checked(real_array("action", action)[None])
-        copies.states, *told = _step(self.environment, copies.states, jnp.zeros(1, bool), actions)
+        given = self.environment, copies.states, jnp.zeros(1, bool), actions
+        copies.states, *told = _step(*given, folded=copies.folded(self.environment))
         seen, reward, terminated, truncated = (np.array(x)[0] for x in told)
         return seen, float(reward), bool(terminated), bool(truncated), {}

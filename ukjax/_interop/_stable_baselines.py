@@ -1,22 +1,25 @@
 """An environment as a vector environment of Stable-Baselines3, all copies one compiled step."""
 
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, final
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv  # pyright: ignore[reportMissingImports]
 
+from .._compiler import JitByZeros
+from .._system._system import AbstractSystem
 from ._gymnasium import Copies
+from ._input_force import InputForce
 
 if TYPE_CHECKING:
     from ._environment import Environment
     from ._environment_state import EnvironmentState
 
 
-@eqx.filter_jit
+@functools.partial(JitByZeros, kinds=(AbstractSystem, InputForce))
 def _step(environment: "Environment", states: "EnvironmentState", actions: Any) -> tuple:
     """The states to go on from, what is seen of them, and what a step told; ended episodes start anew at once."""
 
@@ -53,7 +56,8 @@ class StableBaselinesEnvironment(VecEnv):
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         copies = self._copies
-        copies.states, *told = _step(self.environment, copies.states, self._actions)
+        given = self.environment, copies.states, self._actions
+        copies.states, *told = _step(*given, folded=copies.folded(self.environment))
         seen, last, reward, terminated, truncated = (np.array(x) for x in told)
         done = terminated | truncated
         infos: list[dict[str, Any]] = [

@@ -329,13 +329,13 @@ def hoist_tracers(tree: T) -> T:
     return _map_tree(of, tree, lambda x: isinstance(x, eqx.Module) or _holds_functions(x))
 
 
-def find_instances(tree: Any, kind: type[T]) -> list[T]:
-    """All of a kind in a pytree, and in what its functions hold where `hoist_tracers` sees it."""
+def find_instances(tree: Any, kind: type[T] | tuple[type[T], ...]) -> list[T]:
+    """All of a kind, or of some, in a pytree, and in what its functions hold where `hoist_tracers` sees it."""
     found, seen = list[T](), set[int]()
 
     def look(x: Any) -> None:
         for leaf in jax.tree.leaves(
-            x, is_leaf=lambda y: isinstance(y, kind | Hoisted) or _holds_functions(y)
+            x, is_leaf=lambda y: isinstance(y, (kind, Hoisted)) or _holds_functions(y)
         ):
             if isinstance(leaf, kind):
                 found.append(leaf)

@@ -78,13 +78,6 @@ def step(
         return _with_contacts(system, formula, stabilizer, solver, (t, q, v), dt, automatic)
     model = Model(system, formula, stabilizer)
     model = translate_model(model, solver, t, q, v, automatic=automatic)[0]
-    return step_model(model, solver, t, q, v, dt)
-
-
-def step_model(
-    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, dt: Array
-) -> tuple[Array, Array]:
-    """The state after one step of a system without unilateral constraints."""
     solver = _options.with_tolerances(solver, q.dtype)
     return _check_end(model, t + dt, *_take_step(model, solver, t, q, v, dt))
 

@@ -4,6 +4,7 @@ Gains as logarithms stay positive, and a loss as its logarithm has a gradient of
 gradient comes in forward mode, all entries in one run, where there are few, else in reverse mode.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._compiler import compiler_is_here
+from .._compiler import JitByZeros, compiler_is_here
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import call_user_function, number_array
 from .._misc._closures import hoist_tracers
@@ -186,13 +187,13 @@ class Objective(eqx.Module):
         return jnp.log(loss), evaluations
 
 
-@eqx.filter_jit
+@functools.partial(JitByZeros, kinds=(AbstractSystem,))
 def losses(objective: Objective, x: Float[Array, "b d"]) -> Float[Array, " b"]:
     """log(loss) of many gains at once."""
     return jax.vmap(lambda point: objective(point, True)[0])(x)
 
 
-@eqx.filter_jit
+@functools.partial(JitByZeros, kinds=(AbstractSystem,))
 def loss_and_gradient(
     objective: Objective, x: Float[Array, " d"], forward: bool
 ) -> tuple[Array, Array, Array]:

@@ -1,5 +1,6 @@
 """The door of a plan: what is given is checked, searched, and told."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._compiler import JitByZeros
 from ..._misc._arguments import (
     explain_arguments,
     flag,
@@ -26,13 +28,13 @@ from ..._misc._types import Numbers
 from ..._motion._project import project
 from ..._system._constraint import require_bilateral
 from ..._system._problem import Problem, resolve_state
-from ...analysis._inputs import input_matrix_of
+from ...analysis._inputs import MatrixForce, input_matrix_of
 from ...analysis._states import state_of
 from ...robots import Robot
 from .._freedoms import free_velocities, state_names
 from ._result import PlanResult, make_result
 from ._search import Given, first_run, solve
-from ._stages import Penalty, Stages, model_under_inputs
+from ._stages import DYNAMICS, Penalty, Stages
 
 
 def _pair(name: str, value: Any, low: float = -np.inf, high: float = np.inf) -> tuple[float, float]:
@@ -213,7 +215,7 @@ def plan(
             raise InputError(f"bounds['{name}'] do not hold at the start: {x0[0, i]:g}.")
     p, is_free = len(input_names), shortest < longest
     stages = Stages(
-        model_under_inputs(system, matrix, solver, t, q, v, p), matrix, cost, end_cost, end, solver,
+        system, MatrixForce(matrix), cost, end_cost, end, solver,
         jnp.array([x[0] for x in of_states.values()], q.dtype),
         jnp.array([x[1] for x in of_states.values()], q.dtype),
         tuple(of_states), steps, n_q, is_free, exact,
@@ -273,13 +275,13 @@ def _state_guess(states: Any, count: int, steps: int, n_q: int, n: int) -> np.nd
     return np.concatenate([q, v], axis=-1)
 
 
-@eqx.filter_jit
+@functools.partial(JitByZeros, kinds=DYNAMICS)
 def _on_constraints(stages: Stages, t0: Any, T: Any, xs: Any) -> Any:
     index = jnp.arange(stages.steps + 1, dtype=xs.dtype)
     return jax.vmap(lambda T, xs: jax.vmap(stages.projected)(stages.time(t0, T, index), xs))(T, xs)
 
 
-_run_all = eqx.filter_jit(eqx.filter_vmap(first_run, in_axes=(None, 0, 0, 0, 0)))
+_run_all = JitByZeros(eqx.filter_vmap(first_run, in_axes=(None, 0, 0, 0, 0)), DYNAMICS)
 
 
 def _first_states(stages: Stages, t0: float, x0: Any, xs: Any, us: Any, T: Any) -> Any:
@@ -306,6 +308,6 @@ def _solve_all(stages: Stages, given: Given, boxed: bool, tolerances: Any, most:
     return jax.tree.map(np.asarray, _solve_many(stages, given, boxed, tolerances, most))
 
 
-@eqx.filter_jit
+@functools.partial(JitByZeros, kinds=DYNAMICS)
 def _solve_many(stages: Stages, given: Given, boxed: bool, tolerances: Any, most: Any) -> Any:
     return jax.vmap(lambda one: solve(stages, one, boxed, tolerances, most))(given)

@@ -224,5 +224,5 @@ def make_result(
         }
     return PlanResult(
         **fields, inputs=names[0], coordinates=names[1], velocities=names[2], name=problem.name,
-        _penalty=found.penalty, _problem=problem, _matrix=stages.matrix,
+        _penalty=found.penalty, _problem=problem, _matrix=stages.force.matrix,
     )  # fmt: skip

@@ -13,13 +13,13 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._compiler import JitByZeros
 from ..._compiler._structured._scalarize import scalarize
-from ._stages import Frame, Penalty, Stages
+from ._stages import DYNAMICS, Frame, Penalty, Stages
 
 SEARCHING, CONVERGED, ITERATIONS, STUCK, VIOLATED = range(5)
 
@@ -519,7 +519,7 @@ def one_pass(
     return jax.lax.cond(settled, renew, search, at)
 
 
-@eqx.filter_jit
+@functools.partial(JitByZeros, kinds=DYNAMICS)
 def solve(stages: Stages, given: Given, boxed: bool, tolerances: tuple[float, float], most: Array) -> Search:
     def goes_on(at: Search) -> Array:
         return (at.status == SEARCHING) & (at.iterations < most)

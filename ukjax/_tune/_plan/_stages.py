@@ -9,7 +9,6 @@ terms bring it back onto phi = 0 and psi = 0, up to second order, so derivatives
 Z_q^T N^+ and Z_v^T give s back. So a sweep works with as many numbers as a mechanism has freedoms, and loops are exact.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
@@ -22,13 +21,11 @@ from jaxtyping import Array
 
 from ..._compiler import evaluate_by_code
 from ..._compiler._structured._scalarize import scalarize
-from ..._formula._acceleration import UdwadiaKalaba
 from ..._misc._arguments import call_user_function, number_array
 from ..._misc._errors import InputError
-from ..._motion._model import Model, translate_model
 from ..._motion._project import Projection
 from ..._pseudoinverse import GramSchmidt, pinv
-from ..._run._step import step_model
+from ..._run._step import step
 from ..._system._driven import DrivenSystem
 from ..._system._rows import constraint_rows
 from ..._system._system import AbstractSystem, has_quasi_velocities
@@ -37,6 +34,9 @@ from ...analysis._states import mechanism_of
 from ...mechanisms._postures import with_unit_quaternions
 
 Cost = Callable[..., Any]
+
+DYNAMICS = AbstractSystem, MatrixForce
+"""Of what programs are compiled for which entries are zero."""
 
 
 class Frame(NamedTuple):
@@ -77,7 +77,7 @@ class Penalty(NamedTuple):
 class Stages(eqx.Module):
     """The motion and the costs of a plan.
 
-    - `model`, `matrix`: the system with the code of its acceleration under inputs, and how inputs act on it.
+    - `system`, `force`: the system, and how inputs act on it.
     - `cost`, `end_cost`, `end`: of the user; none that is not given.
     - `bounded`: which entries of (q, v) have bounds, `low` and `high`.
     - `steps`: of the plan; `n_q`: the number of coordinates.
@@ -85,8 +85,8 @@ class Stages(eqx.Module):
     - `exact`: whether second derivatives of the motion are taken.
     """
 
-    model: Model
-    matrix: Any
+    system: AbstractSystem
+    force: MatrixForce
     cost: Cost
     end_cost: Cost | None
     end: Cost | None
@@ -101,18 +101,13 @@ class Stages(eqx.Module):
 
     # --- The motion
 
-    @property
-    def system(self) -> AbstractSystem:
-        return self.model.system
-
     def time(self, t0: Array, T: Array, k: Array) -> Array:
         return t0 + T * k / self.steps
 
     def onwards(self, t: Array, x: Array, u: Array, h: Array) -> Array:
         """The state after a step."""
-        driven = DrivenSystem(self.system, MatrixForce(self.matrix), u)
-        model = dataclasses.replace(self.model, system=driven)
-        return jnp.concatenate(step_model(model, self.solver, t, x[: self.n_q], x[self.n_q :], h))
+        driven = DrivenSystem(self.system, self.force, u)
+        return jnp.concatenate(step(driven, t, x[: self.n_q], x[self.n_q :], h, solver=self.solver))
 
     def projected(self, t: Array, x: Array) -> Array:
         if not self.system.constraints:
@@ -206,21 +201,6 @@ class Stages(eqx.Module):
         """s of a change of the state."""
         dq, dv = change[: self.n_q], change[self.n_q :]
         return jnp.concatenate([frame.Zq.T @ (frame.back @ dq), frame.Zv.T @ dv])
-
-
-def model_under_inputs(
-    system: AbstractSystem, matrix: Any, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, p: int
-) -> Model:
-    """The model of a system that p inputs drive.
-
-    Its code is written here, where the numbers of the system are known: within `jit` it would not be known which of them
-    are zero, and the code would be twice as long.
-    """
-    inputs = jnp.ones(p, q.dtype)  # zeros would be folded in
-    driven = DrivenSystem(system, MatrixForce(matrix), inputs)
-    model = Model(driven, UdwadiaKalaba(), Projection())
-    model, _ = translate_model(model, solver, t, q, v, automatic=True)
-    return dataclasses.replace(model, system=system)
 
 
 def _evaluate_rows(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array, Array, Array]:
