@@ -99,6 +99,18 @@ def _scalar(name: str, value: Any) -> Array:
     return value
 
 
+@eqx.filter_jit
+def _take_substeps(
+    driven: DrivenSystem, t: Array, y: tuple[Array, Array], h: Array, count: int, options: dict[str, Any]
+) -> tuple[Array, Array]:
+    """The state after some steps; compiled here, as a loop that is run outside of `jit` is compiled at each call."""
+
+    def onwards(y: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], None]:
+        return step(driven, t + i * h, *y, h, **options), None
+
+    return jax.lax.scan(onwards, y, jnp.arange(count, dtype=h.dtype))[0]
+
+
 @final
 class Environment(eqx.Module):
     """Episodes of a system under actions: `reset` and `step` are pure, for `jit`, `vmap`, `scan` and derivatives.
@@ -210,12 +222,7 @@ class Environment(eqx.Module):
         driven = DrivenSystem(self.system, self.apply, action)
         options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
         h = jnp.asarray(self.dt, state.q.dtype) / substeps
-
-        def onwards(y: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], None]:
-            return step(driven, state.t + i * h, *y, h, **options), None
-
-        (q, v), _ = jax.lax.scan(onwards, (state.q, state.v), jnp.arange(substeps, dtype=h.dtype))
-        return q, v, action
+        return *_take_substeps(driven, state.t, (state.q, state.v), h, substeps, options), action
 
     def error(self, state: EnvironmentState, action: Array) -> tuple[Coordinates, Velocities]:
         """How far off a step is, which none tells by itself: what twice the substeps add to the state reached.
