@@ -478,6 +478,36 @@ def test_a_mass_matrix_with_one_triangle(formula):
     _refused(words, uk.simulate, system, [0.5, 0.0], [0.0, 0.0], t1=1.0, formula=formula)
 
 
+@pytest.mark.parametrize("formula", [None, uk.RangeForm()])
+@pytest.mark.parametrize("solver_arrays", [False, True])
+def test_a_mass_matrix_with_one_triangle_within_jit(formula, solver_arrays):
+    """The same run that is refused outside; one that becomes so is told outside, too."""
+    force = lambda t, q, v: jnp.array([0.0, -9.81]) + (jnp.sort(q) if solver_arrays else 0 * q)
+
+    def run(c, upper):
+        M = lambda t, q: jnp.stack([jnp.stack([2.0 + 0 * c, c]), jnp.stack([c - upper, 1.0 + 0 * c])])
+        return uk.simulate(uk.System(M, force), np.zeros(2), np.zeros(2), t1=0.1, formula=formula)
+
+    known = jax.jit(lambda *x: run(*x).result)
+    assert known(0.5, 0.0) == uk.RESULTS.successful
+    assert known(0.5, 1e-9) == uk.RESULTS.mass_matrix_not_symmetric
+    later = uk.System(lambda t, q: jnp.eye(2) + jnp.array([[0.0, 0.5], [0.0, 0.0]]) * t, force)
+    found = uk.simulate(later, np.zeros(2), np.zeros(2), t1=0.1, formula=formula)
+    assert found.result_name == "mass_matrix_not_symmetric"
+    assert "not symmetric" in found.message
+    assert not found.ok
+
+
+def test_steps_and_accelerations_by_a_mass_matrix_with_one_triangle():
+    ball = lambda gaps: uk.System(lambda t, q: jnp.array([[2.0, 0.5], [0.0, 1.0]]), np.ones(2), gaps)
+    floor = uk.Unilateral(lambda t, q: q[0] + 1.0)
+    for system in (ball([]), ball([floor])):
+        for y in uk.step(system, 0.0, np.zeros(2), np.zeros(2), 0.1):
+            assert np.all(np.isnan(y))
+    given = ball([]), 0.0, np.zeros(2), np.zeros(2)
+    _refused(("not symmetric", "M[0, 1] = 0.5"), uk.UdwadiaKalaba().acceleration, *given)
+
+
 # Functions of the user
 
 

@@ -378,3 +378,17 @@ def test_stable_baselines_trains(environment):
     model.learn(6_400)
     best = mean(lambda seen: np.full((16, 1), -4.0))
     assert mean(lambda seen: model.predict(seen, deterministic=True)[0]) > before + 0.5 * (best - before)
+
+
+def test_a_step_outside_of_jit_compiles_once(environment, at_rest):
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    state = at_rest
+    for i in range(4):
+        state, _, _, _ = environment.step(state, ACTIONS[i])
+        environment.error(state, ACTIONS[i])
+        if i == 1:
+            compiled.clear()
+    assert not compiled

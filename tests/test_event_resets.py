@@ -156,3 +156,64 @@ def test_an_event_at_the_end_of_a_step_occurs():
     turn = uk.Event(lambda t, q, v: 0.3 - t, "down", lambda t, q, v: (q, -v), name="turn")
     run = uk.simulate(cart, jnp.zeros(1), jnp.zeros(1), t1=1.0, event=turn)
     np.testing.assert_allclose(run.v_end, -0.3 + 2 * 0.3, atol=1e-9)
+
+
+def _ball(e, contact):
+    """A ball that falls on a floor: a contact, or an event of its own."""
+    if contact:
+        return uk.System(jnp.eye(1), jnp.array([-G]), [uk.Unilateral(lambda t, q: q[0], restitution=e)]), []
+    floor = uk.Event(lambda t, q, v: q[0], "down", lambda t, q, v: (q, -e * v), name="floor")
+    return uk.System(jnp.eye(1), jnp.array([-G])), [floor]
+
+
+# What stops the run; whether that is before the impact; and when, and how fast the ball is then, by h, e = 1, 0.5.
+_HIT, _SPEED = np.sqrt(2 / G), np.sqrt(2 * G)
+_LOW = 1e-3  # a height that is passed twice in one step [m]
+STOPS = {
+    "floor": (lambda t, q, v: q[0], "down", True, _HIT, -_SPEED),
+    "shortly before": (lambda t, q, v: t - _HIT + 1e-3, None, True, _HIT - 1e-3, -_SPEED + 1e-3 * G),
+    "shortly after": (lambda t, q, v: t - _HIT - 1e-3, None, False, _HIT + 1e-3, _SPEED / 2 - 1e-3 * G),
+    "turn": (lambda t, q, v: v[0], "up", False, _HIT, _SPEED / 2),
+    "low": (
+        lambda t, q, v: q[0] - _LOW,
+        "down",
+        True,
+        np.sqrt(2 * (1 - _LOW) / G),
+        -np.sqrt(2 * G * (1 - _LOW)),
+    ),
+    "low again": (
+        *(lambda t, q, v: q[0] - _LOW, "up", False),
+        _HIT + (_SPEED / 2 - np.sqrt(_SPEED**2 / 4 - 2 * G * _LOW)) / G,
+        np.sqrt(_SPEED**2 / 4 - 2 * G * _LOW),
+    ),
+}
+
+
+@pytest.mark.parametrize("contact", [True, False])
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_run_is_stopped_around_the_instant_of_a_jump(stop, contact):
+    """Closed forms of the time, the speed, and whether the bounce has been."""
+    fn, direction, before, t, v = STOPS[stop]
+    system, events = _ball(0.5, contact)
+    end = uk.Event(fn, direction, name="end")
+    run = uk.simulate(system, jnp.ones(1), jnp.zeros(1), t1=2.0, event=[end, *events])
+    assert run.event_name == "end"
+    np.testing.assert_allclose([run.t_end, run.v_end[0]], [t, v], rtol=1e-9)
+    assert len(run.contacts.told()) == int(run.contacts.num_events) == (0 if before else 1)
+
+
+@pytest.mark.parametrize("contact", [True, False])
+@pytest.mark.parametrize("stop", ["floor", "turn"])
+def test_the_time_of_a_stop_at_a_jump_has_the_derivative_of_the_jump(stop, contact):
+    """t = sqrt(2 h / g), v = -sqrt(2 g h) before and e times it after."""
+    fn, direction, before, *_ = STOPS[stop]
+
+    def end(h):
+        system, events = _ball(0.5, contact)
+        stops = [uk.Event(fn, direction), *events]
+        run = uk.simulate(system, jnp.reshape(h, 1), jnp.zeros(1), t1=2.0, event=stops)
+        return jnp.stack([run.t_end, run.v_end[0]])
+
+    expected = [1 / _SPEED, np.sqrt(G / 2) * (-1 if before else 0.5)]
+    np.testing.assert_allclose(jax.jacrev(end)(1.0), expected, rtol=1e-8)
+    np.testing.assert_allclose(jax.jvp(end, (1.0,), (1.0,))[1], expected, rtol=1e-8)

@@ -24,14 +24,14 @@ from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import applied_forces
-from .._misc._tolerances import CLEARLY
+from .._misc._tolerances import ASYMMETRIC, CLEARLY
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, TreeInertia
 from ._expressions import ExpressionPytree, Program, run
 from ._foreign import machine_code_runs
-from ._scalars import Builder, Expression, TranslationError, is_truth, plus
+from ._scalars import Builder, Expression, TranslationError, is_truth, largest, plus
 from ._solve import How, Solution, StepRelativeRank, least_of, solution_by
 from ._structured._needed import Needed
 from ._structured._nodes import Node, is_number
@@ -89,8 +89,7 @@ class AccelerationProgram:
         self._rates, self._solved = rates, solved
         self.unsolved = solved if isinstance(solved, str) else None
         M = equations.arrays.M
-        same = lambda x, y: x is y or (is_number(x) and is_number(y) and x == y)
-        self.symmetric = isinstance(M, TreeInertia) or all(map(same, M.flat, M.T.flat))
+        self.symmetric = isinstance(M, TreeInertia) or all(map(_are_the_same, M.flat, M.T.flat))
         self._leaves = leaves
 
     @property
@@ -205,6 +204,7 @@ def _write_acceleration(
     observed: dict[str, Any] = {
         "position_error": e.rows.position_error,
         "velocity_error": e.rows.velocity_error,
+        "asymmetric": np.array(_is_asymmetric(build, e.M), object),
     }
     try:
         solution = solution_by(how, build, e, near, dtype)
@@ -225,6 +225,23 @@ def _write_acceleration(
     return AccelerationProgram(
         solved, leaves, written, ExpressionPytree(build, observed, counts), list(of_q), apart
     )
+
+
+def _are_the_same(x: Expression, y: Expression) -> bool:
+    return x is y or (is_number(x) and is_number(y) and x == y)
+
+
+def _is_asymmetric(build: Builder, M: Any) -> Expression:
+    """1 where `asymmetry` of a mass matrix is positive. Of the same expression on both sides nothing is computed."""
+    if isinstance(M, TreeInertia):
+        return 0.0
+    pairs = [(x, M[j, i]) for (i, j), x in np.ndenumerate(M) if i < j]
+    gaps = [build.apply("sub", x, y) for x, y in pairs if not _are_the_same(x, y)]
+    if not gaps:
+        return 0.0
+    rounding = float(ASYMMETRIC * np.finfo(build.type).eps)
+    most = build.apply("mul", rounding, largest(build, M.reshape(-1)))
+    return build.number(build.apply("gt", largest(build, gaps), most))
 
 
 def _dependency(

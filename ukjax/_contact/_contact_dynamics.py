@@ -447,5 +447,5 @@ class ContactDynamics(eqx.Module):
 
 @in_full_precision
 def flow(t: Array, y: State, args: ContactDynamics) -> State:
-    """(q', v', 0) of the state (q, v, mode), for Diffrax."""
-    return *args.rates(t, y), jax.tree.map(jnp.zeros_like, y[2])
+    """(q', v', 0) of the state (q, v, mode), behind which more may stand that has no rate, for Diffrax."""
+    return *args.rates(t, y[:3]), *jax.tree.map(jnp.zeros_like, y[2:])

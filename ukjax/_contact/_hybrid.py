@@ -7,10 +7,15 @@ and Diffrax sees an ordinary step. A step with a second event is refused, and tr
 
 The solver sees (q, v) as one vector, and the mode as an argument, so that it computes nothing for what stays.
 
+Functions that stop the run are looked at just before and just after t*, since Diffrax sees the ends of steps only: one
+that crosses zero before t*, or where the state jumps, stays crossed for the rest of the step. So the run stops there. One
+that is zero at t* stops the run before what happens there.
+
 t* is found without being differentiated, and corrected by one step of Newton's method that is: so it has the derivative
 of the implicit function, and the state after it that of the saltation matrix (Aizerman and Gantmakher 1958).
 """
 
+import abc
 import functools
 from typing import Any, NamedTuple, final
 
@@ -45,6 +50,7 @@ class Happened(NamedTuple):
     - `reset`: which of the user's own events it was, -1 for none.
     - `moved`: how far the state after it was off the constraints.
     - `ambiguous`: 1 for contacts of which other impulses or forces obey the laws as well (n,).
+    - `at`: when the step was divided: `t` without the bounces left out.
     """
 
     t: Array
@@ -58,6 +64,7 @@ class Happened(NamedTuple):
     reset: Array
     moved: Array
     ambiguous: Array
+    at: Array
 
 
 class Log(NamedTuple):
@@ -74,7 +81,7 @@ class Log(NamedTuple):
 def empty_log(y: State) -> Log:
     """The log of a run without events, for states like `y`."""
     n, m, dtype = y[2].closed.size, y[2].direction.size, y[1].dtype
-    rows = jnp.zeros((LOGGED, 6 + 3 * n + 2 * m), dtype)
+    rows = jnp.zeros((LOGGED, 7 + 3 * n + 2 * m), dtype)
     return Log(rows.at[:, 0].set(jnp.inf), jnp.zeros((), jnp.int32))
 
 
@@ -100,6 +107,7 @@ def _row(t: Array, found: SettledContacts, speed: Array, reset: tuple[Array, Arr
         reset[0].astype(t.dtype),
         reset[1],
         found.ambiguous,
+        t,
     )
     return jnp.concatenate([jnp.atleast_1d(x) for x in told])
 
@@ -115,6 +123,54 @@ def prepend_event(log: Log, t: Array, found: SettledContacts, told: Array) -> Lo
     first = _row(t, found, jnp.zeros_like(t), (jnp.asarray(-1), jnp.zeros_like(t)))
     shifted = jnp.concatenate([first[None], log.rows[:-1]])
     return Log(jnp.where(told, shifted, log.rows), log.number + told.astype(log.number.dtype))
+
+
+def drop_after(log: Log, end: Array, stopped: Array) -> Log:
+    """The log of a run that was stopped at its end, without what happens there or, in the last step, later."""
+    found = jax.lax.stop_gradient(log.rows[:, -1])
+    later = stopped & jnp.isfinite(log.rows[:, 0]) & (end <= found + moment(found))
+    rows = log.rows.at[:, 0].set(jnp.where(later, jnp.inf, log.rows[:, 0]))
+    return Log(rows, log.number - jnp.sum(later, dtype=log.number.dtype))
+
+
+# --- Functions that stop the run, around an instant within a step
+
+
+class Crossed(NamedTuple):
+    """Of each of k functions that stop the run, the sign it has crossed to within a step; 0 where it has not.
+
+    - `before`: at the instant that divides the step, or before it (k,).
+    - `by_jump`: by what happens there (k,).
+    - `since`: the time since that instant [s], of which the time of the crossing has its derivative.
+    """
+
+    before: Array
+    by_jump: Array
+    since: Array
+
+    def values(self, own: Array) -> Array:
+        """What Diffrax sees of functions with values of their own (k,)."""
+        sign = self.before + self.by_jump
+        return jnp.where(sign != 0, sign * (1 + self.since - jax.lax.stop_gradient(self.since)), own)
+
+
+def uncrossed(count: int, t: Array) -> tuple[Crossed, ...]:
+    """The last part of a state of a run that functions stop; of one without, nothing."""
+    none = jnp.zeros(count, t.dtype)
+    return (Crossed(none, none, jnp.zeros_like(t)),) if count else ()
+
+
+class AbstractStops(eqx.Module):
+    """Functions that stop a run, of which there are `count`."""
+
+    count: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def crossed(
+        self, kinematics: Any, states: tuple[tuple[Array, State], ...], rates: tuple[tuple[Array, Array], ...]
+    ) -> tuple[Array, Array, Array]:
+        """The first two parts of `Crossed`, and whether one crossed zero after the instant that Diffrax does not see: of
+        a step's start, just before the instant, just after it, and its end; rates are of the two in the middle."""
 
 
 # --- The solver
@@ -149,17 +205,25 @@ class _Pieces(dfx.AbstractLocalInterpolation):
     first: Any
     second: Any
     modes: tuple[Mode, Mode]
+    crossed: Crossed | None
     count: int = eqx.field(static=True)
 
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> Any:
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
         # The state at an event is the one before it, also where the time differs by rounding.
-        before = t0 <= self.until + moment(self.until)
+        instant = moment(self.until)
+        before = t0 <= self.until + instant
         first = t0 + jax.lax.stop_gradient(jnp.minimum(t0, self.until) - t0)
         pieces = zip((self.first, self.second), (first, t0), self.modes, strict=True)
         pair = [(*_split(of.evaluate(t), self.count), mode) for of, t, mode in pieces]
-        return jax.tree.map(lambda x, y: jnp.where(before, x, y), *pair)
+        y = jax.tree.map(lambda x, y: jnp.where(before, x, y), *pair)
+        if self.crossed is None:
+            return y
+        of, by_jump, since = self.crossed
+        # To half an instant: a search that ends within one finds a time that is still before.
+        reached = t0 > self.until - 0.5 * instant
+        return *y, Crossed(jnp.where(reached, of, 0), jnp.where(before, 0, by_jump), t0 - self.t1 + since)
 
 
 class _Pieced(NamedTuple):
@@ -182,6 +246,7 @@ class _Pieced(NamedTuple):
         until: Array,
         since: Array,
         modes: tuple[Mode, Mode],
+        crossed: Crossed | None,
     ) -> _Pieces:
         # A piece without length is never asked, but must be finite.
         long = lambda start, end: jnp.where(end == start, start + 1, end)
@@ -189,7 +254,7 @@ class _Pieced(NamedTuple):
             self.of_piece(t0=t0, t1=long(t0, until), **first),
             self.of_piece(t0=since, t1=long(since, t1), **second),
         )
-        return _Pieces(t0, t1, until, *pieces, modes, self.coordinates)
+        return _Pieces(t0, t1, until, *pieces, modes, crossed, self.coordinates)
 
 
 def begin_steps(solver: dfx.AbstractSolver, args: ContactDynamics, t0: Any, t1: Any, y0: State) -> Any:
@@ -220,9 +285,11 @@ def _step(
     solver_state: Any,
     stop: Stop | None,
     accumulation: Stop,
+    stops: AbstractStops,
 ) -> Any:
     """A step of `HybridSolver`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""
     (inner, log, begins), count = solver_state, y0[0].size
+    y0, of_stops = y0[:3], y0[3:]
 
     one = functools.partial(step_within_mode, solver, inner)
 
@@ -238,7 +305,18 @@ def _step(
     found = seen(begins, t0, t1, y0, whole)
     no = jnp.zeros((), bool)
 
-    def split() -> tuple[Stepped, Array, Any, Log, Array]:
+    def around(t: Array, before: State, start: State, after: State) -> tuple[tuple[Crossed, ...], Array]:
+        if not stops.count:
+            return (), no
+        of, *given = constant((args, t, before, start, after))
+        t, before, start, after = given
+        states = (constant(t0), constant(y0)), (t, before), (t, start), (constant(t1), after)
+        rates = of.rates(t, before), of.rates(t, start)
+        *found, missed = stops.crossed(of.model.system.kinematics, states, rates)
+        # An end shortly after the instant shows Diffrax what it does not see.
+        return (Crossed(*found, jnp.zeros_like(t)),), missed & (t1 - t0 > 2 * moment(t1))
+
+    def split() -> tuple[Stepped, Array, Any, Log, Array, tuple[Crossed, ...]]:
         t, fixed, before, speed, ran_out = first_event(args, found, t0, t1, y0, InnerSteps(one, curve), whole)
         q, what, moved = args.settled(t, before.y, ran_out)
         start = q, what.v, what.mode
@@ -247,27 +325,33 @@ def _step(
         ends = args.accumulates(*constant((t, start, reset)))
         again = seen(~no, t, t1, start, after).happens & ~ends
         now = append_event(log, t, what, speed, (reset, moved))
-        return _join_steps(before, after, again), fixed, t, now, ends
+        crossed, missed = around(t, before.y, start, after.y)
+        crossed = tuple(x._replace(since=t1 - t) for x in crossed)
+        return _join_steps(before, after, again | missed), fixed, t, now, ends, crossed
 
-    def undivided() -> tuple[Stepped, Array, Any, Log, Array]:
-        return whole._replace(dense=(whole.dense, whole.dense)), t1, t0, log, no
+    def undivided() -> tuple[Stepped, Array, Any, Log, Array, tuple[Crossed, ...]]:
+        crossed = uncrossed(stops.count, t1)
+        return whole._replace(dense=(whole.dense, whole.dense)), t1, t0, log, no, crossed
 
-    step, until, since, log, ends = jax.lax.cond(found.happens | found.stale, split, undivided)
+    step, until, since, log, ends, crossed = jax.lax.cond(found.happens | found.stale, split, undivided)
     first, second = step.dense
     modes = y0[2], step.y[2]
     dense = {"first": first, "second": second, "until": until, "since": since, "modes": modes}
-    error, result = (*_split(step.error, count), jax.tree.map(jnp.zeros_like, y0[2])), step.result
+    dense["crossed"] = crossed[0] if stops.count else None
+    error = *_split(step.error, count), *jax.tree.map(jnp.zeros_like, (y0[2], *of_stops))
+    result = step.result
     y1, off = args.held(t1, step.y)
     for when, how in ((off, stop), (ends, accumulation)):
         if how is not None:  # Diffrax heeds it where the step is accepted
             error = inflate_error_if_off(error, when, t1 - t0 <= how.shortest)
             result = dfx.RESULTS.where(when, how.result, result)
-    return y1, error, dense, (inner, log, no), result
+    return (*y1, *crossed), error, dense, (inner, log, no), result
 
 
 @final
 class HybridSolver(AbstractForwardingSolver):
-    """Wraps a Diffrax solver for the state (q, v, mode), with a `ContactDynamics` for arguments.
+    """Wraps a Diffrax solver for the state (q, v, mode), behind which stands `uncrossed` for a run that functions stop,
+    with a `ContactDynamics` for arguments.
 
     **Arguments:**
 
@@ -275,24 +359,27 @@ class HybridSolver(AbstractForwardingSolver):
     - `count`: of coordinates q.
     - `stop`: how the run ends where no motion keeps the bilateral constraints; None for one that goes on.
     - `accumulation`: how it ends where resets follow one another ever sooner.
+    - `stops`: the functions that stop it.
     """
 
     solver: dfx.AbstractSolver
     count: int = eqx.field(static=True)
     stop: Stop | None
     accumulation: Stop
+    stops: AbstractStops
 
     @property
     def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _Pieced(self.solver.interpolation_cls, self.count)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: ContactDynamics) -> Any:
-        return begin_steps(self.solver, args, t0, t1, y0), empty_log(y0), jnp.ones((), bool)
+        return begin_steps(self.solver, args, t0, t1, y0[:3]), empty_log(y0), jnp.ones((), bool)
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: ContactDynamics, solver_state: Any, made_jump: Any
     ) -> Any:
-        return _step(self.solver, t0, t1, y0, args, solver_state, self.stop, self.accumulation)
+        how = self.stop, self.accumulation, self.stops
+        return _step(self.solver, t0, t1, y0, args, solver_state, *how)
 
 
 def _join_steps(before: Stepped, after: Stepped, refused: Array) -> Stepped:

@@ -54,6 +54,7 @@ from .._system._problem import resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._equations import Equations as Equations
+from ._equations import asymmetry, describe_asymmetry
 from ._equations import equations_of_motion as equations_of_motion
 from ._equations import require_shapes as require_shapes
 
@@ -174,7 +175,10 @@ def _accelerate(
     v: Array,
     stabilizer: AbstractStabilizer,
 ) -> Acceleration:
-    return formula.solve(equations_of_motion(system, t, q, v, stabilizer))
+    equations = equations_of_motion(system, t, q, v, stabilizer)
+    # Formulas read one triangle, and would not tell.
+    symmetric = jnp.where(asymmetry(equations.M) > 0, jnp.nan, equations.M)
+    return formula.solve(dataclasses.replace(equations, M=symmetric))
 
 
 _equations = eqx.filter_jit(equations_of_motion)
@@ -195,6 +199,8 @@ def why_not_finite(
 
     if bad(t) or bad(q) or bad(v):
         return f"the state is not finite: t = {t}, q = {q}, v = {v}."
+    if said := describe_asymmetry(np.asarray(equations.M)):
+        return said
     rows = equations.rows
     for what, array in (
         ("mass matrix", equations.M),

@@ -5,11 +5,13 @@ from typing import Any, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._misc._arguments import call_user_function, number_array
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, in_full_precision
+from .._misc._tolerances import ASYMMETRIC
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, in_full_precision, module_for
 from .._pseudoinverse import GramSchmidt, inverse_cholesky, pinv
 from .._system._constraint import unilateral
 from .._system._rows import Rows, constraint_rows
@@ -67,6 +69,22 @@ def applied_forces(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
     Q = _expect("the force", call_user_function(f"the force {of}", system.force, t, q, v), (v.size,))
     c = call_user_function(f"the non-ideal force {of}", system.nonideal_force, t, q, v)
     return Q, jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (v.size,))
+
+
+def asymmetry(M: Any) -> Array:
+    """Where positive M differs from M^T by more than rounding; not a number where M is none."""
+    xp = module_for(M)
+    return xp.max(xp.abs(M - M.T), initial=0) - ASYMMETRIC * xp.finfo(M.dtype).eps * xp.max(
+        xp.abs(M), initial=0
+    )
+
+
+def describe_asymmetry(M: Any) -> str:
+    """One sentence on where a mass matrix with values is not symmetric; empty where it is."""
+    if not asymmetry(M) > 0:
+        return ""
+    i, j = np.unravel_index(np.abs(M - M.T).argmax(), M.shape)
+    return f"the mass matrix is not symmetric: M[{i}, {j}] = {M[i, j]}, M[{j}, {i}] = {M[j, i]}. Write both of them."
 
 
 def mass_matrix(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> MassMatrix:

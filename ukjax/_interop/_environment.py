@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._compiler import JitByZeros
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import (
     call_user_function,
@@ -97,6 +98,26 @@ def _scalar(name: str, value: Any) -> Array:
     if value.shape:
         raise InputError(f"{name} must be a scalar, got shape {value.shape}.")
     return value
+
+
+@partial(JitByZeros, kinds=(AbstractSystem, InputForce))
+def _take_substeps(
+    system: AbstractSystem,
+    apply: Callable[..., Any],
+    action: Any,
+    t: Array,
+    y: tuple[Array, Array],
+    h: Array,
+    count: int,
+    options: dict[str, Any],
+) -> tuple[Array, Array]:
+    """The state after some steps; compiled here, as a loop that is run outside of `jit` is compiled at each call."""
+    driven = DrivenSystem(system, apply, action)
+
+    def onwards(y: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], None]:
+        return step(driven, t + i * h, *y, h, **options), None
+
+    return jax.lax.scan(onwards, y, jnp.arange(count, dtype=h.dtype))[0]
 
 
 @final
@@ -207,15 +228,10 @@ class Environment(eqx.Module):
         require_state(state)
         numbers = partial(number_array, "action")
         action = numbers(action) if isinstance(self.apply, InputForce) else jax.tree.map(numbers, action)
-        driven = DrivenSystem(self.system, self.apply, action)
         options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
         h = jnp.asarray(self.dt, state.q.dtype) / substeps
-
-        def onwards(y: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], None]:
-            return step(driven, state.t + i * h, *y, h, **options), None
-
-        (q, v), _ = jax.lax.scan(onwards, (state.q, state.v), jnp.arange(substeps, dtype=h.dtype))
-        return q, v, action
+        at = state.t, (state.q, state.v), h
+        return *_take_substeps(self.system, self.apply, action, *at, substeps, options), action
 
     def error(self, state: EnvironmentState, action: Array) -> tuple[Coordinates, Velocities]:
         """How far off a step is, which none tells by itself: what twice the substeps add to the state reached.

@@ -41,6 +41,7 @@ TOLD_BY_POSITIONS = 100.0
 REFINED = (
     0.1  # roots of EPS, by which masses may bring rows nearer: one step of refinement leaves 100 EPS then
 )
+ASYMMETRIC = 1e3  # EPS of the largest entry, by which a mass matrix may differ from its transpose
 
 WELL_CONDITIONED = 100.0  # by which rounding may grow without refinement: EPS times it is left
 

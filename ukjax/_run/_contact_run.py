@@ -12,7 +12,7 @@ from jaxtyping import Array
 from .._compiler._structured._scalarize import LeftToXLA, scalarize
 from .._contact._contact_dynamics import ContactDynamics, State, flow
 from .._contact._history import ContactHistory
-from .._contact._hybrid import HybridSolver, Log, empty_log, events_of, prepend_event
+from .._contact._hybrid import HybridSolver, Log, drop_after, empty_log, events_of, prepend_event, uncrossed
 from .._contact._modes import Mode, open_mode
 from .._contact._rows import contact_model, layout_of, require_rigid
 from .._misc._arguments import require_instance, require_solver, whole_number
@@ -28,7 +28,16 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
-from ._events import as_diffrax, departing, event_names, separate_events, split_events, warn_of_resets, which
+from ._events import (
+    Stops,
+    as_diffrax,
+    departing,
+    event_names,
+    separate_events,
+    split_events,
+    warn_of_resets,
+    which,
+)
 from ._integrated import ends_with_step, pad_times, run_as_program
 from ._interned import intern_system
 from ._observe import find_reached, observe_each
@@ -165,8 +174,9 @@ def _integrate_by_diffrax(
     if isinstance(adjoint, _options.REVERSE_ONLY):
         args, y0, span, ts = reverse_only((args, y0, span, ts))
         t0 = span[0]
-    settings: dict[str, Any] = run.settings | {"adjoint": adjoint} | _make_stop_settings(run, t0, y0)
-    number = settings.pop("stop")
+    event = _stopping_event(run, t0, y0)
+    settings: dict[str, Any] = run.settings | {"adjoint": adjoint} | _make_stop_settings(run, event)
+    number, stops = settings.pop("stop"), Stops.of(event)
 
     def solve(times: tuple[Any, Array | None], y0: State, args: ContactDynamics) -> dfx.Solution:
         (t0, t1, dt0), ts = times
@@ -176,33 +186,43 @@ def _integrate_by_diffrax(
         shortest = jax.lax.stop_gradient(shortest_step(t0, t1))
         stop = None if number is None else Stop(shortest, to_diffrax_result(number))
         accumulation = Stop(shortest, to_diffrax_result(code(RESULTS.resets_accumulate)))
-        solver = HybridSolver(run.solver, y0[0].size, stop, accumulation)
+        solver = HybridSolver(run.solver, y0[0].size, stop, accumulation, stops)
         return dfx.diffeqsolve(
             term, solver, t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **settings
         )
 
-    solution = diffrax_called(solve, (span, ts), y0, args)
+    solution = diffrax_called(solve, (span, ts), (*y0, *uncrossed(stops.count, t0)), args)
     assert solution.ts is not None
     assert solution.ys is not None
     assert solution.solver_state is not None
-    y = jax.tree.map(lambda *x: jnp.concatenate(x), *solution.ys)
+    y = jax.tree.map(lambda *x: jnp.concatenate(x), *(x[:3] for x in solution.ys))
     stats = step_counts(*(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
     (result,) = jax.tree.leaves(solution.result)  # which may be one of ours
-    t, log = jnp.concatenate(solution.ts), solution.solver_state[1]
-    return _Solved(t, y, stats, result_of(result), which(solution.event_mask)), log
+    t, log, event = jnp.concatenate(solution.ts), solution.solver_state[1], which(solution.event_mask)
+    if stops.count:
+        log = drop_after(log, t[-1], event >= 0)
+    return _Solved(t, y, stats, result_of(result), event), log
 
 
-def _make_stop_settings(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
-    """The event that stops the run, as one of the state (q, v, mode), and the controller that keeps several apart."""
+def _stopping_event(run: ContactRun, t0: Array, y0: State) -> dfx.Event | None:
+    """The event that stops the run, of (q, v), told where the run starts."""
     if run.event is None:
-        return {}
+        return None
     kinematics, rate = run.touching.model.system.kinematics, flow(t0, y0, run.touching)[:2]
-    event = departing(run.event, kinematics, t0, y0[:2], rate)
-    assert event is not None
-    whole = lambda fn: lambda t, y, args, **more: fn(t, y[:2], args, **more)
-    event = dfx.Event(
-        jax.tree.map(whole, event.cond_fn, is_leaf=callable), event.root_finder, event.direction
-    )
+    return departing(run.event, kinematics, t0, y0[:2], rate)
+
+
+def _make_stop_settings(run: ContactRun, event: dfx.Event | None) -> dict[str, Any]:
+    """That event of the whole state, and the controller that keeps several apart."""
+    if event is None:
+        return {}
+    conditions, tree = jax.tree.flatten(event.cond_fn, is_leaf=callable)
+
+    def whole(fn: Any, i: int) -> Any:
+        return lambda t, y, args, **more: y[3].values(fn(t, y[:2], args, **more))[i]
+
+    conditions = [whole(fn, i) for i, fn in enumerate(conditions)]
+    event = dfx.Event(jax.tree.unflatten(tree, conditions), event.root_finder, event.direction)
     return {
         "event": event,
         "stepsize_controller": separate_events(run.settings["stepsize_controller"], event),

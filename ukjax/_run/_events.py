@@ -14,7 +14,9 @@ import optimistix as optx
 from jax.extend.core import Var
 from jaxtyping import Array, Bool, Float, Int
 
+from .._contact._hybrid import AbstractStops
 from .._contact._resets import Reset
+from .._contact._watch import moment
 from .._misc._arguments import call_user_function, number_array, require_function
 from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError, StartMovedWarning
@@ -184,8 +186,9 @@ class Event(eqx.Module):
 
     - `fn`: a real function fn(t, q, v), such as a height: smooth where it crosses zero, not a truth value.
     - `direction`: `"up"` or 1 for crossings from below only, `"down"` or -1 for those from above only; by default both.
-    - `reset`: the state reset(t, q, v) -> (q, v) from which the run goes on; without it the run stops. The new state must
-      obey the constraints. `Trajectory.contacts` has the times of such events. Derivatives go through time and reset.
+    - `reset`: the state reset(t, q, v) -> (q, v) from which the run goes on; without it the run stops: before a reset
+      or an impact at the same instant, unless it is their jump that takes `fn` past zero. The new state must obey the
+      constraints. `Trajectory.contacts` has the times of such events. Derivatives go through time and reset.
       Where resets follow one another ever sooner, the run ends with `resets_accumulate`.
     - `name`: what `Trajectory.event_name` and errors call it; by default the function's own name.
 
@@ -341,15 +344,23 @@ def departing(
     """
     if event is None or not isinstance(event.root_finder, Bracketing):
         return event
-    _, bend = jax.jvp(kinematics, (t, *y), (jnp.ones_like(t), *rate))
+    bend = _bend(kinematics, t, y, rate)
     conditions = [
         dataclasses.replace(x, start=(t, _value_at_start(x, t, y, rate, bend))) for x in event.cond_fn
     ]
     return dataclasses.replace(event, cond_fn=conditions)
 
 
-def _value_at_start(condition: Condition, t: Array, y: State, rate: State, bend: Array) -> Array:
-    """The value of an event; where it is zero to rounding, a number of the sign just after. `bend` is q''."""
+def _bend(kinematics: Callable[..., Array], t: Array, y: State, rate: State) -> Array:
+    """q''."""
+    return jax.jvp(kinematics, (t, *y), (jnp.ones_like(t), *rate))[1]
+
+
+def _value_at_start(
+    condition: Condition, t: Array, y: State, rate: State, bend: Array, late: Array | float = 0.0
+) -> Array:
+    """The value of an event; where it is zero to rounding, or within a time `late`, a number of the sign just after.
+    `bend` is q''."""
     (q, v), (u, a) = y, rate
     eps = jnp.finfo(q.dtype).eps
     along = lambda s: condition(t + s, (q + s * u + s * s / 2 * bend, v + s * a), None)
@@ -361,7 +372,59 @@ def _value_at_start(condition: Condition, t: Array, y: State, rate: State, bend:
     size = sum(jnp.linalg.norm(jnp.atleast_1d(x)) * jnp.linalg.norm(jnp.atleast_1d(d)) for x, d in parts)
     # A first derivative that is only rounding must not decide against the second.
     after = first + jnp.sqrt(eps) * second
-    return jax.lax.stop_gradient(jnp.where(jnp.abs(value) <= _ROUNDING * eps * size, after, value))
+    zero = _ROUNDING * eps * size + late * jnp.abs(first)
+    return jax.lax.stop_gradient(jnp.where(jnp.abs(value) <= zero, after, value))
+
+
+@final
+class Stops(AbstractStops):
+    """The functions of an event that stops a run with contacts or resets.
+
+    - `conditions`: one a function.
+    - `directions`: of the crossings that count.
+    """
+
+    conditions: tuple[Callable, ...]
+    directions: tuple[bool | None, ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, event: dfx.Event | None) -> "Stops":
+        """Those of an event, which may be none."""
+        if event is None:
+            return cls((), ())
+        conditions = tuple(jax.tree.leaves(event.cond_fn, is_leaf=callable))
+        directions = jax.tree.leaves(event.direction, is_leaf=lambda x: x is None)
+        return cls(
+            conditions,
+            tuple(directions) if len(directions) == len(conditions) else directions * len(conditions),
+        )
+
+    @property
+    def count(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return len(self.conditions)
+
+    def crossed(self, kinematics: Any, states: Any, rates: Any) -> tuple[Array, Array, Array]:
+        (t0, y0), *middle, (t1, y1) = states
+
+        def one(condition: Callable, direction: bool | None) -> tuple[Array, Array, Array]:
+            start, end = condition(t0, y0[:2], None), condition(t1, y1[:2], None)
+            before, after = (
+                _value_at_start(condition, t, y[:2], rate, _bend(kinematics, t, y[:2], rate), moment(t))
+                for (t, y), rate in zip(middle, rates, strict=True)
+            )
+            early = _occurs(start, before, direction)
+            jump = ~early & _occurs(start, after, direction)
+            seen = early | jump | _occurs(start, end, direction)
+            sign = jnp.where(early, _side(before, direction), 0), jnp.where(jump, _side(after, direction), 0)
+            return *sign, ~seen & _occurs(after, end, direction)
+
+        before, by_jump, missed = zip(*map(one, self.conditions, self.directions), strict=True)
+        return jnp.stack(before), jnp.stack(by_jump), jnp.any(jnp.stack(missed))
+
+
+def _side(value: Array, direction: bool | None) -> Array:
+    """The sign of what has crossed zero."""
+    return jnp.sign(value) if direction is None else jnp.full_like(value, 1 if direction else -1)
 
 
 def event_names(event: dfx.Event | None) -> tuple[str, ...]:

@@ -45,7 +45,9 @@ def explain_failure(model: Model, trajectory: Trajectory, t1: Array) -> Trajecto
     if trajectory.broken_rows:
         return _add_message(model.system, model.stabilizer, trajectory, t1, "")
     met = _what_was_met(model, trajectory, t1)
-    said = code(trajectory.result) == code(RESULTS.masses_too_far_apart)
+    said = code(trajectory.result) in map(
+        code, (RESULTS.masses_too_far_apart, RESULTS.mass_matrix_not_symmetric)
+    )
     result = trajectory.result if met is None or said else RESULTS.diverged
     trajectory = dataclasses.replace(trajectory, result=result)
     return _add_message(
@@ -57,7 +59,8 @@ def explain_contact_failure(
     system: AbstractSystem, stabilizer: AbstractStabilizer, trajectory: Trajectory, t1: Array
 ) -> Trajectory:
     """A failed trajectory of a system with contacts, with its `message`."""
-    known = trajectory.broken_rows or code(trajectory.result) == code(RESULTS.resets_accumulate)
+    said = RESULTS.resets_accumulate, RESULTS.mass_matrix_not_symmetric
+    known = trajectory.broken_rows or code(trajectory.result) in map(code, said)
     met = "" if known else " Contacts that touch there may contradict each other, or the constraints."
     return _add_message(system, stabilizer, trajectory, t1, met)
 

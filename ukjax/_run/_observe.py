@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from .._compiler._structured._scalarize import LeftToXLA, scalarize
 from .._formula._acceleration import is_unbalanced
+from .._formula._equations import asymmetry
 from .._formula._servo import Servoed
 from .._misc._derivatives import lazily_differentiated
 from .._misc._modules import make_unchecked
@@ -70,10 +71,12 @@ _SOLVED = ("a", "constraint_force", "multipliers", "rank")
 
 
 def observe_by_equations(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array]:
-    """What a `Trajectory` tells of a state, but its energy; and whether forces are `unbalanced`, for its result."""
+    """What a `Trajectory` tells of a state, but its energy; and for its result whether forces are `unbalanced`, and the
+    mass matrix is `asymmetric`."""
     equations = model.equations(t, q, v)
     acceleration, rows = model.formula.solve(equations), equations.rows
     told = {name: getattr(acceleration, name) for name in _SOLVED}
+    told["asymmetric"] = (asymmetry(lax.stop_gradient(equations.M)) > 0).astype(q.dtype)
     if not model.formula.needs_definite_mass:
         told["unbalanced"] = is_unbalanced(model.formula, equations, acceleration)
     return told | {"position_error": rows.position_error, "velocity_error": rows.velocity_error}
@@ -182,8 +185,8 @@ def split_and_judged(
     columns: dict[str, Any], result: RESULTS, count: int, judged: bool
 ) -> tuple[dict[str, Any], dict[str, Any], RESULTS]:
     """What holds at the saved times and at the end, and the result of the run, of which `split` takes the columns."""
-    lost, unbalanced = (columns.pop(name, 0.0) for name in ("lost", "unbalanced"))
-    result = judgement(columns, result, judged, lost, unbalanced)
+    found = {name: columns.pop(name, 0.0) for name in ("lost", "unbalanced", "asymmetric")}
+    result = judgement(columns, result, judged, **found)
     return *split(columns, count), result
 
 

@@ -50,6 +50,7 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "not known. Give the system a contact (Unilateral, or a mechanism's Contact), which comes to rest, or stop the "
         "run by an event before."
     )
+    mass_matrix_not_symmetric = "The mass matrix is not symmetric: write both of M[i, j] and M[j, i]."
 
 
 def result_of(number: Any) -> RESULTS:
@@ -91,24 +92,27 @@ def is_good(result: Any) -> bool:
 
 
 def judgement(
-    columns: dict[str, Any], result: RESULTS, judged: bool, lost: Any = 0.0, unbalanced: Any = 0.0
+    columns: dict[str, Any], result: RESULTS, judged: bool, lost: Any, unbalanced: Any, asymmetric: Any
 ) -> RESULTS:
-    """The result of a run, by its saved states and its end: `diverged` where this is not finite, `masses_too_far_apart`
-    where forces are out of balance in one of them, `constraints_broken` where one is off the constraints, or bodies are
-    too light for their rows and no projection mends that.
+    """The result of a run, by its saved states and its end: `diverged` where this is not finite,
+    `mass_matrix_not_symmetric` where that of one of them is not, `masses_too_far_apart` where forces are out of balance,
+    `constraints_broken` where one is off the constraints, or bodies are too light for their rows and no projection mends
+    that.
     """
     xp = module_for(columns, result)
     finite = xp.all(xp.isfinite(xp.concatenate([xp.asarray(columns[x])[-1] for x in ("q", "a")])))
     known = xp.isfinite(columns["t"])
     off = xp.any(off_by(columns) > 1 if judged else known & (xp.asarray(lost) > 0.5))
-    apart = xp.any(known & (xp.asarray(unbalanced) > 0.5))
+    apart, uneven = (xp.any(known & (xp.asarray(x) > 0.5)) for x in (unbalanced, asymmetric))
     if xp is np:
         if is_good(result) and (apart or off):
             result = RESULTS.masses_too_far_apart if apart else RESULTS.constraints_broken
+        result = RESULTS.mass_matrix_not_symmetric if uneven else result
         return result if finite else RESULTS.diverged
     good = (result == RESULTS.successful) | (result == RESULTS.event_occurred)
     result = RESULTS.where(good & off, RESULTS.constraints_broken, result)
     result = RESULTS.where(good & apart, RESULTS.masses_too_far_apart, result)
+    result = RESULTS.where(uneven, RESULTS.mass_matrix_not_symmetric, result)
     return RESULTS.where(finite, result, RESULTS.diverged)
 
 

@@ -24,7 +24,7 @@ from .._formula._acceleration import (
     require_shapes,
     why_not_finite,
 )
-from .._formula._equations import require_energy
+from .._formula._equations import describe_asymmetry, require_energy
 from .._formula._on_host import acceleration_if_clear, cholesky, clearly_independent
 from .._misc._errors import InputError, StartMovedWarning, format_value
 from .._misc._types import is_traced
@@ -63,13 +63,8 @@ def _is_precise(model: Model, position_error: Array, velocity_error: Array) -> b
 
 
 def _require_symmetric(M: Any) -> None:
-    M = np.asarray(M)
-    gap = np.abs(M - M.T)
-    if gap.size and gap.max() > 1e3 * np.finfo(M.dtype).eps * np.abs(M).max():
-        i, j = np.unravel_index(gap.argmax(), gap.shape)
-        raise InputError(
-            f"the mass matrix is not symmetric: M[{i}, {j}] = {M[i, j]}, M[{j}, {i}] = {M[j, i]}. Write both of them."
-        )
+    if said := describe_asymmetry(np.asarray(M)):
+        raise InputError(said)
 
 
 def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> bool:

@@ -12,6 +12,7 @@ from .._compiler import evaluate_by_code
 from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import one_step
 from .._formula._acceleration import AbstractFormula
+from .._formula._equations import asymmetry
 from .._misc._arguments import positive_time, require_instance, require_solver
 from .._misc._closures import combine_static, partition_static
 from .._misc._types import Coordinates, Numbers, Time, Velocities, choose_by_precision
@@ -84,8 +85,9 @@ def step(
 
 @eqx.filter_jit
 def _check_end(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
-    """The end of a step; NaN unless it is finite and, where steps are projected, on the constraints."""
-    good = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v))
+    """The end of a step; NaN unless it is finite, the mass matrix is symmetric there and, where steps are projected, it
+    is on the constraints."""
+    good = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)) & _has_symmetric_mass(model.system, t, q)
     if model.stabilizer.projection_method is not None and model.system.constraints:
         fixed = jax.tree.map(
             lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, (model.system, t, q)
@@ -95,6 +97,17 @@ def _check_end(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array
         )
         good &= error <= choose_by_precision(q.dtype, *_CONSISTENT) * jnp.maximum(1, size)
     return jnp.where(good, q, jnp.nan), jnp.where(good, v, jnp.nan)
+
+
+def _asymmetry(system: AbstractSystem, t: Array, q: Array) -> Array:
+    return asymmetry(jnp.asarray(system.mass_matrix(t, q)))
+
+
+def _has_symmetric_mass(system: AbstractSystem, t: Array, q: Array) -> Array:
+    if eqx.filter_eval_shape(lambda *given: given[0].tree_inertia(*given[1:]), system, t, q) is not None:
+        return jnp.asarray(True)  # by its form
+    system, t, q = jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, (system, t, q))
+    return ~(evaluate_by_code(_asymmetry, system, t, q) > 0)
 
 
 def _with_contacts(
@@ -108,7 +121,9 @@ def _with_contacts(
         system, formula, stabilizer, solver, start, automatic=automatic, implicit=True, whole=False
     )
     t, *y = start
-    return eqx.filter_jit(one_step)(model, layout, coefficients, t, tuple(y), dt)
+    q, v = eqx.filter_jit(one_step)(model, layout, coefficients, t, tuple(y), dt)
+    good = eqx.filter_jit(_has_symmetric_mass)(system, t + dt, q)
+    return jnp.where(good, q, jnp.nan), jnp.where(good, v, jnp.nan)
 
 
 @eqx.filter_jit
