@@ -27,7 +27,7 @@ from ._structured._rebuild import Rebuilder
 from ._structured._subprogram import Subprogram
 from ._structured._table import OPERATIONS
 from ._structured._trace import Interpreter
-from ._trigonometry import cosine, sine
+from ._trigonometry import cosine, sine, turn
 
 # --- Scalar programs by NumPy, for states before and after a run: nothing is compiled for what is asked a few times
 #
@@ -102,7 +102,10 @@ def _operation(x: Node) -> Callable[..., Any]:
     if x.op == "convert":
         return lambda value: np.asarray(value).astype(x.type)
     op = "select" if x.op == "output" else x.op
-    return {"sin": sine, "cos": cosine}.get(op, OPERATIONS[op].numpy)
+    if op in ("sin", "cos"):  # as machine code has them
+        of = sine if op == "sin" else cosine
+        return lambda value: of(turn(np.asarray(value), x.type, np), np)
+    return OPERATIONS[op].numpy
 
 
 # --- Programs
