@@ -149,12 +149,6 @@ def is_known(x: Value) -> bool:
     return all(y.__class__ is not Node for y in x.flat)
 
 
-def unflatten(flat: Sequence[Operand], shapes: Sequence[tuple[int, ...]]) -> list[Scalars]:
-    """Arrays of these shapes, with the operands of a list one after the other."""
-    rest = iter(flat)
-    return [fill_array(shape, list(itertools.islice(rest, math.prod(shape)))) for shape in shapes]
-
-
 def map_entries(function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
     """A function of scalars, of each entry."""
     shape = np.broadcast_shapes(*(x.shape for x in arrays))
@@ -312,6 +306,53 @@ def to_lazy(b: Builder, x: Value, t: str) -> Lazy:
     return Lazy(
         x.shape, t, (Strided(to_memory(b, own, t).node, 0, 0, tuple(n if k else 0 for n, k in steps)),)
     )
+
+
+# --- arrays as operands of loops, branches and calls ------------------------------------------------------------------
+
+
+class Form(NamedTuple):
+    """How an array is given: in memory, as one operand, or entry by entry.
+
+    - `shape`, `type`: of it.
+    - `size`: how many entries it has in memory; None where they are given one by one.
+    """
+
+    shape: tuple[int, ...]
+    type: str
+    size: int | None = None
+
+    @property
+    def operands(self) -> list[tuple[str, int | None]]:
+        """The type of each operand, and of an array its size."""
+        return [(self.type, self.size)] * (math.prod(self.shape) if self.size is None else 1)
+
+
+def form_of(aval: Any, *, in_memory: bool) -> Form:
+    """That of an array of a shape and type."""
+    return Form(aval.shape, type_of(aval), max(aval.size, 1) if in_memory else None)
+
+
+def flatten(b: Builder, values: Sequence[Value], forms: Sequence[Form]) -> list[Operand]:
+    """Arrays as operands."""
+    flat = list[Operand]()
+    for x, form in zip(values, forms, strict=True):
+        if form.size is None:
+            flat += to_scalars(b, x).reshape(-1).tolist()
+        else:
+            flat.append(to_memory(b, x, form.type).node)
+    return flat
+
+
+def unflatten(flat: Sequence[Operand], forms: Sequence[Form]) -> list[Value]:
+    """Arrays of operands."""
+    rest = iter(flat)
+    return [
+        fill_array(x.shape, list(itertools.islice(rest, math.prod(x.shape))))
+        if x.size is None
+        else Stored(next(rest), x.shape)
+        for x in forms
+    ]
 
 
 # --- operations on arrays in memory -----------------------------------------------------------------------------------

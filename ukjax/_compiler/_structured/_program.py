@@ -160,7 +160,7 @@ class Program:
         self, way: Callable[..., Any], varied: tuple[int, ...], operands: Any, results: Any
     ) -> "Program":
         identity = lambda order: derive_identity(way.__name__, self.identity(order + 1), varied)
-        return Program(lambda: way(self, varied)[:2], operands, results, identity).ready()
+        return Program(lambda: way(self, varied), operands, results, identity).ready()
 
     def _part(self, wanted: tuple[int, ...]) -> "Program":
         """The program of some of its results alone."""
