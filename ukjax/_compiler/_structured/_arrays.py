@@ -170,6 +170,13 @@ def read_entry(b: Builder, x: Value, i: int) -> Operand:
     return b.load(x.node, i) if isinstance(x, Stored) else x.reshape(-1)[i]
 
 
+def entry_along(b: Builder, x: Lazy, i: Operand) -> Operand:
+    """The entry of an array with one axis at a place that is not known."""
+    place = lambda y: b.add(b.mul(i, y.steps[0], "int64"), y.first, "int64")
+    values = [y.value if y.node is None else b.load(y.node, place(y)) for y in x.sources]
+    return x.entry(values) if x.entry else values[0]
+
+
 def write_entries(b: Builder, x: Lazy, target: Strided) -> Node:
     """An array in memory with entries of another, by loops along its axes; of a few, one after the other."""
     arrays = (*x.sources, target)

@@ -304,11 +304,6 @@ class Builder:
             )
         return self.node("convert", target, x, data=source)
 
-    def truncate(self, x: Operand, t: str) -> Operand:
-        """x without its fraction."""
-        down = self.compare("lt", x, 0.0, t)
-        return self.select(down, self.apply("ceil", t, x), self.apply("floor", t, x), t)
-
     def power(self, x: Operand, exponent: int, t: str) -> Operand:
         """x to an integer power, by repeated squaring."""
         if exponent < 0:

@@ -5,12 +5,11 @@ from typing import Any, final
 
 from ._activity import find_active, find_varied, find_varied_parameters, find_varied_results, is_left_out
 from ._builder import Builder
-from ._derivative_rules import push_forward_by_rule, refusal
+from ._derivative_rules import find_partials, push_forward_by_rule, refusal
 from ._needed import Needed
 from ._nodes import GROWING, Node, Operand, Region
 from ._rebuild import Rebuilder
 from ._subprogram import Subprogram
-from ._table import OPERATIONS
 
 
 @final
@@ -63,10 +62,8 @@ class _Forward(Rebuilder):
             return b.convert(self.tangent(node.args[0]), node.data, t)
         if op == "select":
             return b.select(args[0], self.tangent(node.args[1]), self.tangent(node.args[2]), t)
-        partials = OPERATIONS[op].partials
-        assert partials is not None, op
         terms = []
-        for x, slope in zip(node.args, partials(b, t, *args, value), strict=True):
+        for x, slope in zip(node.args, find_partials(b, node, args, value), strict=True):
             if x in self.varied and slope is not None:
                 terms.append(b.mul(slope, self.tangent(x), t))
         return b.total(terms, t)

@@ -15,13 +15,12 @@ from typing import Any, final
 from ._activity import LINEAR, find_active, find_varied_parameters, is_left_out
 from ._arrays import LONG, tabulate, to_scalars
 from ._builder import Builder
-from ._derivative_rules import pull_back_by_rule, refusal
+from ._derivative_rules import find_partials, pull_back_by_rule, refusal
 from ._moves import fill_array
 from ._needed import Needed
 from ._nodes import GROWING, Node, Operand, Region, is_number, zero
 from ._rebuild import Extra, Rebuilder
 from ._subprogram import Subprogram
-from ._table import OPERATIONS
 from ._trace import Interpreter
 
 _WORTH_KEEPING = 10  # operations a number that a function gives takes, above which a tape has it
@@ -340,9 +339,8 @@ class _Reverse(Rebuilder):
         elif op == "refuse":
             raise refusal(node.data[0])
         else:
-            partials = OPERATIONS[op].partials
-            assert partials is not None, op
-            for x, slope in zip(node.args, partials(b, t, *args, self.values.get(node, node)), strict=True):
+            partials = find_partials(b, node, args, self.values.get(node, node))
+            for x, slope in zip(node.args, partials, strict=True):
                 if slope is not None:
                     self.give(x, b.mul(slope, change, t))
         return None
