@@ -108,7 +108,7 @@ class _Exact:
     """What these functions are written for: nothing is contracted."""
 
     width, contracts, library = 1, False, False
-    functions = {"div": "quotient"}  # noqa: RUF012
+    functions: dict[str, str] = {"div": "quotient"}  # noqa: RUF012
 
 
 _where = Number.where

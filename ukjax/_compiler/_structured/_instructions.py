@@ -67,13 +67,24 @@ class Place(NamedTuple):
     header: str = ""
 
 
-class Machine(Protocol):
-    """What a function is written for.
+class Arithmetic(Protocol):
+    """What instructions on numbers are written for.
 
     - `width`: members side by side.
     - `contracts`: whether a product and a sum may be rounded once.
     - `library`: whether the functions of C are there; else whoever takes the text adds them.
     - `functions`: operations on reals that are calls in place of instructions, and what they call.
+    """
+
+    width: int
+    contracts: bool
+    library: bool
+    functions: dict[str, str]
+
+
+class Machine(Arithmetic, Protocol):
+    """What a function is written for.
+
     - `parameters`: of `compute`, before the number of members.
     - `passed`: parameters of other functions, and what they are given for them.
     - `straight`: operations of straight code of which there is one function, in float64 and in float32; more are divided.
@@ -82,10 +93,6 @@ class Machine(Protocol):
     - `returns`: the type of what `compute` returns.
     """
 
-    width: int
-    contracts: bool
-    library: bool
-    functions: dict[str, str]
     parameters: str
     passed: tuple[str, ...]
     straight: dict[str, int]
@@ -138,7 +145,7 @@ class Emitter:
     - `called`: the functions of C among it.
     """
 
-    def __init__(self, machine: Machine, declared: dict[str, str], called: set[str]):
+    def __init__(self, machine: Arithmetic, declared: dict[str, str], called: set[str]):
         self.machine, self.width, self.declared, self.called = machine, machine.width, declared, called
         self.lines, self.entry, self.block, self.count = list[str](), list[str](), "entry", 0
         self._constants, self._turned = dict[Any, str](), dict[tuple[str, str], Turned]()

@@ -24,7 +24,7 @@ from ._instructions import (
     write_operation,
 )
 from ._needed import Needed
-from ._nodes import GROWING, Node, Operand, is_float, is_number
+from ._nodes import GROWING, MARKS, Node, Operand, is_float, is_number
 from ._subprogram import Subprogram
 from ._table import TRUTHS
 from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_plain
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # Numbers that a function is given in registers; the others are left for it in memory. For more, LLVM leaves its fast way
 # to choose instructions, and a GPU keeps them in memory of each call; browsers allow 1000.
 _DIRECT = 8
-_SAME = frozenset(("rule", "refuse", "stop_gradient", "attached"))  # whose value is that of an operand
 _COPIED = 4096  # entries of an operand, up to which numbers of it are left for others
 
 
@@ -598,7 +597,7 @@ class Function:
                     self.single[node] = self.scalar(node)
             else:
                 self.names[node] = self.scalar(node)
-                if node.op in _SAME and (home := self.homes.get(node.args[0])):
+                if node.op in MARKS and (home := self.homes.get(node.args[0])):
                     self.homes[node] = home
 
     def _binary(self, op: str, t: str) -> str:
@@ -609,7 +608,7 @@ class Function:
 
     def scalar(self, node: Node) -> str:
         """Writes an operation on numbers."""
-        if node.op in _SAME:
+        if node.op in MARKS:
             return self.value(node.args[0], node.type)
         operands = zip(node.args, operand_types(node), strict=True)
         return write_operation(self.emit, node, [self.value(x, t) for x, t in operands])

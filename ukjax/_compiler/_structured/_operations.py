@@ -130,16 +130,11 @@ def _reduce_along(b: Builder, op: str, x: Lazy, t: str, axis: int) -> Scalars:
     kept = [i for i in range(x.ndim) if i != axis]
     shape = tuple(x.shape[i] for i in kept)
     rows = [take_place(x, kept, [axis], place) for place in np.ndindex(*shape)]
-
-    def step(carried: Sequence[Any]) -> Any:
-        i, *so_far = carried
-        more = lambda: [
-            b.apply(op, t, y, entry_along(b, row, i)) for y, row in zip(so_far, rows, strict=True)
-        ]
-        return b.compare("lt", i, x.shape[axis], "int64"), lambda: [b.add(i, 1, "int64"), *more()]
-
+    add = lambda i, *so_far: [
+        b.apply(op, t, y, entry_along(b, row, i)) for y, row in zip(so_far, rows, strict=True)
+    ]
     first = [zero(t) if op == "add" else _find_neutral_element(op, t)] * len(rows)
-    return fill_array(shape, b.loop([0, *first], [("int64", None), *[(t, None)] * len(rows)], step)[1:])
+    return fill_array(shape, b.count_up(x.shape[axis], first, [(t, None)] * len(rows), add))
 
 
 def reduce_in_memory(b: Builder, op: str, x: Value, t: str, axes: Sequence[int]) -> Value:

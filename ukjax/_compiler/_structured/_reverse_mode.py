@@ -123,8 +123,7 @@ class _Reverse(Rebuilder):
     def _place(self, node: Node, count: Operand, p: Node) -> Operand:
         """Where on the tape of its type a pass of a loop has something."""
         before, of_type = self._kept(node).layout
-        start = self.b.mul(count, of_type[p.type], "int64")
-        return self.b.add(start, before[p], "int64")
+        return count * of_type[p.type] + before[p]
 
     def _kept(self, node: Node) -> "_Kept":
         """What a pass is computed again from: of what a loop carries, and of what costs much to compute, what is read."""
@@ -253,7 +252,7 @@ class _Reverse(Rebuilder):
             return b.store(tape, start, value)
         if p.size <= _SNAPSHOT_BY_LOOP:
             for i in range(p.size):
-                tape = b.store(tape, b.add(start, i, "int64"), b.load(value, i))
+                tape = b.store(tape, start + i, b.load(value, i))
             return tape
         return tabulate(b, (p.size,), p.type, lambda i: b.load(value, i), into=(tape, start)).node
 
@@ -263,8 +262,8 @@ class _Reverse(Rebuilder):
         if p.size is None:
             return b.load(tape, start)
         if p.size <= _SNAPSHOT_BY_LOOP:
-            return b.pack([b.load(tape, b.add(start, i, "int64")) for i in range(p.size)], p.type)
-        return tabulate(b, (p.size,), p.type, lambda i: b.load(tape, b.add(start, i, "int64"))).node
+            return b.pack([b.load(tape, start + i) for i in range(p.size)], p.type)
+        return tabulate(b, (p.size,), p.type, lambda i: b.load(tape, start + i)).node
 
     # --- and back
 
@@ -288,13 +287,8 @@ class _Reverse(Rebuilder):
             return u
         if u.op == "fill" and u.args[0] == 0:
             return v
-
-        def step(carried: Sequence[Any]) -> Any:
-            i, array = carried
-            more = lambda: [b.add(i, 1, "int64"), b.store(array, i, b.add(b.load(array, i), b.load(v, i), t))]
-            return b.compare("lt", i, size, "int64"), more  # pyright: ignore[reportArgumentType]
-
-        return b.loop([0, u], [("int64", None), (t, size)], step)[1]
+        add = lambda i, array: [b.store(array, i, b.add(b.load(array, i), b.load(v, i), t))]
+        return b.count_up(size, [u], [(t, size)], add)[0]
 
     def array_cotangent(self, x: Node) -> Any:
         """The cotangent of an array as it is so far."""

@@ -600,7 +600,7 @@ class Interpreter:
         kept = sum(v.ndim == x.aval.ndim for v, x in zip(outs, body.outvars, strict=True))
         fixed = sum(v.aval.ndim == x.aval.ndim for v, x in zip(e.invars, body.invars, strict=True)) - kept
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
-        index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
+        index = lambda i: length - 1 - i if p["reverse"] else i
         each = max(weight(body), 1)
         short = (length * each <= SHORT and length <= _MOST_PASSES) or length <= self._passes_of_scan
         # Zeros and ones fold, as in the rotations of slides: how short passes become is only known once they are written.
@@ -625,24 +625,20 @@ class Interpreter:
             rows: list[Value] = []
             for x in rows_of:
                 size = math.prod(x.shape[1:])
-                start = self.b.mul(index(i), size, "int64")
-                rows.append(
-                    fill_array(
-                        x.shape[1:], [self.b.load(x.node, self.b.add(start, k, "int64")) for k in range(size)]
-                    )
-                )
+                start = index(i) * size
+                rows.append(fill_array(x.shape[1:], [self.b.load(x.node, start + k) for k in range(size)]))
             outputs = self.closed(p["jaxpr"], [*consts, *state[1 : 1 + kept], *rows])
             written: list[Value] = []
             for buffer, row in zip(buffers, outputs[kept:], strict=True):
                 node, size = buffer.node, math.prod(buffer.shape[1:])  # pyright: ignore[reportAttributeAccessIssue]
-                start = self.b.mul(index(i), size, "int64")
+                start = index(i) * size
                 for k, y in enumerate(to_scalars(self.b, row).reshape(-1)):
-                    node = self.b.store(node, self.b.add(start, k, "int64"), y)
+                    node = self.b.store(node, start + k, y)
                 written.append(Stored(node, buffer.shape))
-            return [fill_array((), [self.b.add(i, 1, "int64")]), *outputs[:kept], *written]
+            return [fill_array((), [i + 1]), *outputs[:kept], *written]
 
         same = [body.outvars[k] is v for k, v in enumerate(body.invars[fixed : fixed + kept])]
-        goes_on = lambda state: self.b.compare("lt", to_scalars(self.b, state[0])[()], length, "int64")
+        goes_on = lambda state: to_scalars(self.b, state[0])[()] < length
         first = [fill_array((), [0]), *carry, *saved]
         avals = [counter, *outs]
         return self._loop(first, avals, [False, *same, *[False] * len(saved)], goes_on, advance, {body})[1:]
