@@ -109,7 +109,7 @@ class Machine(Arithmetic, Protocol):
         """Room for an array of each member."""
         ...
 
-    def find(self, f: "Function", place: Place) -> str:
+    def find(self, emit: "Emitter", place: Place) -> str:
         """Where the entries of a growing array are now."""
         ...
 
