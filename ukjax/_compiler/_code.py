@@ -31,7 +31,16 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, TreeInertia
 from ._expressions import ExpressionPytree, Program, run
 from ._foreign import machine_code_runs
-from ._scalars import Builder, Expression, TranslationError, is_truth, largest, plus
+from ._scalars import (
+    Builder,
+    Expression,
+    TranslationError,
+    as_number,
+    as_vector,
+    differs,
+    is_truth,
+    largest,
+)
 from ._solve import How, Solution, StepRelativeRank, least_of, solution_by
 from ._structured._needed import Needed
 from ._structured._nodes import Node, is_number
@@ -204,14 +213,14 @@ def _write_acceleration(
     observed: dict[str, Any] = {
         "position_error": e.rows.position_error,
         "velocity_error": e.rows.velocity_error,
-        "asymmetric": np.array(_is_asymmetric(build, e.M), object),
+        "asymmetric": np.array(_is_asymmetric(e.M, dtype), object),
     }
     try:
-        solution = solution_by(how, build, e, near, dtype)
-        program = short_enough(Program(build, solution.a, counts))
+        solution = solution_by(how, e, near, dtype)
+        program = short_enough(Program(build, list(solution.a), counts))
         if isinstance(how, StepRelativeRank):
-            solution = solution_by(how, build, e, None, dtype)
-        observed |= _observe_solution(build, e, solution, least_of(how))
+            solution = solution_by(how, e, None, dtype)
+        observed |= _observe_solution(e, solution, least_of(how))
         dependency, observed["known"] = _dependency(build, solution, len(e.rows.A), observed)
         solved = program, dependency
     except TranslationError as reason:
@@ -231,17 +240,15 @@ def _are_the_same(x: Expression, y: Expression) -> bool:
     return x is y or (is_number(x) and is_number(y) and x == y)
 
 
-def _is_asymmetric(build: Builder, M: Any) -> Expression:
+def _is_asymmetric(M: Any, dtype: Any) -> Expression:
     """1 where `asymmetry` of a mass matrix is positive. Of the same expression on both sides nothing is computed."""
     if isinstance(M, TreeInertia):
         return 0.0
     pairs = [(x, M[j, i]) for (i, j), x in np.ndenumerate(M) if i < j]
-    gaps = [build.apply("sub", x, y) for x, y in pairs if not _are_the_same(x, y)]
-    if not gaps:
-        return 0.0
-    rounding = float(ASYMMETRIC * np.finfo(build.type).eps)
-    most = build.apply("mul", rounding, largest(build, M.reshape(-1)))
-    return build.number(build.apply("gt", largest(build, gaps), most))
+    gaps = [x - y for x, y in pairs if not _are_the_same(x, y)]
+    return (
+        as_number(largest(gaps) > ASYMMETRIC * float(np.finfo(dtype).eps) * largest(M.flat)) if gaps else 0.0
+    )
 
 
 def _dependency(
@@ -249,12 +256,12 @@ def _dependency(
 ) -> tuple[ExpressionPytree, np.ndarray]:
     """How rows depend on others, and of what is observed that takes: neither is computed a second time."""
     further = Builder(build.type)
-    z, holds = solution.dependency(given := [build.placeholder() for _ in range(m)])
-    found = [*z, build.number(holds)]
+    z, holds = solution.dependency(given := as_vector(build.placeholder() for _ in range(m)))
+    found = [*z, as_number(holds)]
     seen = set(Needed([x for array in jax.tree.leaves(observed) for x in array.reshape(-1)]).nodes)
     known, between = _borders(found, seen.union(build.nodes.top.params))
     inputs = [further.input() for _ in range(len(known) + m)]
-    of_type = lambda x, node: further.apply("ne", x, 0.0) if is_truth(node) else x
+    of_type = lambda x, node: differs(x, 0.0) if is_truth(node) else x
     values = {node: of_type(x, node) for x, node in zip(inputs, (*known, *given), strict=True)}
     copies = Rebuilder(further.nodes, Needed(()), values)
     copies.nodes(between)
@@ -280,16 +287,15 @@ def _borders(outputs: Sequence[Expression], seen: set[Node]) -> tuple[list[Node]
     return list(found), sorted(visited, key=lambda x: x.number)
 
 
-def _observe_solution(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:
+def _observe_solution(e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:
     """What a trajectory tells of a solution."""
-    sure = build.apply("lt", solution.nearness, 1 / (CLEARLY * rcond))
     observed = {
         "a": solution.a,
-        "constraint_force": plus(build, solution.force, e.c),
+        "constraint_force": np.add(solution.force, e.c),
         "multipliers": solution.multipliers,
         "rank": solution.rank,
         "kept": solution.kept,
-        "sure": build.number(sure),
+        "sure": as_number(solution.nearness < 1 / (CLEARLY * rcond)),
         "lost": solution.lost,
     }
     return {key: np.array(x, object) for key, x in observed.items()}

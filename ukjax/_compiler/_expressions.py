@@ -14,20 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._scalars import Builder, Expression
+from ._scalars import Builder, Expression, as_number
 from ._structured import _program
 from ._structured._arrays import Value, to_scalars
 from ._structured._builder import Builder as NodeBuilder
 from ._structured._identity import identity_of_nodes
 from ._structured._moves import fill_array
 from ._structured._needed import Needed
-from ._structured._nodes import Node, Operand, Region, is_number
+from ._structured._nodes import MARKS, Node, Operand, Region, is_number
 from ._structured._primitive import scalars_p
 from ._structured._rebuild import Rebuilder
 from ._structured._subprogram import Subprogram
 from ._structured._table import OPERATIONS
 from ._structured._trace import Interpreter
-from ._trigonometry import cosine, sine
+from ._trigonometry import cosine, sine, turn
 
 # --- Scalar programs by NumPy, for states before and after a run: nothing is compiled for what is asked a few times
 #
@@ -35,7 +35,6 @@ from ._trigonometry import cosine, sine
 # and cosine are the same polynomials.
 
 _MOST_NUMBERS = 2**23  # held at a time: 64 MB in float64
-_MARKS = frozenset(("rule", "attached", "refuse", "stop_gradient"))
 
 
 @final
@@ -48,7 +47,7 @@ class OnHost:
     @staticmethod
     def takes(needed: Needed, t: str) -> bool:
         """Whether nodes are operations on numbers of a type and on truths alone; of branches both sides are computed."""
-        plain = (*_MARKS, "parameter", "convert", "branch", "output", *OPERATIONS)
+        plain = (*MARKS, "parameter", "convert", "branch", "output", *OPERATIONS)
         from_others = lambda x: x.op == "output" and x.args[0].op != "branch"
         own = lambda x: x.op == "branch" or (x.type in (t, "bool") and x.size is None)
         return all(x.op in plain and own(x) and not from_others(x) for x in needed.nodes)
@@ -73,7 +72,7 @@ class OnHost:
             if x.op == "output":
                 branch = x.args[0]
                 return branch.args[0], *(results[x.data] for results in branch.data.results)
-            return x.args[:1] if x.op in _MARKS else x.args
+            return x.args[:1] if x.op in MARKS else x.args
 
         self._steps = [(_operation(x), [place(y) for y in args(x)]) for x in nodes]
         self._outputs = [place(x) for x in outputs]
@@ -97,12 +96,15 @@ class OnHost:
 
 
 def _operation(x: Node) -> Callable[..., Any]:
-    if x.op in _MARKS:
+    if x.op in MARKS:
         return lambda value: value
     if x.op == "convert":
         return lambda value: np.asarray(value).astype(x.type)
     op = "select" if x.op == "output" else x.op
-    return {"sin": sine, "cos": cosine}.get(op, OPERATIONS[op].numpy)
+    if op in ("sin", "cos"):  # as machine code has them
+        of = sine if op == "sin" else cosine
+        return lambda value: of(turn(np.asarray(value), x.type, np), np)
+    return OPERATIONS[op].numpy
 
 
 # --- Programs
@@ -113,7 +115,7 @@ MOST_CALLS = 16
 _TO_COMPILE = 5e-5  # s an operation
 # Of the operations: where some inputs are known and fewer are left, a copy is made for them.
 _WORTH_OWN_CODE = 0.8
-_PASSED_ON = _MARKS - {"stop_gradient"}  # with a derivative of its own, or none
+_PASSED_ON = MARKS - {"stop_gradient"}  # with a derivative of its own, or none
 
 
 class FixedPointIteration(NamedTuple):
@@ -147,7 +149,7 @@ class Program:
         counts: Sequence[int],
         again: FixedPointIteration | None = None,
     ):
-        self.build, self.outputs, self.dtype = build, tuple(map(build.number, outputs)), np.dtype(build.type)
+        self.build, self.outputs, self.dtype = build, tuple(map(as_number, outputs)), np.dtype(build.type)
         self.counts = tuple(x for x in counts if x)
         self.again = again if again and again.size else None
         self._alone = Subprogram(build.nodes.top, self.outputs)

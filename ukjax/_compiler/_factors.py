@@ -1,13 +1,13 @@
 """Factors X = L D L^T of symmetric matrices of expressions, in an order of low fill-in."""
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from .._system._system import TreeInertia
-from ._scalars import Builder, Entries, Expression, Vector, dot, entries, is_zero, plus, scale_vector, times
+from ._scalars import Entries, Expression, Vector, as_vector, dot, entries, freeze, is_zero, times, total
+from ._scalars import product as product_of
 from ._structured._nodes import is_number
 
 Taken = dict[int, tuple[Expression, Expression]]
@@ -21,39 +21,37 @@ class Factors(NamedTuple):
     lower: list[Entries]
     inverse: Vector
 
-    def forward(self, build: Builder, x: Sequence[Expression]) -> Vector:
+    def forward(self, x: Vector) -> Vector:
         """L^-1 x, in the order of the factors."""
-        out: Vector = []
+        out = list[Expression]()
         for i, row in zip(self.order, self.lower, strict=True):
-            terms = [build.apply("mul", entry, out[c]) for c, entry in row.items()]
-            out.append(_less(build, x[i], terms))
-        return out
+            out.append(_less(x[i], [entry * out[c] for c, entry in row.items()]))
+        return as_vector(out)
 
-    def backward(self, build: Builder, y: Sequence[Expression]) -> Vector:
+    def backward(self, y: Vector) -> Vector:
         """L^-T y, of y in the order of the factors, in the original order."""
-        out: Vector = list(y)
+        out = list(y)
         for row in reversed(range(len(out))):
             for column, entry in self.lower[row].items():
-                out[column] = build.apply("sub", out[column], build.apply("mul", entry, out[row]))
-        unordered: Vector = [0.0] * len(out)
-        for i, x in zip(self.order, out, strict=True):
-            unordered[i] = x
+                out[column] = out[column] - entry * out[row]
+        unordered = np.full(len(out), 0.0, object)
+        unordered[self.order] = as_vector(out)
         return unordered
 
-    def frozen(self, build: Builder) -> "Factors":
+    def frozen(self) -> "Factors":
         """The same factors, constant to a differentiation."""
-        return self.with_values(build.frozen(self.values()))
+        return self.with_values(freeze(self.values()))
 
     def values(self, like: "Factors | None" = None) -> Vector:
         """All entries that are not structurally zero, here or in others of the same order."""
         rows = zip(self.lower, (like or self).lower, strict=True)
         lower = [own.get(c, 0.0) for own, row in rows for c in row]
-        return [*lower, *self.inverse]
+        return as_vector([*lower, *self.inverse])
 
     def with_values(self, values: Iterable[Expression]) -> "Factors":
         """Factors of the same structure, of other values."""
         left = iter(values)
-        return Factors(self.order, [{c: next(left) for c in row} for row in self.lower], list(left))
+        return Factors(self.order, [{c: next(left) for c in row} for row in self.lower], as_vector(left))
 
 
 def _low_fill(neighbours: list[set[int]]) -> list[int]:
@@ -77,15 +75,12 @@ def order_of(X: np.ndarray) -> list[int]:
     return _low_fill([{j for j in range(k) if not is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
 
 
-def _less(build: Builder, x: Expression, terms: Sequence[Expression]) -> Expression:
+def _less(x: Expression, terms: Sequence[Expression]) -> Expression:
     """x less the sum of terms, the last of which is known last."""
-    if not terms:
-        return x
-    return build.apply("sub", build.apply("sub", x, build.total(terms[:-1])), terms[-1])
+    return x - total(terms[:-1]) - terms[-1] if terms else x
 
 
 def factor(
-    build: Builder,
     X: np.ndarray,
     invert: Callable[[Expression, int, Taken], Expression],
     order: list[int] | None = None,
@@ -94,26 +89,23 @@ def factor(
     k, order = X.shape[0], order_of(X) if order is None else order
     lower: list[Entries] = [{} for _ in range(k)]
     scaled: list[Entries] = [{} for _ in range(k)]  # L D
-    inverse: Vector = []
+    inverse = list[Expression]()
     for row, i in enumerate(order):
         for column in range(row):
             j = order[column]
             both = sorted(scaled[row].keys() & lower[column].keys())
-            terms = [build.apply("mul", scaled[row][c], lower[column][c]) for c in both]
-            entry = _less(build, X[max(i, j), min(i, j)], terms)
+            entry = _less(X[max(i, j), min(i, j)], [scaled[row][c] * lower[column][c] for c in both])
             if not is_zero(entry):
                 scaled[row][column] = entry
-                lower[row][column] = build.apply("mul", entry, inverse[column])
-        taken = {order[c]: (build.apply("mul", x, lower[row][c]), inverse[c]) for c, x in scaled[row].items()}
-        pivot = _less(build, X[i, i], [x for x, _ in taken.values()])
-        inverse.append(invert(pivot, i, taken))
-    return Factors(order, lower, inverse)
+                lower[row][column] = entry * inverse[column]
+        taken = {order[c]: (x * lower[row][c], inverse[c]) for c, x in scaled[row].items()}
+        inverse.append(invert(_less(X[i, i], [x for x, _ in taken.values()]), i, taken))
+    return Factors(order, lower, as_vector(inverse))
 
 
-def solve_by_factors(build: Builder, factors: Factors, x: Sequence[Expression]) -> Vector:
+def solve_by_factors(factors: Factors, x: Vector) -> Vector:
     """X^-1 x, but for rows left out."""
-    z = factors.forward(build, x)
-    return factors.backward(build, [build.apply("mul", *y) for y in zip(factors.inverse, z, strict=True)])
+    return factors.backward(factors.inverse * factors.forward(x))
 
 
 # --- The mass matrix of a kinematic tree as expressions: products with it and factors of it in proportion to its size
@@ -142,71 +134,68 @@ class Link(NamedTuple):
 def _links(M: TreeInertia) -> list[Link]:
     """From the leaves to the ground."""
     turns = {} if M.turns is None else {k: np.asarray(x) for k, x in enumerate(M.turns) if not _is_unit(x)}
-    return [
-        Link(k, M.parents[k], list(M.axes[k]), list(M.arms[k]), turns.get(k)) for k in reversed(M.outwards())
-    ]
+    axes, arms = np.asarray(M.axes), np.asarray(M.arms)
+    return [Link(k, M.parents[k], axes[k], arms[k], turns.get(k)) for k in reversed(M.outwards())]
 
 
 def _is_unit(turn: np.ndarray) -> bool:
     return all(is_number(x) and x == (i == j) for (i, j), x in np.ndenumerate(turn))
 
 
-def _cross(build: Builder, x: Vector, y: Vector) -> Vector:
-    parts = ((1, 2), (2, 0), (0, 1))
-    mul = functools.partial(build.apply, "mul")
-    return [build.apply("sub", mul(x[i], y[j]), mul(x[j], y[i])) for i, j in parts]
+def _cross(x: Vector, y: Vector) -> Vector:
+    return as_vector(x[i] * y[j] - x[j] * y[i] for i, j in ((1, 2), (2, 0), (0, 1)))
 
 
-def _shift_twist(build: Builder, link: Link, twist: Vector) -> Vector:
+def _shift_twist(link: Link, twist: Vector) -> Vector:
     """A twist in axes and about the point of the velocity before, in those of the link."""
-    turned, moved = twist[:3], plus(build, twist[3:], _cross(build, twist[:3], link.arm))
+    turned, moved = twist[:3], twist[3:] + _cross(twist[:3], link.arm)
     if link.turn is not None:
-        turned, moved = times(build, link.turn.T, turned), times(build, link.turn.T, moved)
-    return [*turned, *moved]
+        turned, moved = times(link.turn.T, turned), times(link.turn.T, moved)
+    return np.concatenate([turned, moved])
 
 
-def _shift_wrench(build: Builder, link: Link, wrench: Vector) -> Vector:
+def _shift_wrench(link: Link, wrench: Vector) -> Vector:
     """A wrench in axes and about the point of the link, in those of the velocity before."""
     torque, force = wrench[:3], wrench[3:]
     if link.turn is not None:
-        torque, force = times(build, link.turn, torque), times(build, link.turn, force)
-    return [*plus(build, torque, _cross(build, link.arm, force)), *force]
+        torque, force = times(link.turn, torque), times(link.turn, force)
+    return np.concatenate([torque + _cross(link.arm, force), force])
 
 
-def _turn_tensor(build: Builder, R: np.ndarray, X: np.ndarray, symmetric: bool) -> np.ndarray:
+def _turn_tensor(R: np.ndarray, X: np.ndarray, symmetric: bool) -> np.ndarray:
     """R X R^T."""
-    half, found = np.array(build.product(R, X), object), np.empty((3, 3), object)
+    half, found = product_of(R, X), np.empty((3, 3), object)
     for a, b in np.ndindex(3, 3):
-        found[a, b] = found[b, a] if symmetric and b < a else dot(build, half[a], R[b])
+        found[a, b] = found[b, a] if symmetric and b < a else dot(half[a], R[b])
     return found
 
 
-def _turn_inertia(build: Builder, R: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _turn_inertia(R: np.ndarray, given: np.ndarray) -> np.ndarray:
     """An inertia [J, H; H^T, m] in axes that the columns of R give in others, in those."""
     found = np.empty((6, 6), object)
-    found[:3, :3] = _turn_tensor(build, R, given[:3, :3], symmetric=True)
-    found[3:, 3:] = _turn_tensor(build, R, given[3:, 3:], symmetric=True)
-    found[:3, 3:] = _turn_tensor(build, R, given[:3, 3:], symmetric=False)
+    found[:3, :3] = _turn_tensor(R, given[:3, :3], symmetric=True)
+    found[3:, 3:] = _turn_tensor(R, given[3:, 3:], symmetric=True)
+    found[:3, 3:] = _turn_tensor(R, given[:3, 3:], symmetric=False)
     found[3:, :3] = found[:3, 3:].T
     return found
 
 
-def _shift_inertia(build: Builder, link: Link, given: np.ndarray) -> np.ndarray:
+def _shift_inertia(link: Link, given: np.ndarray) -> np.ndarray:
     """An inertia [J, H; H^T, m] in axes and about the point of the link, in those of the velocity before."""
     arm = link.arm
     if link.turn is not None:
-        given = _turn_inertia(build, link.turn, given)
+        given = _turn_inertia(link.turn, given)
     if all(map(is_zero, arm)):
         return given
     found = given.copy()
     for c in range(3):
-        found[:3, 3 + c] = plus(build, list(given[:3, 3 + c]), _cross(build, arm, list(given[3:, 3 + c])))
+        found[:3, 3 + c] = given[:3, 3 + c] + _cross(arm, given[3:, 3 + c])
     found[3:, :3] = found[:3, 3:].T
     for a in range(3):
-        right = _cross(build, arm, list(found[a, 3:]))
+        right = _cross(arm, found[a, 3:])
         for c in range(a, 3):
-            left = _cross(build, arm, list(given[c, 3:]))[a]
-            found[a, c] = found[c, a] = build.total([given[a, c], left, right[c]])
+            left = _cross(arm, given[c, 3:])[a]
+            found[a, c] = found[c, a] = total([given[a, c], left, right[c]])
     return found
 
 
@@ -218,6 +207,10 @@ def _symmetric(given: np.ndarray) -> np.ndarray:
 
 def _armature(M: TreeInertia) -> Sequence[Expression]:
     return [0.0] * len(M.parents) if M.armature is None else list(M.armature)
+
+
+_NONE = np.full(6, 0.0, object)
+"""No twist, or no wrench."""
 
 
 class TreeFactors(NamedTuple):
@@ -232,73 +225,65 @@ class TreeFactors(NamedTuple):
         """The velocities in the order of the factors."""
         return [link.place for link in self.links]
 
-    def forward(self, build: Builder, x: Sequence[Expression]) -> Vector:
+    def forward(self, x: Vector) -> Vector:
         """L^-1 x, in the order of the factors."""
-        out: Vector = []
-        wrenches: dict[int, Vector] = {}
+        out, wrenches = list[Expression](), dict[int, Vector]()
         for link, gain in zip(self.links, self.gain, strict=True):
-            wrench = wrenches.get(link.place, [0.0] * 6)
-            out.append(build.apply("sub", x[link.place], dot(build, link.axis, wrench)))
+            wrench = wrenches.get(link.place, _NONE)
+            out.append(x[link.place] - dot(link.axis, wrench))
             if link.parent >= 0:
-                through = _shift_wrench(build, link, plus(build, wrench, scale_vector(build, out[-1], gain)))
+                through = _shift_wrench(link, wrench + out[-1] * gain)
                 before = wrenches.get(link.parent)
-                wrenches[link.parent] = through if before is None else plus(build, before, through)
-        return out
+                wrenches[link.parent] = through if before is None else before + through
+        return as_vector(out)
 
-    def backward(self, build: Builder, y: Sequence[Expression]) -> Vector:
+    def backward(self, y: Vector) -> Vector:
         """L^-T y, of y in the order of the factors, in the original order."""
-        out: Vector = [0.0] * len(y)
-        twists: dict[int, Vector] = {-1: [0.0] * 6}
+        out, twists = np.full(len(y), 0.0, object), {-1: _NONE}
         for link, gain, value in reversed(list(zip(self.links, self.gain, y, strict=True))):
-            twist = _shift_twist(build, link, twists[link.parent])
-            x = out[link.place] = build.apply("sub", value, dot(build, gain, twist))
-            twists[link.place] = plus(build, twist, scale_vector(build, x, link.axis))
+            twist = _shift_twist(link, twists[link.parent])
+            x = out[link.place] = value - dot(gain, twist)
+            twists[link.place] = twist + x * link.axis
         return out
 
-    def frozen(self, build: Builder) -> "TreeFactors":
+    def frozen(self) -> "TreeFactors":
         """The same factors, constant to a differentiation."""
+        constant = lambda x: x if x is None else freeze(x)
         links = [
-            x._replace(
-                axis=build.frozen(x.axis),
-                arm=build.frozen(x.arm),
-                turn=None if x.turn is None else np.array([build.frozen(row) for row in x.turn], object),
-            )
-            for x in self.links
+            x._replace(axis=freeze(x.axis), arm=freeze(x.arm), turn=constant(x.turn)) for x in self.links
         ]
-        return TreeFactors(links, [build.frozen(x) for x in self.gain], build.frozen(self.inverse))
+        return TreeFactors(links, list(map(freeze, self.gain)), freeze(self.inverse))
 
 
 def factor_mass_matrix(
-    build: Builder, M: np.ndarray | TreeInertia, invert: Callable[[Expression, Expression], Expression]
+    M: np.ndarray | TreeInertia, invert: Callable[[Expression, Expression], Expression]
 ) -> Factors | TreeFactors:
     """The factors of a mass matrix."""
     if not isinstance(M, TreeInertia):
-        return factor(build, M, lambda pivot, i, _: invert(pivot, M[i, i]))
+        return factor(M, lambda pivot, i, _: invert(pivot, M[i, i]))
     links, articulated = _links(M), [_symmetric(x) for x in np.asarray(M.inertia)]
     axes, armature = {link.place: link.axis for link in links}, _armature(M)
-    found = TreeFactors(links, [], [])
-    taken: dict[int, Expression] = {}
+    gains, inverses, taken = list[Vector](), list[Expression](), dict[int, Expression]()
     for link in links:
         own = articulated[link.place]
-        U = times(build, own, link.axis)
-        D = build.apply("add", dot(build, link.axis, U), armature[link.place])
-        inverse = invert(D, build.apply("add", D, taken.get(link.place, 0.0)))
-        gain = scale_vector(build, inverse, U)
-        found.inverse.append(inverse)
-        found.gain.append(gain)
+        U = times(own, link.axis)
+        D = dot(link.axis, U) + armature[link.place]
+        inverse = invert(D, D + taken.get(link.place, 0.0))
+        gain = inverse * U
+        inverses.append(inverse)
+        gains.append(gain)
         if link.parent < 0:
             continue
         still = _still_along(link.axis) if is_zero(armature[link.place]) else None
         for a, b in zip(*np.triu_indices(6), strict=True):
-            share = build.apply("mul", gain[a], U[b])
-            own[a, b] = own[b, a] = 0.0 if still in (a, b) else build.apply("sub", own[a, b], share)
-        moved, before = _shift_inertia(build, link, own), articulated[link.parent]
+            share = gain[a] * U[b]
+            own[a, b] = own[b, a] = 0.0 if still in (a, b) else own[a, b] - share
+        moved, before = _shift_inertia(link, own), articulated[link.parent]
         for a, b in zip(*np.triu_indices(6), strict=True):
-            before[a, b] = before[b, a] = build.apply("add", before[a, b], moved[a, b])
-        along = dot(build, U, _shift_twist(build, link, axes[link.parent]))
-        given = build.apply("mul", inverse, build.apply("mul", along, along))
-        taken[link.parent] = build.apply("add", taken.get(link.parent, 0.0), given)
-    return found
+            before[a, b] = before[b, a] = before[a, b] + moved[a, b]
+        along = dot(U, _shift_twist(link, axes[link.parent]))
+        taken[link.parent] = taken.get(link.parent, 0.0) + inverse * (along * along)
+    return TreeFactors(links, gains, as_vector(inverses))
 
 
 def _still_along(axis: Vector) -> int | None:
@@ -307,24 +292,23 @@ def _still_along(axis: Vector) -> int | None:
     return places[0][0] if len(places) == 1 and is_number(places[0][1]) else None
 
 
-def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]) -> Vector:
+def product(M: np.ndarray | TreeInertia, x: Vector) -> Vector:
     """M x, of a matrix given by its entries or as that of a tree."""
     if not isinstance(M, TreeInertia):
-        return times(build, M, x)
-    links, armature, out = _links(M), _armature(M), list(x)
-    twists: dict[int, Vector] = {-1: [0.0] * 6}
+        return times(M, x)
+    links, armature, out, twists = _links(M), _armature(M), x.copy(), {-1: _NONE}
     for link in reversed(links):
-        moved = scale_vector(build, x[link.place], link.axis)
-        twists[link.place] = plus(build, _shift_twist(build, link, twists[link.parent]), moved)
-    wrenches: dict[int, Vector] = {}
+        moved = x[link.place] * link.axis
+        twists[link.place] = _shift_twist(link, twists[link.parent]) + moved
+    wrenches = dict[int, Vector]()
     for link in links:
-        wrench = times(build, _symmetric(np.asarray(M.inertia[link.place])), twists[link.place])
-        wrench = plus(build, wrench, wrenches.get(link.place, [0.0] * 6))
-        own = build.apply("mul", armature[link.place], x[link.place])
-        out[link.place] = build.apply("add", dot(build, link.axis, wrench), own)
+        wrench = times(_symmetric(np.asarray(M.inertia[link.place])), twists[link.place])
+        wrench = wrench + wrenches.get(link.place, _NONE)
+        own = armature[link.place] * x[link.place]
+        out[link.place] = dot(link.axis, wrench) + own
         if link.parent >= 0:
-            through = _shift_wrench(build, link, wrench)
-            wrenches[link.parent] = plus(build, through, wrenches.get(link.parent, [0.0] * 6))
+            through = _shift_wrench(link, wrench)
+            wrenches[link.parent] = through + wrenches.get(link.parent, _NONE)
     return out
 
 

@@ -32,9 +32,20 @@ from .._system._system import AbstractSystem, TreeInertia, has_quasi_velocities
 from ._code import builder_of, short_enough
 from ._expressions import FixedPointIteration, Program, run
 from ._factors import extend_mass_matrix, factor, product, solve_by_factors
-from ._scalars import Builder, Expression, Vector, is_zero, largest, minus, plus, times, without_noise
+from ._scalars import (
+    Expression,
+    Vector,
+    attach,
+    freeze,
+    invert,
+    is_zero,
+    largest,
+    times,
+    where,
+    without_noise,
+)
+from ._scalars import product as multiply
 from ._solve import Solver, solve
-from ._structured._moves import fill_array
 from ._structured._trace import Interpreter
 from ._traced_system import (
     InputMaker,
@@ -84,42 +95,27 @@ class Basis(NamedTuple):
     E: np.ndarray | None
     M: np.ndarray | TreeInertia
 
-    def moved(self, build: Builder, x: Vector) -> Vector:
+    def moved(self, x: Vector) -> Vector:
         """dq."""
-        return x if self.E is None else times(build, self.E, x)
+        return x if self.E is None else times(self.E, x)
 
     def reached(self, n: int) -> "Basis":
         """Only those of the velocities (n,)."""
         return self if self.E is None else self._replace(E=self.E[:, :n])
 
-    def seen(self, build: Builder, J: np.ndarray) -> np.ndarray:
+    def seen(self, J: np.ndarray) -> np.ndarray:
         """J E."""
-        return J if self.E is None else _product(build, J, self.E)
+        return J if self.E is None else multiply(J, self.E)
 
 
-def _product(build: Builder, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    return fill_array((len(X), Y.shape[1]), [x for row in build.product(X, Y) for x in row])
-
-
-def _basis(build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Basis:
+def _basis(N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Basis:
     """[N, I - N N^+], and M with a unit matrix beside it."""
     if N is None:
         return Basis(None, M)
-    gram, apply = _product(build, N.T, N), build.apply
-
-    def invert(pivot: Expression, i: int, _: object) -> Expression:
-        rounding = len(N) * float(jnp.finfo(dtype).eps)
-        return build.inverse(pivot, apply("gt", pivot, apply("mul", rounding, gram[i, i])))
-
-    factors = factor(build, gram, invert)
-    inverse = np.empty(N.shape[::-1], object)  # N^+
-    for j, row in enumerate(N):
-        inverse[:, j] = solve_by_factors(build, factors, row)
-    reached = _product(build, N, inverse)
-    beyond = np.empty(reached.shape, object)
-    for i, j in np.ndindex(reached.shape):
-        entry: Any = reached[i, j]
-        beyond[i, j] = apply("sub", float(i == j), entry)
+    gram, rounding = multiply(N.T, N), len(N) * float(jnp.finfo(dtype).eps)
+    factors = factor(gram, lambda pivot, i, _: invert(pivot, pivot > rounding * gram[i, i]))
+    inverse = np.stack([solve_by_factors(factors, row) for row in N], axis=1)  # N^+
+    beyond = np.eye(len(N)).astype(object) - multiply(N, inverse)
     beyond = beyond[:, [not all(map(is_zero, column)) for column in beyond.T]]
     return Basis(np.concatenate([N, beyond], axis=1), extend_mass_matrix(M, beyond.shape[1]))
 
@@ -147,58 +143,42 @@ class ProjectedPositions(NamedTuple):
 
 def _apply_multipliers(solver: Solver, multipliers: Vector) -> Vector:
     """M^-1 J^T mu."""
-    return solver.back(solver.pushed([0.0] * len(solver.mass.order), multipliers))
+    return solver.back(solver.pushed(np.full(len(solver.mass.order), 0.0, object), multipliers))
 
 
-def _damp_solver(build: Builder, solver: Solver, delta: float) -> Solver:
+def _damp_solver(solver: Solver, delta: float) -> Solver:
     """The same, with S + delta^2 diag S in place of S."""
-    damped, S, apply = copy.copy(solver), solver.S.copy(), build.apply
+    damped, S = copy.copy(solver), solver.S.copy()
     for i in range(len(S)):
-        S[i, i] = apply("mul", 1 + delta**2, S[i, i])
-
-    def invert(pivot: Expression, *_: object) -> Expression:
-        return build.inverse(pivot, apply("gt", pivot, solver.noise))  # a row may be zero
-
-    damped.schur = factor(build, S, invert)
+        S[i, i] = (1 + delta**2) * S[i, i]
+    damped.schur = factor(S, lambda pivot, *_: invert(pivot, pivot > solver.noise))  # a row may be zero
     return damped
 
 
-def positions(
-    build: Builder, motion: MotionFunctions, q: Vector, mu: Vector, rcond: float, dtype: Any
-) -> ProjectedPositions:
+def positions(motion: MotionFunctions, q: Vector, mu: Vector, rcond: float, dtype: Any) -> ProjectedPositions:
     """The projected positions."""
-    eps = float(jnp.finfo(dtype).eps)
-    J = motion.jacobian(q)
-    to = _basis(build, None if motion.rates is None else motion.rates(q), motion.inertia(q), dtype)
-    rows = without_noise(build, to.seen(build, J), eps)
-    solver, negative = (
-        Solver(build, to.M, rows, rcond, eps, or_in_metric=True),
-        lambda x: [build.apply("neg", y) for y in x],
-    )
+    eps, J = float(jnp.finfo(dtype).eps), motion.jacobian(q)
+    to = _basis(None if motion.rates is None else motion.rates(q), motion.inertia(q), dtype)
+    rows = without_noise(to.seen(J), eps)
+    solver = Solver(to.M, rows, rcond, eps, or_in_metric=True)
     change, errors = _apply_multipliers(solver, mu), []
-    damped = _damp_solver(build, solver, nearly_dependent(dtype))
+    damped = _damp_solver(solver, nearly_dependent(dtype))
     for left in reversed(range(_ITERATIONS)):
-        phi = list(motion.positions(plus(build, q, to.moved(build, change))))
-        errors.append(largest(build, phi))
-        more = solver.multipliers(negative(phi))
+        phi = motion.positions(q + to.moved(change))
+        errors.append(largest(phi))
+        more = solver.multipliers(-phi)
         if not left:
-            more = plus(
-                build, more, damped.multipliers(minus(build, negative(phi), times(build, solver.S, more)))
-            )
-        mu, change = plus(build, mu, more), plus(build, change, _apply_multipliers(solver, more))
-    moved = plus(build, q, to.moved(build, change))
-    apply, (before, after) = build.apply, errors[-2:]
-    rounding = apply("mul", eps, apply("mul", largest(build, J.reshape(-1)), largest(build, q)))
-    halved = apply("lt", after, apply("mul", 0.5, before))
-    short = apply("gt", apply("mul", after, after), apply("mul", rounding, before))
-    again = apply("select", apply("and", halved, short), 1.0, 0.0)
-    carried = _carry_derivative(build, motion, (q, moved, change), mu, solver, to, rows)
-    attached = [apply("attached", *pair) for pair in zip(moved, carried, strict=True)]
-    return ProjectedPositions(attached, mu, again, damped, to, J, after)
+            more = more + damped.multipliers(-phi - times(solver.S, more))
+        mu, change = mu + more, change + _apply_multipliers(solver, more)
+    moved, (before, after) = q + to.moved(change), errors[-2:]
+    rounding = eps * (largest(J.reshape(-1)) * largest(q))
+    halved, short = after < 0.5 * before, after * after > rounding * before
+    again = where(halved & short, 1.0, 0.0)
+    carried = _carry_derivative(motion, (q, moved, change), mu, solver, to, rows)
+    return ProjectedPositions(attach(moved, carried), mu, again, damped, to, J, after)
 
 
 def _carry_derivative(
-    build: Builder,
     motion: MotionFunctions,
     moves: tuple[Vector, Vector, Vector],
     mu: Vector,
@@ -207,79 +187,77 @@ def _carry_derivative(
     rows: np.ndarray,
 ) -> Vector:
     """What has the derivative of projected positions, given those before and after, and the change x between."""
-    (q, moved, change), frozen = moves, build.frozen
-    still, held, force = solver.frozen(), frozen(change), times(build, rows.T, frozen(mu))
-    fixed = to if to.E is None else to._replace(E=np.array([frozen(row) for row in to.E], object))
-    step = still.back(still.free(minus(build, force, product(build, to.M, held))))
-    carried = plus(build, q, fixed.moved(build, step))
+    q, moved, change = moves
+    still, held, force = solver.frozen(), freeze(change), times(rows.T, freeze(mu))
+    fixed = to if to.E is None else to._replace(E=freeze(to.E))
+    carried = q + fixed.moved(still.back(still.free(force - product(to.M, held))))
     if to.E is not None:
-        carried = plus(build, carried, to.moved(build, held))
-    there = frozen(moved)
-    phi, J = motion.positions(there), [frozen(row) for row in motion.jacobian(there)]
+        carried = carried + to.moved(held)
+    there = freeze(moved)
+    phi, J = motion.positions(there), freeze(motion.jacobian(there))
     for _ in range(_REFINEMENTS):
-        error = plus(build, phi, times(build, J, carried))
-        back = _apply_multipliers(still, still.multipliers([build.apply("neg", x) for x in error]))
-        carried = plus(build, carried, fixed.moved(build, back))
+        error = phi + times(J, carried)
+        carried = carried + fixed.moved(_apply_multipliers(still, still.multipliers(-error)))
     return carried
 
 
-def _strong(build: Builder, solver: Solver, damped: Solver, A: np.ndarray, e: Vector, to: Basis) -> Vector:
+def _strong(solver: Solver, damped: Solver, A: np.ndarray, e: Vector, to: Basis) -> Vector:
     """An error less its part along nearly dependent rows."""
-    along = times(build, A, e)
-    weak = minus(build, solver.multipliers(along), damped.multipliers(along))
-    return minus(build, e, to.moved(build, _apply_multipliers(solver, weak)))
+    along = times(A, e)
+    weak = solver.multipliers(along) - damped.multipliers(along)
+    return e - to.moved(_apply_multipliers(solver, weak))
 
 
 def projection(
-    build: Builder,
     motion: MotionFunctions,
     state: tuple[Vector, Vector],
     mu: Vector,
     errors: tuple[Vector, Vector],
     rcond: float,
     dtype: Any,
-) -> Vector:
+) -> list[Expression]:
     """All of the projection: q, v, mu, how close to singular, whether to iterate on, by how much rows of positions and of
     velocities were off before the last correction, and the errors of q and v.
 
     How close to singular the rows are is negative where some depend on others, and infinite where they are still off: no
     state near this one obeys them.
     """
-    (q, v), again, settled, kept, apply = state, 0.0, None, errors[0], build.apply
+    (q, v), settled, kept = state, None, errors[0]
+    again: Expression = 0.0
     was_off: Expression = 0.0
-    limit = lambda x: apply("mul", most_off(dtype), apply("add", 1.0, largest(build, x)))
     is_off: Expression = 0.0
-    if mu:
-        settled = positions(build, motion, q, mu, rcond, dtype)
+    limit = lambda x: most_off(dtype) * (1.0 + largest(x))
+    if len(mu):
+        settled = positions(motion, q, mu, rcond, dtype)
         q, mu, again, was_off = settled.q, settled.mu, settled.again, settled.error
-        is_off = apply("select", apply("gt", was_off, limit(q)), 1.0, 0.0)
+        is_off = where(was_off > limit(q), 1.0, 0.0)
     A, psi = motion.velocities(q, v)
     if not len(psi):
-        near = apply("select", apply("gt", is_off, 0.5), math.inf, 0.0)
-        return [*q, *v, *build.frozen([*mu, near, again, was_off, 0.0, *errors[0], *errors[1]])]
+        near = where(is_off > 0.5, math.inf, 0.0)
+        return [*q, *v, *freeze([*mu, near, again, was_off, 0.0, *errors[0], *errors[1]])]
     M, eps = motion.inertia(q), float(jnp.finfo(dtype).eps)
-    A, to = without_noise(build, A, eps), Basis(None, M)
-    solver = Solver(build, M, A, ON_CONSTRAINTS, eps, or_in_metric=True)
+    A, to = without_noise(A, eps), Basis(None, M)
+    solver = Solver(M, A, ON_CONSTRAINTS, eps, or_in_metric=True)
     alike = motion.rates is None and all(motion.holonomic)  # the rows of velocities and those of positions
-    damped = settled.damped if settled and alike else _damp_solver(build, solver, nearly_dependent(dtype))
-    change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi], damped)
-    v = plus(build, v, change)
-    short = plus(build, psi, times(build, A, change))
-    is_off = apply("select", apply("gt", largest(build, short), limit(v)), 1.0, is_off)
+    damped = settled.damped if settled and alike else _damp_solver(solver, nearly_dependent(dtype))
+    change, _ = solve(solver, M, A, np.full(len(v), 0.0, object), -psi, damped)
+    v = v + change
+    short = psi + times(A, change)
+    is_off = where(largest(short) > limit(v), 1.0, is_off)
     near = solver.nearness()
-    near = apply("select", solver.some_depend(), apply("neg", near), near)
-    near = apply("select", apply("gt", is_off, 0.5), math.inf, near)
+    near = where(solver.some_depend(), -near, near)
+    near = where(is_off > 0.5, math.inf, near)
     if settled:
         rows, every = A[list(motion.holonomic)], all(motion.holonomic)
-        of_q = solver if every else Solver(build, M, rows, ON_CONSTRAINTS, eps, or_in_metric=True)
+        of_q = solver if every else Solver(M, rows, ON_CONSTRAINTS, eps, or_in_metric=True)
         if motion.rates is None:
-            kept = _strong(build, of_q, settled.damped, rows, kept, to)
+            kept = _strong(of_q, settled.damped, rows, kept, to)
         else:  # by the same rows: what N does not reach is not nearly dependent
-            weak = damped if every else _damp_solver(build, of_q, nearly_dependent(dtype))
-            kept = _strong(build, of_q, weak, settled.J, kept, settled.to.reached(len(v)))
-    told = [*mu, near, again, was_off, largest(build, psi)]
-    rest = [*told, *kept, *_strong(build, solver, damped, A, errors[1], to)]
-    return [*q, *v, *build.frozen(rest)]
+            weak = damped if every else _damp_solver(of_q, nearly_dependent(dtype))
+            kept = _strong(of_q, weak, settled.J, kept, settled.to.reached(len(v)))
+    told = [*mu, near, again, was_off, largest(psi)]
+    rest = [*told, *kept, *_strong(solver, damped, A, errors[1], to)]
+    return [*q, *v, *freeze(rest)]
 
 
 # --- The projection of a step's end as scalar code, and its derivative
@@ -405,12 +383,10 @@ def _write_projection(
     interpreter = Interpreter(build.nodes, written_out=True, parameters=inputs.count - 1)
     (n_q,), (n,), (rows,) = state[1].shape, state[2].shape, functions[0].shapes.shape
     counts = [inputs.count - 1, 1, n_q, n, n_q + n, rows]
-    q, v, *errors, mu = (list(inputs((k,))) for k in (n_q, n, n_q, n, rows))
+    q, v, *errors, mu = (inputs((k,)) for k in (n_q, n, n_q, n, rows))
 
     def evaluated(function: Traced) -> Any:
-        return lambda *x: function.numbers_by(
-            build, interpreter, parameters, t, [fill_array((len(y),), y) for y in x]
-        )
+        return lambda *x: function.numbers_by(build, interpreter, parameters, t, x)
 
     positions, jacobian, masses, velocities, *rates = map(evaluated, functions)
     of_velocities = lambda *x: tuple(of[known.of_velocities] for of in velocities(*x))
@@ -419,6 +395,6 @@ def _write_projection(
         positions, jacobian, of_velocities, masses, rates[0] if rates else None, holonomic
     )
     dtype = state[1].dtype
-    found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
+    found = projection(motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     again = FixedPointIteration(n_q + n + rows + 1, n_q + n, rows)
     return ProjectionCode(short_enough(Program(build, found, counts, again)), leaves, rows, counts)

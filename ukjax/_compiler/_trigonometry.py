@@ -37,39 +37,51 @@ COEFFICIENTS = {
 # fmt: on
 
 
-def sine(x: Any) -> Any:
-    """By NumPy, operation by operation as machine code has it (`_structured/_llvm`)."""
-    of_sine, of_cosine, fraction, odd = _turn(np.asarray(x))
-    value = np.where(odd, of_cosine, of_sine)
-    return np.where(fraction < 0.5, value, -value)
+class Turned(NamedTuple):
+    """An angle as quarter turns and a rest.
+
+    - `sine`, `cosine`: of the rest.
+    - `fraction`: of a turn, in quarters.
+    - `odd`: whether these are an odd number, so that sine and cosine change places.
+    """
+
+    sine: Any
+    cosine: Any
+    fraction: Any
+    odd: Any
 
 
-def cosine(x: Any) -> Any:
-    """As `sine`."""
-    of_sine, of_cosine, fraction, odd = _turn(np.asarray(x))
-    value = np.where(odd, of_sine, of_cosine)
-    return np.where(abs(fraction - 0.375) < 0.25, -value, value)
-
-
-def _turn(x: np.ndarray) -> tuple[Any, ...]:
-    """Sine and cosine of the rest, the fraction of a turn, and whether they change places."""
-    known, one = COEFFICIENTS[x.dtype.name], x.dtype.type
-    quarters = np.floor(x * one(2 / np.pi) + one(0.5))
+def turn(x: Any, dtype: str, xp: Any) -> Turned:
+    """An angle turned back, of arrays by NumPy, or of a `Number` by instructions: the same operations, the same bits."""
+    known = COEFFICIENTS[dtype]
+    quarters = xp.floor(x * (2 / np.pi) + 0.5)
     rest = x
     for part in known.half_pi:
-        rest = rest - quarters * one(part)
-    rest = np.where(abs(rest) < 1, rest, rest - rest)
+        rest = rest - quarters * part
+    rest = xp.where(abs(rest) < 1.0, rest, rest - rest)
     square = rest * rest
-    of_sine = rest + rest * square * _polynomial(square, known.sine)
-    of_cosine = one(1) + square * _polynomial(square, known.cosine)
-    fraction = quarters * one(0.25)
-    fraction = fraction - np.floor(fraction)
-    return of_sine, of_cosine, fraction, abs(fraction - one(0.5)) == 0.25
+    sine = rest + rest * square * polynomial(square, known.sine)
+    cosine = square * polynomial(square, known.cosine) + 1.0
+    fraction = quarters * 0.25
+    fraction = fraction - xp.floor(fraction)
+    return Turned(sine, cosine, fraction, abs(fraction - 0.5) == 0.25)
 
 
-def _polynomial(x: np.ndarray, coefficients: Sequence[float]) -> Any:
-    one = x.dtype.type
-    value = one(coefficients[-1])
+def sine(x: Turned, xp: Any) -> Any:
+    """The sine of an angle."""
+    value = xp.where(x.odd, x.cosine, x.sine)
+    return xp.where(x.fraction < 0.5, value, -value)
+
+
+def cosine(x: Turned, xp: Any) -> Any:
+    """The cosine of an angle."""
+    value = xp.where(x.odd, x.sine, x.cosine)
+    return xp.where(abs(x.fraction - 0.375) < 0.25, -value, value)
+
+
+def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """A polynomial by Horner's rule, the constant term first."""
+    value: Any = coefficients[-1]
     for c in coefficients[-2::-1]:
-        value = value * x + one(c)
+        value = x * value + c
     return value

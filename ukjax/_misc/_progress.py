@@ -5,7 +5,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 LOGGER = logging.getLogger("ukjax")
 LOGGER.addHandler(logging.NullHandler())
@@ -65,3 +65,20 @@ def say(words: str) -> Iterator[None]:
         _Last.spent = before + _Last.ended - start
         level = logging.INFO if _Last.spent > _LATER else logging.DEBUG
         LOGGER.log(level, "%s %.3g s", words.removeprefix("ukjax: "), _Last.ended - start)
+
+
+@contextlib.contextmanager
+def show_bar(shown: bool, name: str, total: int) -> Iterator[Callable[[int, str], None]]:
+    """A bar on standard error with steps and how it stands, where somebody sees it. Yields what moves it."""
+    if not (shown and is_watched()):
+        yield lambda steps, state: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(
+        *columns, TextColumn("{task.fields[state]}"), console=Console(stderr=True), transient=True
+    ) as progress:
+        task = progress.add_task("", total=total, state="compiling")
+        yield lambda steps, state: progress.update(task, completed=steps, state=state)

@@ -1,7 +1,6 @@
 """`tune`: gains that keep constraint errors small, found by Optax through simulated runs."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, require_between, whole_number
 from .._misc._errors import InputError
 from .._misc._files import as_path
-from .._misc._progress import is_watched
+from .._misc._progress import show_bar
 from .._misc._types import Numbers, Time
 from .._motion._project import Projection
 from .._run import _options
@@ -32,29 +31,11 @@ from ._result import History, TuneResult
 from ._search import Point, Search, Stepper, evaluate, run
 
 
-@contextlib.contextmanager
-def _bar(shown: bool, total: int, names: tuple[str, ...]) -> Iterator[Callable[[Search], None]]:
-    """A progress bar on standard error with the least loss and, where they are few, its gains."""
-    if not shown:
-        yield lambda search: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    text = TextColumn("{task.fields[state]}")
-    columns = TextColumn("tuning"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), text
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, disable=not is_watched()
-    ) as progress:
-        task = progress.add_task("", total=total, state="scanning")
-
-        def update(search: Search) -> None:
-            best = search.best
-            gains = zip(names, np.exp(best.x), strict=True) if len(names) <= 4 else ()
-            state = f"loss {np.exp(best.value):.4g} " + " ".join(f"{name} {x:.4g}" for name, x in gains)
-            progress.update(task, completed=len(search.points) - 1, state=state)
-
-        yield update
+def _describe(search: Search, names: tuple[str, ...]) -> str:
+    """The least loss and, where they are few, its gains."""
+    best = search.best
+    gains = zip(names, np.exp(best.x), strict=True) if len(names) <= 4 else ()
+    return f"loss {np.exp(best.value):.4g} " + " ".join(f"{name} {x:.4g}" for name, x in gains)
 
 
 def _with_budget(objective: Objective) -> tuple[Objective, Point]:
@@ -181,7 +162,7 @@ def tune(
     path = None if checkpoint is None else as_path("checkpoint", checkpoint)
     if path is not None and path.suffix != ".npz":
         raise InputError(f"a checkpoint is an .npz file; got '{path}'.")
-    with _bar(progress, iterations, objective.space.names) as update:
+    with show_bar(progress, "tuning", iterations) as move:
         objective, given = _with_budget(objective)
         stepper = Stepper(objective, optimizer, starts)
         mark = "" if path is None else stepper.fingerprint()
@@ -189,7 +170,7 @@ def tune(
         search = load(path, stepper, mark) if path is not None and resumed else _first(given, stepper)
 
         def after(search: Search) -> None:
-            update(search)
+            move(len(search.points) - 1, _describe(search, objective.space.names))
             if path is not None:
                 save(path, search, mark)
 

@@ -5,11 +5,12 @@ numbers, so that its error stays near one unit in the last place wherever it doe
 """
 
 import math
-import struct
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Any
 
 import numpy as np
+
+from .._structured._instructions import Emitter, Number, literal
 
 # --- Quotients and extremes for a GPU, as functions of LLVM, and the same for this host
 #
@@ -46,18 +47,13 @@ define internal float @seedf(float %y) alwaysinline {
 _STEPS = {"float64": 2, "float32": 0}
 
 
-def literal(x: float) -> str:
-    """A number as LLVM reads it, exactly."""
-    return f"0x{struct.unpack('>Q', struct.pack('>d', x))[0]:016X}"
-
-
 def _quotient(dtype: str) -> str:
     """x / y."""
     number, suffix, name = {"float64": ("double", "f64", ""), "float32": ("float", "f32", "f")}[dtype]
     fma = lambda x, y, z: f"call {number} @llvm.fma.{suffix}({number} {x}, {number} {y}, {number} {z})"
     lines = [f"  %r0 = call {number} @seed{name}({number} %y)", f"  %ny = fneg {number} %y"]
     for i in range(_STEPS[dtype]):
-        lines += [f"  %e{i} = {fma('%ny', f'%r{i}', literal(1.0))}"]
+        lines += [f"  %e{i} = {fma('%ny', f'%r{i}', literal(1.0, 'float64'))}"]
         lines += [f"  %r{i + 1} = {fma(f'%r{i}', f'%e{i}', f'%r{i}')}"]
     r = f"%r{_STEPS[dtype]}"
     lines += [
@@ -108,190 +104,130 @@ _LARGEST, _LEAST = 709.782712893384, -745.1332191019412  # between which exp is 
 _TERMS = 13  # of the series of exp: of |r| < 0.35 it then leaves out less than 2^-57
 
 
-@final
-class _Writer:
-    """The instructions of one function, in order."""
+class _Exact:
+    """What these functions are written for: nothing is contracted."""
 
-    def __init__(self) -> None:
-        self.lines = list[str]()
-
-    def __call__(self, instruction: str) -> str:
-        self.lines.append(f"  %v{len(self.lines)} = {instruction}")
-        return f"%v{len(self.lines) - 1}"
-
-    def apply(self, operation: str, kind: str, x: str, y: str | int) -> str:
-        return self(f"{operation} {kind} {x}, {y}")
+    width, contracts, library = 1, False, False
+    functions: dict[str, str] = {"div": "quotient"}  # noqa: RUF012
 
 
-@final
-class _Number:
-    """A number while a function is written; an operation on it writes an instruction. Nothing is contracted."""
-
-    def __init__(self, w: _Writer, name: str):
-        self.w, self.name = w, name
-
-    def _of(self, x: "_Number | float") -> str:
-        return x.name if isinstance(x, _Number) else literal(x)
-
-    def _apply(self, operation: str, x: "_Number | float", y: "_Number | float") -> "_Number":
-        return _Number(self.w, self.w.apply(operation, "double", self._of(x), self._of(y)))
-
-    def __add__(self, y: "_Number | float") -> "_Number":
-        return self._apply("fadd", self, y)
-
-    def __sub__(self, y: "_Number | float") -> "_Number":
-        return self._apply("fsub", self, y)
-
-    def __rsub__(self, y: float) -> "_Number":
-        return self._apply("fsub", y, self)
-
-    def __mul__(self, y: "_Number | float") -> "_Number":
-        return self._apply("fmul", self, y)
-
-    def __truediv__(self, y: "_Number | float") -> "_Number":
-        return _Number(
-            self.w, self.w(f"call double @quotient(double {self._of(self)}, double {self._of(y)})")
-        )
-
-    def __neg__(self) -> "_Number":
-        return _Number(self.w, self.w(f"fneg double {self.name}"))
-
-    def is_(self, how: str, y: "_Number | float") -> str:
-        """A comparison: olt, oeq and so on."""
-        return self.w.apply(f"fcmp {how}", "double", self.name, self._of(y))
-
-    def where(self, which: str, otherwise: "_Number | float") -> "_Number":
-        """This number where a truth holds."""
-        given = f"double {self.name}, double {self._of(otherwise)}"
-        return _Number(self.w, self.w(f"select i1 {which}, {given}"))
-
-    def times_plus(self, y: "_Number | float", z: "_Number | float") -> "_Number":
-        """x y + z, rounded once."""
-        return self._intrinsic("fma", self, y, z)
-
-    def of(self, name: str) -> "_Number":
-        """fabs, floor and so on."""
-        return self._intrinsic(name, self)
-
-    def _intrinsic(self, name: str, *given: "_Number | float") -> "_Number":
-        listed = ", ".join(f"double {self._of(x)}" for x in given)
-        return _Number(self.w, self.w(f"call double @llvm.{name}.f64({listed})"))
-
-    def bits(self) -> str:
-        """As an integer."""
-        return self.w(f"bitcast double {self.name} to i64")
+_where = Number.where
 
 
-def _from_bits(w: _Writer, bits: str) -> _Number:
-    return _Number(w, w(f"bitcast i64 {bits} to double"))
+def _from_bits(emit: Emitter, bits: str) -> Number:
+    return Number(emit, emit(f"bitcast i64 {bits} to double"))
 
 
-def _polynomial(x: _Number, coefficients: Sequence[float]) -> _Number:
-    value: _Number | float = coefficients[-1]
+def _to_bits(x: Number) -> str:
+    return x.emit(f"bitcast double {x.name} to i64")
+
+
+def _power_of_two(n: Number) -> Number:
+    """2^n of a whole number from -1022 to 1023."""
+    emit = n.emit
+    whole = emit(f"add i64 {emit(f'fptosi double {n.name} to i64')}, 1023")
+    return _from_bits(emit, emit(f"shl i64 {whole}, 52"))
+
+
+def _clamp(x: Number, bound: float) -> Number:
+    """x moved to between -bound and bound, where NaN goes too."""
+    x = _where(x.is_("olt", bound), x, bound)
+    return _where(x.is_("ogt", -bound), x, -bound)
+
+
+def _reduce_argument(x: Number) -> tuple[Number, Number]:
+    """A whole number n and the rest r of x = n ln 2 + r."""
+    n = _clamp((x * (1 / math.log(2)) + 0.5).of("floor"), 1100.0)
+    return n, n.of("fma", -_LN2[1], n.of("fma", -_LN2[0], x))
+
+
+def _polynomial(x: Number, coefficients: Sequence[float]) -> Number:
+    """By Horner's rule, of which each step is rounded once."""
+    value: Any = coefficients[-1]
     for c in coefficients[-2::-1]:
-        value = x.times_plus(value, c)
-    assert isinstance(value, _Number)
+        value = x.of("fma", value, c)
     return value
 
 
-def _power_of_two(n: _Number) -> _Number:
-    """2^n of a whole number from -1022 to 1023."""
-    w = n.w
-    whole = w.apply("add", "i64", w(f"fptosi double {n.name} to i64"), 1023)
-    return _from_bits(w, w.apply("shl", "i64", whole, 52))
-
-
-def _clamp(x: _Number, bound: float) -> _Number:
-    """x moved to between -bound and bound, where NaN goes too."""
-    x = x.where(x.is_("olt", bound), bound)
-    return x.where(x.is_("ogt", -bound), -bound)
-
-
-def _reduce_argument(x: _Number) -> tuple[_Number, _Number]:
-    """A whole number n and the rest r of x = n ln 2 + r."""
-    n = _clamp((x * (1 / math.log(2)) + 0.5).of("floor"), 1100.0)
-    return n, n.times_plus(-_LN2[1], n.times_plus(-_LN2[0], x))
-
-
-def _less_one(r: _Number) -> _Number:
+def _less_one(r: Number) -> Number:
     """exp r - 1 of a small number."""
     rest = _polynomial(r, [1 / math.factorial(k) for k in range(2, _TERMS + 1)])
-    return (r * r).times_plus(rest, r)
+    return (r * r).of("fma", rest, r)
 
 
-def _exponential(x: _Number, further: _Number | None = None) -> _Number:
+def _exponential(x: Number, further: Number | None = None) -> Number:
     """exp of x, or of x and a number that is small beside it."""
     n, r = _reduce_argument(x)
     found = _less_one(r if further is None else r + further) + 1.0
     half = (n * 0.5).of("floor")
     found = found * _power_of_two(half) * _power_of_two(n - half)
-    found = found.where(x.is_("ule", _LARGEST), math.inf)
-    return found.where(x.is_("uge", _LEAST), 0.0)
+    found = _where(x.is_("ule", _LARGEST), found, math.inf)
+    return _where(x.is_("uge", _LEAST), found, 0.0)
 
 
-def _exp(x: _Number) -> _Number:
+def _exp(x: Number) -> Number:
     return _exponential(x)
 
 
-def _exp2(x: _Number) -> _Number:
+def _exp2(x: Number) -> Number:
     n = _clamp((x + 0.5).of("floor"), 1100.0)
     half = (n * 0.5).of("floor")
     found = (_less_one((x - n) * math.log(2)) + 1.0) * _power_of_two(half) * _power_of_two(n - half)
-    found = found.where(x.is_("ult", 1024.0), math.inf)
-    return found.where(x.is_("uge", -1075.0), 0.0)
+    found = _where(x.is_("ult", 1024.0), found, math.inf)
+    return _where(x.is_("uge", -1075.0), found, 0.0)
 
 
-def _expm1(x: _Number) -> _Number:
+def _expm1(x: Number) -> Number:
     n, r = _reduce_argument(_clamp(x, 100.0))
     power = _power_of_two(n)
-    found = power.times_plus(_less_one(r), power - 1.0)
-    found = found.where(x.is_("olt", 40.0), _exponential(x))  # NaN too
-    return found.where(x.is_("uge", -40.0), -1.0)
+    found = power.of("fma", _less_one(r), power - 1.0)
+    found = _where(x.is_("olt", 40.0), found, _exponential(x))  # NaN too
+    return _where(x.is_("uge", -40.0), found, -1.0)
 
 
-def _split_exponent(x: _Number) -> tuple[_Number, _Number]:
+def _split_exponent(x: Number) -> tuple[Number, Number]:
     """An exponent k and m from sqrt(1/2) to sqrt(2), of a positive number x = 2^k m."""
-    w = x.w
+    emit = x.emit
     tiny = x.is_("olt", 2.2250738585072014e-308)
-    bits = (x * 2.0**54).where(tiny, x).bits()
+    bits = _to_bits(_where(tiny, x * 2.0**54, x))
     middle = int(np.float64(math.sqrt(0.5)).view(np.int64))
-    k = w.apply("ashr", "i64", w.apply("sub", "i64", bits, middle), 52)
-    m = _from_bits(w, w.apply("sub", "i64", bits, w.apply("shl", "i64", k, 52)))
-    exponent = _Number(w, w(f"sitofp i64 {k} to double"))
-    return (exponent - 54.0).where(tiny, exponent), m
+    k = emit(f"ashr i64 {emit(f'sub i64 {bits}, {middle}')}, 52")
+    m = _from_bits(emit, emit(f"sub i64 {bits}, {emit(f'shl i64 {k}, 52')}"))
+    exponent = Number(emit, emit(f"sitofp i64 {k} to double"))
+    return _where(tiny, exponent - 54.0, exponent), m
 
 
-def _log(x: _Number) -> _Number:
+def _log(x: Number) -> Number:
     k, m = _split_exponent(x)
     f = m - 1.0
     s = f / (f + 2.0)
     z, half = s * s, f * f * 0.5
     sum_ = s * (half + z * _polynomial(z, _LOG)) + k * _LN2[1]
     found = k * _LN2[0] - ((half - sum_) - f)
-    found = found.where(x.is_("one", math.inf), x)
-    found = found.where(x.is_("one", 0.0), -math.inf)
-    return found.where(x.is_("oge", 0.0), math.nan)
+    found = _where(x.is_("one", math.inf), found, x)
+    found = _where(x.is_("one", 0.0), found, -math.inf)
+    return _where(x.is_("oge", 0.0), found, math.nan)
 
 
-def _sum(x: _Number, y: _Number) -> tuple[_Number, _Number]:
+def _sum(x: Number, y: Number) -> tuple[Number, Number]:
     """x + y and its rounding error."""
     total = x + y
     of_y = total - x
     return total, (x - (total - of_y)) + (y - of_y)
 
 
-def _long_log(x: _Number) -> tuple[_Number, _Number]:
+def _long_log(x: Number) -> tuple[Number, Number]:
     """log x of a positive number, as a sum of two."""
     k, m = _split_exponent(x)
     f, below = m - 1.0, m + 1.0
     s = f / below
-    rest = ((-s).times_plus(below, f) - s * (m - (below - 1.0))) / below
+    rest = ((-s).of("fma", below, f) - s * (m - (below - 1.0))) / below
     z = s * s
-    z_rest = s.times_plus(s, -z) + s * rest * 2.0
+    z_rest = s.of("fma", s, -z) + s * rest * 2.0
     cube = z * s
-    cube_rest = z.times_plus(s, -cube) + z_rest * s + z * rest
+    cube_rest = z.of("fma", s, -cube) + z_rest * s + z * rest
     third = cube * _TWO_THIRDS[0]
-    third_rest = cube.times_plus(_TWO_THIRDS[0], -third) + cube_rest * _TWO_THIRDS[0] + cube * _TWO_THIRDS[1]
+    third_rest = cube.of("fma", _TWO_THIRDS[0], -third) + cube_rest * _TWO_THIRDS[0] + cube * _TWO_THIRDS[1]
     higher = cube * z * _polynomial(z, [2 / (2 * j + 1) for j in range(2, 14)])
     first, error = _sum(k * _LN2[0], s * 2.0)
     second, error2 = _sum(first, third)
@@ -300,43 +236,42 @@ def _long_log(x: _Number) -> tuple[_Number, _Number]:
     return high, low - (high - second)
 
 
-def _pow(x: _Number, y: _Number) -> _Number:
-    w, size = x.w, x.of("fabs")
-    both = lambda a, b: w.apply("and", "i1", a, b)
-    either = lambda a, b: w.apply("or", "i1", a, b)
+def _pow(x: Number, y: Number) -> Number:
+    emit, size = x.emit, abs(x)
+    both = lambda a, b: emit(f"and i1 {a}, {b}")
+    either = lambda a, b: emit(f"or i1 {a}, {b}")
+    negated = lambda a: emit(f"xor i1 {a}, true")
     high, low = _long_log(size)
     none, endless = size.is_("oeq", 0.0), size.is_("oeq", math.inf)
-    high = (size * 0.0 - math.inf).where(none, high)
-    high = size.where(endless, high)
+    high = _where(none, size * 0.0 - math.inf, high)
+    high = _where(endless, size, high)
     product = y * high
-    rest = y.times_plus(high, -product) + y * low
-    usual = product.of("fabs").is_("olt", 1e4)
-    found = _exponential(product, rest.where(usual, 0.0))
+    rest = y.of("fma", high, -product) + y * low
+    usual = abs(product) < 1e4
+    found = _exponential(product, _where(usual, rest, 0.0))
     whole = y.of("floor").is_("oeq", y)
     half = y * 0.5
     odd = both(whole, half.of("floor").is_("one", half))
-    copied = _Number(w, w(f"call double @llvm.copysign.f64(double {found.name}, double {x.name})"))
-    found = copied.where(odd, found)
-    refused = both(both(x.is_("olt", 0.0), w.apply("xor", "i1", whole, "true")), x.is_("ogt", -math.inf))
-    refused = either(refused, w.apply("fcmp uno", "double", x.name, y.name))
-    found = found.where(w.apply("xor", "i1", refused, "true"), math.nan)
+    found = _where(odd, found.of("copysign", x), found)
+    refused = both(both(x.is_("olt", 0.0), negated(whole)), x.is_("ogt", -math.inf))
+    refused = either(refused, x.is_("uno", y))
+    found = _where(negated(refused), found, math.nan)
     one = either(x.is_("oeq", 1.0), y.is_("oeq", 0.0))
-    one = either(one, both(size.is_("oeq", 1.0), y.of("fabs").is_("oeq", math.inf)))
-    return found.where(w.apply("xor", "i1", one, "true"), 1.0)
+    one = either(one, both(size.is_("oeq", 1.0), abs(y).is_("oeq", math.inf)))
+    return _where(negated(one), found, 1.0)
 
 
-def _fmod(x: _Number, y: _Number) -> _Number:
+def _fmod(x: Number, y: Number) -> Number:
     """The remainder, exact while x / y is below 2^52."""
-    a, b = x.of("fabs"), y.of("fabs")
-    rest = (-(a / b).of("floor")).times_plus(b, a)
-    rest = (rest + b).where(rest.is_("olt", 0.0), rest)
-    rest = (rest - b).where(rest.is_("oge", b), rest)
-    rest = a.where(a.is_("olt", b), rest)  # also where y is infinite
-    w = x.w
-    return _Number(w, w(f"call double @llvm.copysign.f64(double {rest.name}, double {x.name})"))
+    a, b = abs(x), abs(y)
+    rest = (-(a / b).of("floor")).of("fma", b, a)
+    rest = _where(rest.is_("olt", 0.0), rest + b, rest)
+    rest = _where(rest.is_("oge", b), rest - b, rest)
+    rest = _where(a.is_("olt", b), a, rest)  # also where y is infinite
+    return rest.of("copysign", x)
 
 
-_WRITTEN: dict[str, Callable[..., _Number]] = {
+_WRITTEN: dict[str, Callable[..., Number]] = {
     "exp": _exp, "exp2": _exp2, "expm1": _expm1, "log": _log, "pow": _pow, "fmod": _fmod,
 }  # fmt: skip
 OPERANDS = {name: 2 if name in ("pow", "fmod") else 1 for name in _WRITTEN}
@@ -345,8 +280,8 @@ OPERANDS = {name: 2 if name in ("pow", "fmod") else 1 for name in _WRITTEN}
 
 def primitive(name: str) -> str:
     """The text of a function of float64."""
-    w = _Writer()
+    emit = Emitter(_Exact(), {}, set())
     given = ("%x", "%y")[: OPERANDS[name]]
-    value = _WRITTEN[name](*(_Number(w, x) for x in given))
-    params, lines = ", ".join(f"double {x}" for x in given), "\n".join(w.lines)
+    value = _WRITTEN[name](*(Number(emit, x) for x in given))
+    params, lines = ", ".join(f"double {x}" for x in given), "\n".join(emit.lines)
     return f"define internal double @{name}({params}) {{\n{lines}\n  ret double {value.name}\n}}"

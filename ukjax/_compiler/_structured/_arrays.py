@@ -15,7 +15,7 @@ from ..._misc._errors import Untranslatable
 from ._builder import Builder
 from ._jaxprs import type_of
 from ._moves import MOVES, Scalars, fill_array
-from ._nodes import Node, Operand, is_number, zero
+from ._nodes import Node, Operand, is_number
 
 LONG = 64
 """Entries of an array in memory above which an operation on it is a loop."""
@@ -149,12 +149,6 @@ def is_known(x: Value) -> bool:
     return all(y.__class__ is not Node for y in x.flat)
 
 
-def unflatten(flat: Sequence[Operand], shapes: Sequence[tuple[int, ...]]) -> list[Scalars]:
-    """Arrays of these shapes, with the operands of a list one after the other."""
-    rest = iter(flat)
-    return [fill_array(shape, list(itertools.islice(rest, math.prod(shape)))) for shape in shapes]
-
-
 def map_entries(function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
     """A function of scalars, of each entry."""
     shape = np.broadcast_shapes(*(x.shape for x in arrays))
@@ -176,6 +170,12 @@ def read_entry(b: Builder, x: Value, i: int) -> Operand:
     return b.load(x.node, i) if isinstance(x, Stored) else x.reshape(-1)[i]
 
 
+def entry_along(b: Builder, x: Lazy, i: Operand) -> Operand:
+    """The entry of an array with one axis at a place that is not known."""
+    values = [y.value if y.node is None else b.load(y.node, i * y.steps[0] + y.first) for y in x.sources]
+    return x.entry(values) if x.entry else values[0]
+
+
 def write_entries(b: Builder, x: Lazy, target: Strided) -> Node:
     """An array in memory with entries of another, by loops along its axes; of a few, one after the other."""
     arrays = (*x.sources, target)
@@ -190,24 +190,18 @@ def write_entries(b: Builder, x: Lazy, target: Strided) -> Node:
     def along(axis: int, places: Sequence[Operand], node: Node) -> Node:
         """What is left to do along some axes. What these do not change is read before them, as all nodes are."""
         if axis == len(axes):
-            at = [b.add(place, y.first, "int64") for place, y in zip(places, arrays, strict=True)]
+            at = [place + y.first for place, y in zip(places, arrays, strict=True)]
             values = [
                 y.value if y.node is None else b.load(y.node, i) for y, i in zip(x.sources, at, strict=False)
             ]
             return b.store(node, at[-1], x.entry(values) if x.entry else values[0])
         count, steps = axes[axis]
 
-        def step(carried: Sequence[Any]) -> Any:
-            i, array = carried
+        def write(i: Operand, array: Node) -> list[Operand]:
+            moved = [place + i * by if by else place for place, by in zip(places, steps, strict=True)]
+            return [along(axis + 1, moved, array)]
 
-            def write() -> list[Operand]:
-                further = lambda place, by: b.add(place, b.mul(i, by, "int64"), "int64") if by else place
-                moved = [further(*pair) for pair in zip(places, steps, strict=True)]
-                return [b.add(i, 1, "int64"), along(axis + 1, moved, array)]
-
-            return b.compare("lt", i, count, "int64"), write
-
-        return b.loop([0, node], [("int64", None), (x.type, node.size)], step)[1]
+        return b.count_up(count, [node], [(x.type, node.size)], write)[0]
 
     assert target.node is not None
     return along(0, [0] * len(arrays), target.node)
@@ -218,34 +212,20 @@ def tabulate(
 ) -> Stored:
     """An array in memory, of which a loop computes each entry from its place; or those that follow a place in one."""
     node, start = into or (b.blank(math.prod(shape), t), 0)
-    count = math.prod(shape)
-
-    def step(carried: Sequence[Any]) -> Any:
-        i, array = carried
-        place = b.add(i, start, "int64")
-        write = lambda: [b.add(i, 1, "int64"), b.store(array, place, entry(i))]
-        return b.compare("lt", i, count, "int64"), write
-
-    return Stored(b.loop([0, node], [("int64", None), (t, node.size)], step)[1], shape)
+    write = lambda i, array: [b.store(array, i + start, entry(i))]
+    return Stored(b.count_up(math.prod(shape), [node], [(t, node.size)], write)[0], shape)
 
 
 def _repeat_row(b: Builder, x: Scalars, t: str) -> Stored:
     """An array in memory whose rows are all the same."""
     row = x[:1].reshape(-1).tolist()
 
-    def step(carried: Sequence[Any]) -> Any:
-        start, array = carried
+    def write(i: Operand, node: Node) -> list[Operand]:
+        for k, y in enumerate(row):
+            node = b.store(node, i * len(row) + k, y)
+        return [node]
 
-        def write() -> list[Operand]:
-            node = array
-            for k, y in enumerate(row):
-                node = b.store(node, b.add(start, k, "int64"), y)
-            return [b.add(start, len(row), "int64"), node]
-
-        return b.compare("lt", start, x.size, "int64"), write
-
-    carried = [("int64", None), (t, x.size)]
-    return Stored(b.loop([0, b.fill(zero(t), x.size, t)], carried, step)[1], x.shape)
+    return Stored(b.count_up(len(x), [b.blank(x.size, t)], [(t, x.size)], write)[0], x.shape)
 
 
 # --- from one kind of array to another --------------------------------------------------------------------------------
@@ -312,6 +292,53 @@ def to_lazy(b: Builder, x: Value, t: str) -> Lazy:
     return Lazy(
         x.shape, t, (Strided(to_memory(b, own, t).node, 0, 0, tuple(n if k else 0 for n, k in steps)),)
     )
+
+
+# --- arrays as operands of loops, branches and calls ------------------------------------------------------------------
+
+
+class Form(NamedTuple):
+    """How an array is given: in memory, as one operand, or entry by entry.
+
+    - `shape`, `type`: of it.
+    - `size`: how many entries it has in memory; None where they are given one by one.
+    """
+
+    shape: tuple[int, ...]
+    type: str
+    size: int | None = None
+
+    @property
+    def operands(self) -> list[tuple[str, int | None]]:
+        """The type of each operand, and of an array its size."""
+        return [(self.type, self.size)] * (math.prod(self.shape) if self.size is None else 1)
+
+
+def form_of(aval: Any, *, in_memory: bool) -> Form:
+    """That of an array of a shape and type."""
+    return Form(aval.shape, type_of(aval), max(aval.size, 1) if in_memory else None)
+
+
+def flatten(b: Builder, values: Sequence[Value], forms: Sequence[Form]) -> list[Operand]:
+    """Arrays as operands."""
+    flat = list[Operand]()
+    for x, form in zip(values, forms, strict=True):
+        if form.size is None:
+            flat += to_scalars(b, x).reshape(-1).tolist()
+        else:
+            flat.append(to_memory(b, x, form.type).node)
+    return flat
+
+
+def unflatten(flat: Sequence[Operand], forms: Sequence[Form]) -> list[Value]:
+    """Arrays of operands."""
+    rest = iter(flat)
+    return [
+        fill_array(x.shape, list(itertools.islice(rest, math.prod(x.shape))))
+        if x.size is None
+        else Stored(next(rest), x.shape)
+        for x in forms
+    ]
 
 
 # --- operations on arrays in memory -----------------------------------------------------------------------------------
@@ -387,7 +414,7 @@ def _join(b: Builder, inputs: list[Value], starts: Any, places: np.ndarray, t: s
                 node = b.store(node, i, read_entry(b, x, int(first + i - a)))
         else:
             source = to_memory(b, x, t).node
-            read = lambda i, source=source, first=first: b.load(source, b.add(i, first, "int64"))
+            read = lambda i, source=source, first=first: b.load(source, i + first)
             node = tabulate(b, (int(z - a),), t, read, into=(node, int(a))).node
     return node
 

@@ -37,13 +37,14 @@ class Builder:
     **Arguments:**
 
     - `most`: nodes to make; an attempt at more raises `Untranslatable`.
+    - `real`: the type of real numbers that stand alone.
     """
 
-    def __init__(self, most: float = math.inf):
-        self.top = Region(0)
+    def __init__(self, most: float = math.inf, real: str = "float64"):
+        self.top = Region(0, self)
         self.region = self.top  # of what is being made now
         self._known: dict[tuple, Node] = {}
-        self.count, self._most = 0, most  # of nodes made so far
+        self.count, self._most, self.real = 0, most, real  # of nodes made so far
 
     def node(self, op: str, type: str, *args: Any, data: Any = None, size: int | None = None) -> Node:
         """A node as it stands, or the one made before of the same operands."""
@@ -70,7 +71,7 @@ class Builder:
 
     def another(self) -> "Builder":
         """A builder of a program by itself, of as many nodes at most."""
-        return Builder(self._most)
+        return Builder(self._most, self.real)
 
     # --- regions
 
@@ -83,7 +84,7 @@ class Builder:
 
     def open_region(self, *, loops: bool = False) -> Region:
         """A region within the present one, in which nodes are made until another is the present one."""
-        self.region = Region(self.region.depth + 1, loops=loops)
+        self.region = Region(self.region.depth + 1, self, loops=loops)
         return self.region
 
     def _control(
@@ -112,6 +113,21 @@ class Builder:
         results = tuple(advance())
         self.region = outer
         return self._control("loop", first, LoopBody(region, condition, results, at), types)
+
+    def count_up(
+        self,
+        count: Operand,
+        first: Sequence[Operand],
+        types: Sequence[tuple[str, int | None]],
+        body: Callable[..., Sequence[Operand]],
+    ) -> list[Node]:
+        """What is carried after a pass for each number below a count, of that number and what is carried."""
+
+        def step(carried: Sequence[Any]) -> Any:
+            i, *state = carried
+            return self.compare("lt", i, count, "int64"), lambda: [i + 1, *body(i, *state)]
+
+        return self.loop([0, *first], [("int64", None), *types], step)[1:]
 
     def branch(
         self,
@@ -262,21 +278,22 @@ class Builder:
                 return self.either(self.invert(which, t), x, t)
         return self.node("select", t, which, x, y)
 
-    def both(self, x: Any, y: Any, t: str) -> Operand:
-        if t != "bool" or (is_number(x) and is_number(y)):
-            return fold("and", t, (x, y)) if is_number(x) and is_number(y) else self.node("and", t, x, y)
+    def _combine(self, op: str, neutral: bool, x: Any, y: Any, t: str) -> Operand:
+        """Both or either of two truths, of which one is `neutral`; of whole numbers bit by bit."""
+        if is_number(x) and is_number(y):
+            return fold(op, t, (x, y))
+        if t != "bool":
+            return self.node(op, t, x, y)
         for u, v in ((x, y), (y, x)):
             if u.__class__ is not Node:
-                return v if u else False
-        return x if x is y else self._sorted("and", x, y, t)
+                return v if u == neutral else u
+        return x if x is y else self._sorted(op, x, y, t)
+
+    def both(self, x: Any, y: Any, t: str) -> Operand:
+        return self._combine("and", True, x, y, t)
 
     def either(self, x: Any, y: Any, t: str) -> Operand:
-        if t != "bool" or (is_number(x) and is_number(y)):
-            return fold("or", t, (x, y)) if is_number(x) and is_number(y) else self.node("or", t, x, y)
-        for u, v in ((x, y), (y, x)):
-            if u.__class__ is not Node:
-                return True if u else v
-        return x if x is y else self._sorted("or", x, y, t)
+        return self._combine("or", False, x, y, t)
 
     def invert(self, x: Any, t: str) -> Operand:
         if x.__class__ is not Node:
@@ -303,11 +320,6 @@ class Builder:
                 data=source,
             )
         return self.node("convert", target, x, data=source)
-
-    def truncate(self, x: Operand, t: str) -> Operand:
-        """x without its fraction."""
-        down = self.compare("lt", x, 0.0, t)
-        return self.select(down, self.apply("ceil", t, x), self.apply("floor", t, x), t)
 
     def power(self, x: Operand, exponent: int, t: str) -> Operand:
         """x to an integer power, by repeated squaring."""

@@ -16,7 +16,7 @@ import numpy as np
 from ..._misc._errors import Untranslatable
 from ._inline import inline
 from ._needed import Needed
-from ._nodes import GROWING, Node, Operand, Region, is_float, is_integer, is_number, zero
+from ._nodes import GROWING, MARKS, Node, Operand, Region, is_float, is_integer, is_number, zero
 from ._subprogram import Subprogram
 from ._table import OPERATIONS
 from ._uses import Uses, bound_passes, depth_first, find_in_place, is_plain
@@ -28,7 +28,6 @@ TYPES = {
 """Numbers that C has, by their names in NumPy."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WIDTH = 110  # of lines
-_MARKS = ("rule", "refuse", "stop_gradient", "attached")  # of derivatives
 
 
 class Argument(NamedTuple):
@@ -439,7 +438,7 @@ class _Function:
                     self.array(node)
                 elif node.op == "load":
                     self._load(node)
-                elif node.op in _MARKS:
+                elif node.op in MARKS:
                     self._rename(node)
                 else:
                     self.operations += 1

@@ -286,16 +286,21 @@ def sort(*operands: Any, dimension: int, num_keys: int, **_: Any) -> Any:
     return [jnp.moveaxis(x, 0, dimension) for x in out]
 
 
+def _compare(pairs: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Whether the first of each pair stand before the others, by the first keys that differ; and whether none do."""
+    before, same = False, True
+    for x, y in pairs:
+        less, more = lax.lt_to_p.bind(x, y), lax.lt_to_p.bind(y, x)
+        before, same = before | (same & less), same & ~(less | more)
+    return before, same
+
+
 def _sort_by_rank(arrays: tuple[Any, ...], num_keys: int) -> list[Any]:
     """Each entry goes to as many places after the first as there are entries before it."""
     places = jnp.arange(len(arrays[0]))
 
     def place(i: Any, out: list[Any]) -> list[Any]:
-        before, same = False, True
-        for x in arrays[:num_keys]:
-            own = jnp.full_like(x, x[i])
-            less, more = lax.lt_to_p.bind(x, own), lax.lt_to_p.bind(own, x)
-            before, same = before | (same & less), same & ~(less | more)
+        before, same = _compare([(x, jnp.full_like(x, x[i])) for x in arrays[:num_keys]])
         rank = jnp.sum(before | (same & (places < i)))
         return [y.at[rank].set(x[i]) for x, y in zip(arrays, out, strict=True)]
 
@@ -307,21 +312,9 @@ def _sort_by_exchanges(arrays: list[Any], num_keys: int) -> list[Any]:
     n = len(arrays[0])
     columns = [list(x) for x in arrays] if n else []
 
-    def before(j: int, i: int) -> Any:
-        """Whether entry j is to stand before entry i: strictly, so that equal ones stay."""
-        smaller, same = None, None
-        for x in columns[:num_keys]:
-            less, equal = (
-                lax.lt_to_p.bind(x[j], x[i]),
-                ~(lax.lt_to_p.bind(x[j], x[i]) | lax.lt_to_p.bind(x[i], x[j])),
-            )
-            smaller = less if smaller is None else smaller | (same & less)
-            same = equal if same is None else same & equal
-        return smaller
-
     for step in range(n):
         for i in range(step % 2, n - 1, 2):
-            swap = before(i + 1, i)
+            swap, _ = _compare([(x[i + 1], x[i]) for x in columns[:num_keys]])
             for x in columns:
                 x[i], x[i + 1] = jnp.where(swap, x[i + 1], x[i]), jnp.where(swap, x[i], x[i + 1])
     return [jnp.stack(x) for x in columns] if n else arrays

@@ -1,18 +1,44 @@
-"""Derivatives of functions of arrays by the rules of their authors, in programs of scalars."""
+"""Derivatives in programs of scalars: of operations, and of functions of arrays by the rules of their authors."""
 
 import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from ..._misc._errors import Untranslatable
 from ._arrays import to_scalars
 from ._builder import Builder
 from ._jaxprs import reverse_only
 from ._moves import fill_array
-from ._nodes import DerivativeRule, Operand, is_float
+from ._nodes import DerivativeRule, Node, Operand, is_float
+from ._table import OPERATIONS
 from ._trace import Interpreter
+
+
+@functools.lru_cache(maxsize=256)
+def _partials_by_jax(name: str, t: str, count: int) -> Any:
+    """A jaxpr of an operation's derivatives by each of its operands, as JAX has them."""
+    function, one = getattr(jax.lax, name), np.ones((), t)
+
+    def partials(*x: Any) -> list[Any]:
+        along = lambda i: lambda y: function(*x[:i], y, *x[i + 1 :])
+        return [jax.jvp(along(i), (x[i],), (one,))[1] for i in range(count)]
+
+    return jax.make_jaxpr(partials)(*[jax.ShapeDtypeStruct((), t)] * count)
+
+
+def find_partials(
+    b: Builder, node: Node, args: Sequence[Operand], value: Operand
+) -> Sequence[Operand | None]:
+    """The derivatives of a node's value by each of its operands; None where there is none."""
+    operation = OPERATIONS[node.op]
+    if operation.partials is not None:
+        return operation.partials(b, node.type, *args, value)
+    closed = _partials_by_jax(operation.jax or node.op, node.type, len(args))
+    found = Interpreter(b).closed(closed, [fill_array((), [x]) for x in args])
+    return [to_scalars(b, x)[()] for x in found]
 
 
 def _changes_of(
@@ -32,7 +58,7 @@ def _shapes(avals: Sequence[Any]) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=256)
-def _rule_changes(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, list[int]]:
+def rule_changes(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, list[int]]:
     """A jaxpr of the changes of real outputs, from all inputs and the changes of some, and which outputs are real."""
     shapes, real = _shapes(rule.inputs), list[int]()
 
@@ -48,7 +74,7 @@ def _rule_changes(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, l
 def pull_back_by_rule(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, list[tuple[int, Any]]]:
     """A jaxpr of the cotangents of some inputs, from inputs and those of real outputs, and which and what these are."""
     shapes = _shapes(rule.inputs)
-    closed, real = _rule_changes(rule, varied)
+    closed, real = rule_changes(rule, varied)
 
     def pulled(inputs: Sequence[Any], cotangents: Sequence[Any]) -> Any:
         along = lambda *moved: [x for x in _changes_of(rule, varied, inputs, moved) if x is not None]
@@ -72,7 +98,7 @@ def push_forward_by_rule(
             tangents.append(fill_array(aval.shape, [0.0 if x is None else x for x in changes]))
         start = end
     interpreter = Interpreter(b)
-    closed, real = _rule_changes(rule, tuple(varied))
+    closed, real = rule_changes(rule, tuple(varied))
     if reverse_only(closed):
         raise refusal("a rule by jax.custom_vjp is for reverse mode only")
     outputs = interpreter.closed(closed, [*arrays, *tangents])

@@ -1,16 +1,15 @@
 """Forward mode: programs of tangents beside values, which can be differentiated again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from ._activity import find_active, find_varied, find_varied_parameters, find_varied_results, is_left_out
 from ._builder import Builder
-from ._derivative_rules import push_forward_by_rule, refusal
+from ._derivative_rules import find_partials, push_forward_by_rule, refusal
 from ._needed import Needed
 from ._nodes import GROWING, Node, Operand, Region
 from ._rebuild import Rebuilder
 from ._subprogram import Subprogram
-from ._table import OPERATIONS
 
 
 @final
@@ -63,10 +62,8 @@ class _Forward(Rebuilder):
             return b.convert(self.tangent(node.args[0]), node.data, t)
         if op == "select":
             return b.select(args[0], self.tangent(node.args[1]), self.tangent(node.args[2]), t)
-        partials = OPERATIONS[op].partials
-        assert partials is not None, op
         terms = []
-        for x, slope in zip(node.args, partials(b, t, *args, value), strict=True):
+        for x, slope in zip(node.args, find_partials(b, node, args, value), strict=True):
             if x in self.varied and slope is not None:
                 terms.append(b.mul(slope, self.tangent(x), t))
         return b.total(terms, t)
@@ -118,31 +115,36 @@ class _Forward(Rebuilder):
         self.tangents.update(zip(outs, found, strict=True))
 
 
+def _run_forward(
+    needed: Needed, params: Sequence[Node], varied: Sequence[int], find: Callable[[set[Node]], set[Node]]
+) -> _Forward:
+    """Values and tangents, from parameters and the tangents of those varied; `find` tells which nodes vary with them."""
+    build, seeds = Builder(), [params[i] for i in varied]
+    values = {p: build.parameter(build.top, p.type, p.size) for p in params}
+    maker = _Forward(build, needed, values, find(set(seeds)))
+    maker.tangents.update({p: build.parameter(build.top, p.type, p.size) for p in seeds})
+    maker.nodes(needed.outermost)
+    return maker
+
+
 def _push_callee_forward(callee: Subprogram, varied: tuple[int, ...]) -> Subprogram:
     """A sub-program of results and of the changes of those that vary, from parameters and the changes of those varied."""
     key = "forward", varied
     if key not in callee.derivatives:
-        build, needed, params = Builder(), callee.needed(), callee.region.params
-        values = {p: build.parameter(build.top, p.type, p.size) for p in params}
-        seeds = [params[i] for i in varied]
-        maker = _Forward(build, needed, values, find_varied(needed, set(seeds)))
-        maker.tangents.update({p: build.parameter(build.top, p.type, p.size) for p in seeds})
-        maker.nodes(needed.outermost)
+        needed = callee.needed()
+        maker = _run_forward(needed, callee.region.params, varied, lambda seeds: find_varied(needed, seeds))
         changes = [maker.tangent(callee.results[k]) for k in find_varied_results(callee, varied)]
-        callee.derivatives[key] = Subprogram(build.top, [*map(maker.get, callee.results), *changes])
+        callee.derivatives[key] = Subprogram(maker.b.top, [*map(maker.get, callee.results), *changes])
     return callee.derivatives[key]
 
 
-def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], list[tuple[str, int]]]:
+def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any]]:
     """What a program of the changes of real results consists of: it takes all operands, and changes of those varied."""
-    build, needed = Builder(), Needed(program.flat)
-    values = {p: build.parameter(build.top, p.type, p.size) for p in program.params}
-    seeds = [program.params[i] for i in varied]
-    maker = _Forward(build, needed, values, find_active(needed, set(seeds), program.flat))
-    maker.tangents.update({p: build.parameter(build.top, p.type, p.size) for p in seeds})
-    maker.nodes(needed.outermost)
+    needed = Needed(program.flat)
+    active = lambda seeds: find_active(needed, seeds, program.flat)
+    maker = _run_forward(needed, program.params, varied, active)
     outputs = [
         maker.tangent(out) if isinstance(out, Node) else tuple(maker.tangent(x) for x in out)
         for out in (program.outputs[k] for k in program.real_results)
     ]
-    return build.top, outputs, [program.results[k] for k in program.real_results]
+    return maker.b.top, outputs

@@ -20,6 +20,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core
 
+from ._derivative_rules import pull_back_by_rule, rule_changes
 from ._jaxprs import loops, reverse_only
 from ._needed import Needed
 from ._nodes import DerivativeRule, Node, Operand
@@ -223,7 +224,7 @@ class _Writer:
     def _call(self, call: DerivativeRule) -> None:
         if self._number(call) or not self._order:
             return
-        self._differentiated(lambda *x: call.function(*x), call.inputs)
+        self._differentiated(call)
 
     def _rule(self, e: Any) -> None:
         """A rule for a derivative, by what that is."""
@@ -232,29 +233,16 @@ class _Writer:
         if e.params.get("symbolic_zeros") and len(numbers) > 1:
             raise UnknownError("a rule that looks at which of several changes are zero")
         alone = core.Jaxpr((), given, e.outvars, [e], debug_info=e.params["call_jaxpr"].jaxpr.debug_info)
-        self._differentiated(core.jaxpr_as_fun(core.ClosedJaxpr(alone, ())), [v.aval for v in given])
+        function = core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))
+        self._differentiated(DerivativeRule(function, tuple(v.aval for v in given)))
 
-    def _differentiated(self, function: Callable[..., Any], avals: Sequence[Any]) -> None:
-        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
-        real = [i for i, x in enumerate(shapes) if np.issubdtype(x.dtype, np.floating)]
-
-        def change(given: Sequence[Any], moved: Sequence[Any]) -> Any:
-            def some(*values: Any) -> Any:
-                return function(*[values[real.index(i)] if i in real else x for i, x in enumerate(given)])
-
-            found = jax.jvp(some, tuple(given[i] for i in real), tuple(moved))[1]
-            return [x for x in found if x.dtype != jax.dtypes.float0]
-
+    def _differentiated(self, rule: DerivativeRule) -> None:
+        real = tuple(i for i, x in enumerate(rule.inputs) if np.issubdtype(x.dtype, np.floating))
         try:
             with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-                moving = [shapes[i] for i in real]
-                closed = jax.make_jaxpr(change)(shapes, moving)
+                closed, _ = rule_changes(rule, real)
                 if reverse_only(closed):
-                    back = lambda given, moved: jax.linear_transpose(
-                        functools.partial(change, given), moving
-                    )(moved)
-                    outs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in closed.out_avals]
-                    closed = jax.make_jaxpr(back)(shapes, outs)
+                    closed, _ = pull_back_by_rule(rule, real)
         except (
             Exception
         ) as error:  # of any kind: a rule that refuses does so again where its derivative is asked for

@@ -68,21 +68,15 @@ def _flat_start(
             place = b.convert(start, t, "int64")
             if mode != lax.GatherScatterMode.PROMISE_IN_BOUNDS:
                 place = b.apply("min", "int64", b.apply("max", "int64", place, 0), most)
-        flat = b.add(b.mul(flat, length, "int64"), place, "int64")
+        flat = flat * length + place
     return flat
 
 
-def _inside(
-    b: Builder, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str
-) -> Operand:
+def _inside(starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int]) -> Operand:
     """Whether a window lies within an array."""
     inside: Operand = True
     for start, length, size in zip(starts, shape, sizes, strict=True):
-        if is_number(start):
-            inside = b.both(inside, 0 <= int(start) <= length - size, "bool")
-        else:
-            inside = b.both(inside, b.compare("ge", start, 0, t), "bool")
-            inside = b.both(inside, b.compare("le", start, length - size, t), "bool")
+        inside = inside & (start >= 0) & (start <= length - size)
     return inside
 
 
@@ -106,7 +100,7 @@ def _read(b: Builder, x: Value, t: str, start: Operand, offsets: np.ndarray) -> 
             read.append(value)
         return read
     node = to_memory(b, x, t).node
-    return [b.load(node, b.add(start, int(k), "int64")) for k in offsets]
+    return [b.load(node, start + int(k)) for k in offsets]
 
 
 def _write(
@@ -126,7 +120,7 @@ def _write(
     stored = to_memory(b, x, t)
     node = stored.node
     for offset, value in zip(offsets, values, strict=True):
-        node = b.store(node, b.add(start, int(offset), "int64"), value)
+        node = b.store(node, start + int(offset), value)
     return Stored(node, stored.shape)
 
 
@@ -138,17 +132,8 @@ def _keep_long(b: Builder, x: Value, t: str, longest: float) -> Value:
 def _write_long(b: Builder, x: Stored, t: str, start: Operand, offsets: np.ndarray, update: Stored) -> Stored:
     """The array with a window replaced by an array in memory, as a loop."""
     place = _place_in(b, offsets)
-
-    def step(carried: Sequence[Any]) -> Any:
-        i, array = carried
-        at = lambda: b.add(start, place(i), "int64")
-        write = lambda: [
-            b.add(i, 1, "int64"),
-            b.store(array, at(), b.load(update.node, i)),
-        ]
-        return b.compare("lt", i, update.size, "int64"), write
-
-    return Stored(b.loop([0, x.node], [("int64", None), (t, x.node.size)], step)[1], x.shape)
+    write = lambda i, array: [b.store(array, start + place(i), b.load(update.node, i))]
+    return Stored(b.count_up(update.size, [x.node], [(t, x.node.size)], write)[0], x.shape)
 
 
 def _slice(b: Builder, e: Any, inputs: list[Value]) -> Value:
@@ -160,7 +145,7 @@ def _slice(b: Builder, e: Any, inputs: list[Value]) -> Value:
     offsets = _offsets(x.shape, sizes)
     if isinstance(x, Stored) and offsets.size > LONG:
         place = _place_in(b, offsets)
-        read = lambda i: b.load(x.node, b.add(start, place(i), "int64"))
+        read = lambda i: b.load(x.node, start + place(i))
         return tabulate(b, tuple(sizes), t, read)
     return fill_array(sizes, _read(b, x, t, start, offsets))
 
@@ -205,7 +190,7 @@ def _gather(b: Builder, e: Any, inputs: list[Value]) -> Value:
         start = _flat_start(b, starts, x.shape, sizes, index_type, p["mode"])
         read = _read(b, x, t, start, offsets)
         if drops:
-            inside = _inside(b, starts, x.shape, sizes, index_type)
+            inside = _inside(starts, x.shape, sizes)
             read = [b.select(inside, y, fill, t) for y in read]
         out[at] = fill_array((len(read),), read)
     dropped = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
@@ -254,7 +239,7 @@ def _scatter(b: Builder, e: Any, inputs: list[Value], longest: float) -> Value:
             dims.scatter_indices_batching_dims,
             x.ndim,
         )
-        inside = True if inside_already else _inside(b, starts, x.shape, sizes, index_type)
+        inside = True if inside_already else _inside(starts, x.shape, sizes)
         if inside is False:
             continue
         start = _flat_start(b, starts, x.shape, sizes, index_type, p["mode"])

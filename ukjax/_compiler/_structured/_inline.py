@@ -6,11 +6,9 @@ from typing import Any
 
 from ._builder import Builder
 from ._needed import Needed
-from ._nodes import Node
+from ._nodes import MARKS, Node
 from ._rebuild import Rebuilder
 from ._subprogram import Subprogram
-
-_MARKS = ("rule", "refuse", "stop_gradient", "attached")  # of derivatives
 
 
 def inline(programs: Sequence[tuple[Sequence[Node], Sequence[Any]]]) -> list[tuple[list[Node], list[Any]]]:
@@ -56,4 +54,4 @@ class _Inliner(Rebuilder):
             self.values[out] = within.get(callee.results[out.data])
 
     def scalar(self, node: Node) -> Any:
-        return self.get(node.args[0]) if node.op in _MARKS else super().scalar(node)
+        return self.get(node.args[0]) if node.op in MARKS else super().scalar(node)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 import numpy as np
 
-from .._trigonometry import COEFFICIENTS
+from .._trigonometry import Turned, cosine, sine, turn
 from ._nodes import Node, is_float, is_integer
 from ._table import OPERATIONS
 
@@ -67,13 +67,24 @@ class Place(NamedTuple):
     header: str = ""
 
 
-class Machine(Protocol):
-    """What a function is written for.
+class Arithmetic(Protocol):
+    """What instructions on numbers are written for.
 
     - `width`: members side by side.
     - `contracts`: whether a product and a sum may be rounded once.
     - `library`: whether the functions of C are there; else whoever takes the text adds them.
     - `functions`: operations on reals that are calls in place of instructions, and what they call.
+    """
+
+    width: int
+    contracts: bool
+    library: bool
+    functions: dict[str, str]
+
+
+class Machine(Arithmetic, Protocol):
+    """What a function is written for.
+
     - `parameters`: of `compute`, before the number of members.
     - `passed`: parameters of other functions, and what they are given for them.
     - `straight`: operations of straight code of which there is one function, in float64 and in float32; more are divided.
@@ -82,10 +93,6 @@ class Machine(Protocol):
     - `returns`: the type of what `compute` returns.
     """
 
-    width: int
-    contracts: bool
-    library: bool
-    functions: dict[str, str]
     parameters: str
     passed: tuple[str, ...]
     straight: dict[str, int]
@@ -102,7 +109,7 @@ class Machine(Protocol):
         """Room for an array of each member."""
         ...
 
-    def find(self, f: "Function", place: Place) -> str:
+    def find(self, emit: "Emitter", place: Place) -> str:
         """Where the entries of a growing array are now."""
         ...
 
@@ -138,10 +145,10 @@ class Emitter:
     - `called`: the functions of C among it.
     """
 
-    def __init__(self, machine: Machine, declared: dict[str, str], called: set[str]):
+    def __init__(self, machine: Arithmetic, declared: dict[str, str], called: set[str]):
         self.machine, self.width, self.declared, self.called = machine, machine.width, declared, called
         self.lines, self.entry, self.block, self.count = list[str](), list[str](), "entry", 0
-        self._constants, self._turned = dict[Any, str](), dict[tuple[str, str], Any]()
+        self._constants, self._turned = dict[Any, str](), dict[tuple[str, str], Turned]()
 
     def new(self, word: str = "v") -> str:
         self.count += 1
@@ -254,34 +261,11 @@ class Emitter:
     def arithmetic(self, op: str, x: str, y: str, t: str) -> str:
         return self(f"f{op}{' contract' * self.machine.contracts} {self.vector(t)} {x}, {y}")
 
-    def polynomial(self, x: str, coefficients: Sequence[float], t: str) -> str:
-        value = self.constant(coefficients[-1], t)
-        for c in coefficients[-2::-1]:
-            value = self.arithmetic("add", self.arithmetic("mul", value, x, t), self.constant(c, t), t)
-        return value
-
-    def turn(self, x: str, t: str) -> Any:
-        """As in `_trigonometry`: sine and cosine of the rest, the fraction of a turn, and whether they change places."""
+    def turn(self, x: str, t: str) -> Turned:
+        """An angle, turned back once for its sine and its cosine."""
         key = (x, self.block)
-        if key in self._turned:
-            return self._turned[key]
-        known, constant = COEFFICIENTS[t], lambda c: self.constant(c, t)
-        do = lambda op, a, b: self.arithmetic(op, a, b, t)
-        quarters = self.intrinsic("floor", [do("add", do("mul", x, constant(2 / np.pi)), constant(0.5))], t)
-        rest = x
-        for part in known.half_pi:
-            rest = do("sub", rest, do("mul", quarters, constant(part)))
-        small = self.compare("lt", self.intrinsic("fabs", [rest], t), constant(1.0), t)
-        rest = self.choose(small, rest, do("sub", rest, rest), t)
-        square = do("mul", rest, rest)
-        sine = do("mul", do("mul", rest, square), self.polynomial(square, known.sine, t))
-        cosine = do("mul", square, self.polynomial(square, known.cosine, t))
-        fraction = do("mul", quarters, constant(0.25))
-        fraction = do("sub", fraction, self.intrinsic("floor", [fraction], t))
-        odd = self.compare(
-            "eq", self.intrinsic("fabs", [do("sub", fraction, constant(0.5))], t), constant(0.25), t
-        )
-        self._turned[key] = do("add", rest, sine), do("add", constant(1.0), cosine), fraction, odd
+        if key not in self._turned:
+            self._turned[key] = turn(Number(self, x, t), t, Number)
         return self._turned[key]
 
     def intrinsic(self, name: str, operands: Sequence[str], t: str) -> str:
@@ -316,6 +300,74 @@ class Emitter:
             value = one([self(f"extractelement {kinds} {x}, i32 {k}") for x in operands])
             out = self(f"insertelement {kinds} {out}, {kind} {value}, i32 {k}")
         return out
+
+
+@final
+class Number:
+    """A real number while a function is written: an operation on it writes an instruction.
+
+    **Arguments:**
+
+    - `emit`: writes it.
+    - `name`: of it.
+    - `t`: its type.
+    """
+
+    def __init__(self, emit: Emitter, name: str, t: str = "float64"):
+        self.emit, self.name, self.t = emit, name, t
+
+    def _name(self, x: "Number | float") -> str:
+        return x.name if isinstance(x, Number) else self.emit.constant(float(x), self.t)
+
+    def _apply(self, op: str, x: "Number | float", y: "Number | float") -> "Number":
+        return Number(self.emit, self.emit.arithmetic(op, self._name(x), self._name(y), self.t), self.t)
+
+    def __add__(self, y: "Number | float") -> "Number":
+        return self._apply("add", self, y)
+
+    def __sub__(self, y: "Number | float") -> "Number":
+        return self._apply("sub", self, y)
+
+    def __rsub__(self, y: float) -> "Number":
+        return self._apply("sub", y, self)
+
+    def __mul__(self, y: "Number | float") -> "Number":
+        return self._apply("mul", self, y)
+
+    def __truediv__(self, y: "Number | float") -> "Number":
+        names = [self.name, self._name(y)]
+        return Number(self.emit, self.emit.call(self.emit.machine.functions["div"], names, self.t), self.t)
+
+    def __neg__(self) -> "Number":
+        return Number(self.emit, self.emit(f"fneg {self.emit.vector(self.t)} {self.name}"), self.t)
+
+    def __abs__(self) -> "Number":
+        return self.of("fabs")
+
+    def __lt__(self, y: "Number | float") -> str:
+        return self.is_("olt", y)
+
+    def __eq__(self, y: Any) -> Any:
+        return self.is_("oeq", y)
+
+    def is_(self, how: str, y: "Number | float") -> str:
+        """A comparison as LLVM names it: oge, ult and so on."""
+        return self.emit(f"fcmp {how} {self.emit.vector(self.t)} {self.name}, {self._name(y)}")
+
+    def of(self, intrinsic: str, *others: "Number | float") -> "Number":
+        """An intrinsic function of it: fabs, floor, and of others too fma, which rounds once."""
+        names = [self.name, *map(self._name, others)]
+        return Number(self.emit, self.emit.intrinsic(intrinsic, names, self.t), self.t)
+
+    @staticmethod
+    def floor(x: "Number") -> "Number":
+        """The largest whole number below, as `numpy.floor`."""
+        return x.of("floor")
+
+    @staticmethod
+    def where(which: str, x: "Number", y: "Number | float") -> "Number":
+        """x where a truth holds, else y, as `numpy.where`."""
+        return Number(x.emit, x.emit.choose(which, x.name, x._name(y), x.t), x.t)
 
 
 def _suffix(t: str) -> str:
@@ -412,23 +464,6 @@ def _bitcast(emit: Emitter, node: Node, x: str) -> str:
     return emit(f"bitcast {emit.vector(node.data)} {x} to {emit.vector(node.type)}")
 
 
-def _sine(emit: Emitter, node: Node, x: str) -> str:
-    t = node.type
-    sine, cosine, fraction, odd = emit.turn(x, t)
-    value = emit.choose(odd, cosine, sine, t)
-    first = emit.compare("lt", fraction, emit.constant(0.5, t), t)
-    return emit.choose(first, value, emit(f"fneg {emit.vector(t)} {value}"), t)
-
-
-def _cosine(emit: Emitter, node: Node, x: str) -> str:
-    t = node.type
-    sine, cosine, fraction, odd = emit.turn(x, t)
-    value = emit.choose(odd, sine, cosine, t)
-    middle = emit.intrinsic("fabs", [emit.arithmetic("sub", fraction, emit.constant(0.375, t), t)], t)
-    near = emit.compare("lt", middle, emit.constant(0.25, t), t)
-    return emit.choose(near, emit(f"fneg {emit.vector(t)} {value}"), value, t)
-
-
 _OF_OTHER_TYPE = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "is_finite", "convert", "bitcast"))
 _WRITTEN: dict[str, Callable[..., str]] = {
     **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), _comparison),
@@ -439,6 +474,6 @@ _WRITTEN: dict[str, Callable[..., str]] = {
     "is_finite": _is_finite,
     "convert": _convert,
     "bitcast": _bitcast,
-    "sin": _sine,
-    "cos": _cosine,
+    "sin": lambda emit, node, x: sine(emit.turn(x, node.type), Number).name,
+    "cos": lambda emit, node, x: cosine(emit.turn(x, node.type), Number).name,
 }

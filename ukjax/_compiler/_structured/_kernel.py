@@ -14,6 +14,7 @@ from jaxtyping import Array
 from ..._misc._garbage import undisturbed
 from .._gpu._call import call_kernel, ptx, writes_ptx
 from .._gpu._primitive_functions import ENTRY, OPERANDS, arithmetic, primitive
+from .._trigonometry import polynomial
 from ._builder import Builder
 from ._instructions import ArrayOperand
 from ._llvm import write_function, write_scalar_function
@@ -80,10 +81,8 @@ def _atan(x: Array) -> Array:
     above, below = jnp.where(near, a, above), jnp.where(near, 1.0, below)
     part, rest = jnp.where(near, 0.0, part), jnp.where(near, 0.0, rest)
     r = above / below
-    z, series = r * r, jnp.zeros_like(x)
-    for c in reversed(_ATAN):
-        series = c + z * series
-    return _copy_sign(part - ((r * z * series - rest) - r), x)
+    z = r * r
+    return _copy_sign(part - ((r * z * polynomial(z, _ATAN) - rest) - r), x)
 
 
 def _atan2(y: Array, x: Array) -> Array:
@@ -141,24 +140,17 @@ def _cbrt(x: Array) -> Array:
     return jnp.where((x == 0) | (a == jnp.inf), x, _copy_sign(y, x))
 
 
-def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
-    value = jnp.full_like(x, coefficients[-1])
-    for c in coefficients[-2::-1]:
-        value = value * x + c
-    return value
-
-
 def _far_erfc(x: Array) -> Array:
     """erfc from 1/2 on."""
     x = jnp.minimum(jnp.maximum(x, 0.5), 28.0)
     high = x.astype(jnp.float32).astype(x.dtype)  # whose square is exact
     exponential = lax.exp(-high * high) * lax.exp(-(x - high) * (x + high))
-    return exponential * _polynomial((x - 4) / (x + 4), _ERFC) / (1 + 2 * x)
+    return exponential * polynomial((x - 4) / (x + 4), _ERFC) / (1 + 2 * x)
 
 
 def _near_erf(x: Array) -> Array:
     """erf up to 1."""
-    return x + x * _polynomial(x * x, _ERF)
+    return x + x * polynomial(x * x, _ERF)
 
 
 def _erf(x: Array) -> Array:

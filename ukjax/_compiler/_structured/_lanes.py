@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from ._instructions import ArrayOperand, Place
+from ._instructions import ArrayOperand, Emitter, Place
 from ._llvm_function import Function
 from ._nodes import GROWING
 
@@ -34,8 +34,8 @@ class Lanes:
         offset = f.module.reserve(max(size, 1) * self.width * np.dtype(t).itemsize)
         return Place(f.at(offset), str(self.width), 1, own=True)
 
-    def find(self, f: Function, place: Place) -> str:
-        return f.emit(f"load ptr, ptr {place.header}")
+    def find(self, emit: Emitter, place: Place) -> str:
+        return emit(f"load ptr, ptr {place.header}")
 
     def grow(self, f: Function, place: Place, index: str, t: str) -> None:
         sizes = f.emit(f"getelementptr i8, ptr {place.header}, i64 8")

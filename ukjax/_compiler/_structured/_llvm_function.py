@@ -11,8 +11,6 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-import numpy as np
-
 from ._instructions import (
     ArrayOperand,
     Emitter,
@@ -23,8 +21,9 @@ from ._instructions import (
     stored_type,
     write_operation,
 )
+from ._memory import Memory
 from ._needed import Needed
-from ._nodes import GROWING, Node, Operand, is_float, is_number
+from ._nodes import GROWING, MARKS, Node, Operand, is_float, is_number
 from ._subprogram import Subprogram
 from ._table import TRUTHS
 from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_plain
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 # Numbers that a function is given in registers; the others are left for it in memory. For more, LLVM leaves its fast way
 # to choose instructions, and a GPU keeps them in memory of each call; browsers allow 1000.
 _DIRECT = 8
-_SAME = frozenset(("rule", "refuse", "stop_gradient", "attached"))  # whose value is that of an operand
 _COPIED = 4096  # entries of an operand, up to which numbers of it are left for others
 
 
@@ -129,7 +127,7 @@ class Function:
         self.emit = Emitter(module.machine, module.declared, module.called)
         self._elsewhere = 0  # instructions that are run beside its lines, or less those that are not counted
         self.stops = False  # whether it may end before it has all results
-        self.mask = ""
+        self.memory = Memory(self.emit, self.machine)
         self.names = _Names(self)
         self.homes, self._awaited = dict[Node, Home](), dict[Node, int]()  # and at which line they are read
         self._sources = list[Source]()  # whose numbers later calls replace
@@ -208,10 +206,10 @@ class Function:
             pointer = self.emit(f"getelementptr {stored_type(result.type)}, ptr %out{i}, i64 %first")
             place = Place(pointer, "%count", 1, own=True)
             if isinstance(out, Node):
-                self.copy(self.places[out], place, result.type, result.size, "")
+                self.memory.copy(self.places[out], place, result.type, result.size, "")
             else:
                 for k, x in enumerate(out):
-                    self.write(place, str(k), self.value(x, result.type), result.type)
+                    self.memory.write(place, str(k), self.value(x, result.type), result.type)
         self.emit.do("br label %last")
         tell(self.cost - before)
         self.machine.leave(self, results)
@@ -229,7 +227,7 @@ class Function:
         results = callee.results
         given, rest, numbers = list(self.machine.passed), iter(arrays), list[Node]()
         if self.emit.width > 1:
-            self.mask = "%mask"
+            self.memory.mask = "%mask"
             given.append(f"{self.emit.lanes('i1')} %mask")
         for i in program.given(results, values=True):
             param = program.region.params[i]
@@ -257,7 +255,7 @@ class Function:
         """Calls the function of a sub-program."""
         program, given = node.data.written(), list(self.machine.passed)
         if self.emit.width > 1:
-            given.append(f"{self.emit.lanes('i1')} {self.mask or self.emit.constant(True, 'bool')}")
+            given.append(f"{self.emit.lanes('i1')} {self.memory.mask or self.emit.constant(True, 'bool')}")
         arrays = dict[int, Place]()
         for i in program.given(self.module.results[program], values=True):
             if program.region.params[i].size is not None:
@@ -330,7 +328,7 @@ class Function:
             home = self.module.everywhere, self._copies[array] + int(index) * 8 * self.emit.width
             self.homes[x] = home
             line, lines, self.emit.lines = self._loaded[x], self.emit.lines, []
-            self.write(self._at_home(home), "0", self.names[x], x.type)
+            self.memory.write(self._at_home(home), "0", self.names[x], x.type)
             lines[line], self.emit.lines = "\n".join(self.emit.lines), lines
         return home if home and home[0].alive else None
 
@@ -358,7 +356,7 @@ class Function:
         """The name of a number that was left in memory, read where it was awaited."""
         line, lines, self.emit.lines = self._awaited.pop(x), self.emit.lines, []
         width, self.emit.width = self.emit.width, self.machine.width
-        name = self.read(self._at_home(self.homes[x]), "0", x.type)
+        name = self.memory.read(self._at_home(self.homes[x]), "0", x.type)
         lines[line], self.emit.lines, self.emit.width = "\n".join(self.emit.lines), lines, width
         return name
 
@@ -393,7 +391,7 @@ class Function:
             pointer = self.at(group.staged)
             for i, behind in zip(group.numbers, group.behind, strict=True):
                 (x, t), at = numbers[i], self.at(group.staged + behind)
-                self.write(Place(at, str(self.emit.width), 1, own=True), "0", self.value(x, t), t)
+                self.memory.write(Place(at, str(self.emit.width), 1, own=True), "0", self.value(x, t), t)
         self.emit.do(f"store ptr {pointer}, ptr {self.at(group.slot)}")
 
     def at(self, offset: int) -> str:
@@ -409,105 +407,6 @@ class Function:
     def allocate(self, t: str, size: int) -> Place:
         """Room for an array of each member."""
         return self.machine.allocate(self, t, size)
-
-    def address(self, place: Place, index: str, t: str) -> str:
-        """Where an entry of the first member is."""
-        pointer = self.machine.find(self, place) if place.header else place.pointer
-        if index.isdigit() and place.stride.isdigit():
-            offset = int(index) * int(place.stride)
-            return (
-                self.emit(f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {offset}")
-                if offset
-                else pointer
-            )
-        offset = index if place.stride == "1" else self.emit(f"mul i64 {index}, {place.stride}")
-        return self.emit(f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {offset}")
-
-    def read(self, place: Place, index: str, t: str) -> str:
-        """An entry of all members, at the same place of each."""
-        address, kind = self.address(place, index, t), stored_type(t)
-        if place.lane == 0:
-            value = self.emit.spread(self.emit(f"load {kind}, ptr {address}"), kind)
-        else:
-            value = self.emit(f"load {self.emit.lanes(kind)}, ptr {address}, align {np.dtype(t).itemsize}")
-        return self.emit.truth(value) if t == "bool" else value
-
-    def write(self, place: Place, index: str, value: str, t: str, mask: str = "") -> None:
-        """Stores an entry of all members, at the same place of each."""
-        kind = self.emit.lanes(stored_type(t))
-        if mask:
-            value = self.emit.choose(mask, value, self.read(place, index, t), t)
-        if t == "bool":
-            value = self.emit(f"zext {self.emit.lanes('i1')} {value} to {kind}")
-        self.emit.do(
-            f"store {kind} {value}, ptr {self.address(place, index, t)}, align {np.dtype(t).itemsize}"
-        )
-
-    def _addresses(self, place: Place, index: str, t: str) -> str:
-        """Where the entries are that each member asks for."""
-        pointer = self.machine.find(self, place) if place.header else place.pointer
-        many = self.emit.lanes("i64")
-        stride = (
-            self.emit.spread(place.stride, "i64")
-            if place.stride.startswith("%")
-            else self.emit.repeat("i64", place.stride)
-        )
-        offset = self.emit(f"mul {many} {index}, {stride}")
-        if place.lane:
-            lanes = "<" + ", ".join(f"i64 {k}" for k in range(self.emit.width)) + ">"
-            offset = self.emit(f"add {many} {offset}, {lanes}")
-        return self.emit(f"getelementptr {stored_type(t)}, ptr {pointer}, {many} {offset}")
-
-    def read_at(self, place: Place, index: str, t: str) -> str:
-        """An entry of each member that goes on, at a place of its own: others may ask for places that are none."""
-        if self.emit.width == 1:
-            return self.read(place, index, t)
-        where, mask = self._addresses(place, index, t), self.mask or self.emit.constant(True, "bool")
-        value = self.emit.gather(where, mask, t)
-        return self.emit.truth(value) if t == "bool" else value
-
-    def write_at(self, place: Place, index: str, value: str, t: str) -> None:
-        """Stores an entry of each member that goes on, at a place of its own."""
-        if self.emit.width == 1:
-            return self.write(place, index, value, t)
-        if t == "bool":
-            value = self.emit(f"zext {self.emit.lanes('i1')} {value} to {self.emit.lanes('i8')}")
-        where, mask = self._addresses(place, index, t), self.mask or self.emit.constant(True, "bool")
-        self.emit.scatter(value, where, mask, t)
-
-    def copy(self, source: Place, target: Place, t: str, size: int, mask: str) -> None:
-        """Copies an array of each member."""
-        if source == target:
-            return
-        packed = str(self.emit.width), 1
-        if size > 8 and not mask and (source.stride, source.lane) == packed == (target.stride, target.lane):
-            self.emit.declared["llvm.memcpy"] = "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-            given = f"ptr {target.pointer}, ptr {source.pointer}, i64 {size * self.emit.width * np.dtype(t).itemsize}"
-            self.emit.do(f"call void @llvm.memcpy.p0.p0.i64({given}, i1 false)")
-        elif size <= 8:
-            for k in range(size):
-                self.write(target, str(k), self.read(source, str(k), t), t, mask)
-        else:
-            self.emit.count_up(str(size), lambda k: self.write(target, k, self.read(source, k, t), t, mask))
-
-    def fill(self, place: Place, value: str, t: str, size: int) -> None:
-        """Fills an array of each member: where entries are side by side, by vectors."""
-        wide = 1 if place.stride != "1" or t == "bool" else 64 // np.dtype(t).itemsize
-        if wide > 1 and size >= 4 * wide:
-            kind, whole = stored_type(t), size - size % wide
-            kinds = f"<{wide} x {kind}>"
-            first = self.emit(f"insertelement {kinds} poison, {kind} {value}, i32 0")
-            many = self.emit(f"shufflevector {kinds} {first}, {kinds} poison, <{wide} x i32> zeroinitializer")
-
-            def write(k: str) -> None:
-                pointer = self.emit(f"getelementptr {kinds}, ptr {place.pointer}, i64 {k}")
-                self.emit.do(f"store {kinds} {many}, ptr {pointer}, align {np.dtype(t).itemsize}")
-
-            self.emit.count_up(str(whole // wide), write)
-            for k in range(whole, size):
-                self.write(place, str(k), value, t)
-        else:
-            self.emit.count_up(str(size), lambda k: self.write(place, k, value, t))
 
     # --- nodes
 
@@ -570,7 +469,7 @@ class Function:
     def _store(self, numbers: Sequence[tuple[Operand, str]], place: int) -> None:
         for i, (x, t) in enumerate(numbers):
             at = Place(self.at(place + i * 8 * self.emit.width), str(self.emit.width), 1, own=True)
-            self.write(at, "0", self.value(x, t), t)
+            self.memory.write(at, "0", self.value(x, t), t)
 
     def _write_each(self, nodes: Sequence[Node]) -> None:
         emit, names, known, uniform = self.emit, self.names, dict[tuple[str, str], str](), self.uniform
@@ -598,7 +497,7 @@ class Function:
                     self.single[node] = self.scalar(node)
             else:
                 self.names[node] = self.scalar(node)
-                if node.op in _SAME and (home := self.homes.get(node.args[0])):
+                if node.op in MARKS and (home := self.homes.get(node.args[0])):
                     self.homes[node] = home
 
     def _binary(self, op: str, t: str) -> str:
@@ -609,7 +508,7 @@ class Function:
 
     def scalar(self, node: Node) -> str:
         """Writes an operation on numbers."""
-        if node.op in _SAME:
+        if node.op in MARKS:
             return self.value(node.args[0], node.type)
         operands = zip(node.args, operand_types(node), strict=True)
         return write_operation(self.emit, node, [self.value(x, t) for x, t in operands])
@@ -630,11 +529,11 @@ class Function:
             self.machine.clear(self, place, self.places[node.args[0]], node.type)
         elif node.op == "fill":
             place = self.places[node] = self.allocate(node.type, node.data)
-            self.fill(place, self.value(node.args[0], node.type), node.type, node.data)
+            self.memory.fill(place, self.value(node.args[0], node.type), node.type, node.data)
         elif node.op == "pack":
             place = self.places[node] = self.allocate(node.type, node.size)
             for k, x in enumerate(node.args):
-                self.write(place, str(k), self.value(x, node.type), node.type)
+                self.memory.write(place, str(k), self.value(x, node.type), node.type)
         else:
             self.store(node)
 
@@ -649,29 +548,29 @@ class Function:
         place = self.places[array]
         if node in self.uniform:
             with self.emit.for_all():
-                self.single[node] = self.read(place, self.one(index, "int64"), node.type)
+                self.single[node] = self.memory.read(place, self.one(index, "int64"), node.type)
         elif is_number(index) or index in self.single:
-            self.names[node] = self.read(place, self.one(index, "int64"), node.type)
+            self.names[node] = self.memory.read(place, self.one(index, "int64"), node.type)
             if array in self._operands and is_number(index):
                 self._loaded[node] = len(self.emit.lines)
                 self.emit.lines.append("")
         else:
-            self.names[node] = self.read_at(place, self.names[index], node.type)
+            self.names[node] = self.memory.read_at(place, self.names[index], node.type)
 
     def store(self, node: Node) -> None:
         array, index, value = node.args
         place = self.places[array]
         if array.size != GROWING and not self._may_overwrite(array, node):
             place = self.allocate(node.type, array.size)
-            self.copy(self.places[array], place, node.type, array.size, "")
+            self.memory.copy(self.places[array], place, node.type, array.size, "")
         self.places[node] = place
         if array.size == GROWING:
             self.reserve(node, place)
         named = self.value(value, node.type)
         if is_number(index) or index in self.single:
-            self.write(place, self.one(index, "int64"), named, node.type, self.mask)
+            self.memory.write(place, self.one(index, "int64"), named, node.type, self.memory.mask)
         else:
-            self.write_at(place, self.names[index], named, node.type)
+            self.memory.write_at(place, self.names[index], named, node.type)
 
     def reserve(self, node: Node, place: Place) -> None:
         """Has a growing array hold what is stored, and what its region stores some entries further on."""
@@ -690,7 +589,7 @@ class Function:
     # --- control
 
     def loop(self, node: Node) -> None:
-        body, mask = node.data, self.mask
+        body, mask = node.data, self.memory.mask
         live = self.needed.carried(node)
         params, results = [body.region.params[k] for k in live], [body.results[k] for k in live]
         first: list[str] = []
@@ -704,7 +603,7 @@ class Function:
             taken.add(x)
             if param.size != GROWING and not free:
                 place = self.allocate(param.type, param.size)
-                self.copy(self.places[x], place, param.type, param.size, "")
+                self.memory.copy(self.places[x], place, param.type, param.size, "")
             self.places[param] = place
         scalars = [(p, r) for p, r in zip(params, results, strict=True) if p.size is None]
         head, inner, after = self.emit.labels("loop", "body", "end")
@@ -727,7 +626,7 @@ class Function:
             go = self.value(body.condition, "bool")
             if mask:
                 go = self.emit(f"and {self.emit.lanes('i1')} {go}, {mask}")
-            more, self.mask = self.emit.reduce("or", "i1", go), go
+            more, self.memory.mask = self.emit.reduce("or", "i1", go), go
         self.emit.do(f"br i1 {more}, label %{inner}, label %{after}")
         self.emit.begin(inner)
         tell = None if _is_vector_loop(mine) else self.machine.begin_pass(self)
@@ -741,7 +640,7 @@ class Function:
                 continue
             value = self.value(result, param.type)
             if not together and value != self.names[param]:
-                value = self.emit.choose(self.mask, value, self.names[param], param.type)
+                value = self.emit.choose(self.memory.mask, value, self.names[param], param.type)
             following.append(value)
         for i, ((param, _), begin, value) in enumerate(zip(scalars, first, following, strict=True)):
             alike = param in self.uniform
@@ -756,7 +655,7 @@ class Function:
             tell(once)
         self._elsewhere += (0 if tell else once * count_passes(node)) - once
         self.emit.begin(after)
-        self.mask = mask
+        self.memory.mask = mask
         known = zip(live, params, strict=True)
         self._name_outputs(
             node, {k: (self.single.get(p) or self.names.get(p, ""), self.places.get(p)) for k, p in known}
@@ -782,14 +681,14 @@ class Function:
         for source, target, p in moves:
             if source.pointer in targets and len(moves) > 1:
                 temporary = self.allocate(p.type, p.size)
-                self.copy(source, temporary, p.type, p.size, "")
+                self.memory.copy(source, temporary, p.type, p.size, "")
                 source = temporary
             staged.append((source, target, p))
         for source, target, p in staged:
-            self.copy(source, target, p.type, p.size, self.mask)
+            self.memory.copy(source, target, p.type, p.size, self.memory.mask)
 
     def branch(self, node: Node) -> None:
-        body, mask, given = node.data, self.mask, node.args[1:]
+        body, mask, given = node.data, self.memory.mask, node.args[1:]
         go = self.value(node.args[0], "bool")
         sides = list(zip(body.regions, body.results, strict=True))
         outputs = [(x.data, *body.types[x.data]) for x in self.needed.outputs.get(node, ())]
@@ -821,7 +720,7 @@ class Function:
                 source = self.places[results[k]]
                 if source.pointer != place.pointer:
                     t, size = body.types[k]
-                    self.copy(source, place, t, size or 0, self.mask)
+                    self.memory.copy(source, place, t, size or 0, self.memory.mask)
             return [self.value(results[k], t) for k, t in scalars]
 
         if self.emit.width == 1:
@@ -840,7 +739,7 @@ class Function:
         else:  # each side is run where a member takes it, and leaves the others alone
             merged = [self.emit.constant(0.0 if is_float(t) else 0, t) for _, t in scalars]
             for side, (enter, leave) in enumerate(((yes, middle), (no, join))):
-                before, self.mask = self.emit.block, masks[side]
+                before, self.memory.mask = self.emit.block, masks[side]
                 self.emit.do(
                     f"br i1 {self.emit.reduce('or', 'i1', masks[side])}, label %{enter}, label %{leave}"
                 )
@@ -859,7 +758,7 @@ class Function:
                     self.emit(f"phi {self.emit.vector(t)} [{x}, %{end}], [{y}, %{before}]")
                     for x, y, (_, t) in zip(values, merged, scalars, strict=True)
                 ]
-        self.mask = mask
+        self.memory.mask = mask
         named = {k: (x, None) for (k, _), x in zip(scalars, merged, strict=True)}
         self._name_outputs(node, named | {k: ("", place) for k, place in arrays.items()})
 

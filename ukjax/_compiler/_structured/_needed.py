@@ -1,17 +1,12 @@
-"""What outputs need of a program, where each node of it computes, and how a person reads it."""
+"""What outputs need of a program, and where each node of it computes."""
 
 import collections
 import functools
 import operator
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
-from ._nodes import GROWING, Node, Operand, Region, base_of, is_number
-from ._table import TRUTHS
-
-if TYPE_CHECKING:
-    from ._subprogram import Subprogram
-
+from ._nodes import Node, Operand, Region, base_of, find_count, is_number
 
 _BY_VISIT = frozenset(("output", "parameter", "loop", "branch", "rule", "attached"))
 
@@ -145,19 +140,11 @@ def _is_at_most_one(x: Operand) -> bool:
 
 def _runs_once(loop: Node) -> bool:
     """Whether a loop makes one pass or none: it counts from zero up to a truth."""
-    body, more = loop.data, loop.data.condition
+    more = loop.data.condition
     if is_number(more) or more.op != "lt":
         return False
     counter, end = more.args
-    if is_number(counter) or counter.op != "parameter" or counter.region is not body.region:
-        return False
-    counts = body.results[counter.data]
-    return (
-        loop.args[counter.data] == 0
-        and not is_number(counts)
-        and (counts.op == "add" and set(counts.args) == {1, counter})
-        and _is_at_most_one(end)
-    )
+    return find_count(loop, counter) == (0, 1) and _is_at_most_one(end)
 
 
 _STAYS = frozenset(("parameter", "output", "loop", "branch"))
@@ -238,76 +225,3 @@ def _sink(needed: Needed, outputs: Sequence[Operand]) -> dict[Node, Region]:
         for x in node.args[:1] if op in ("rule", "attached") else node.args:
             use(x, region)
     return sunk
-
-
-def as_text(outputs: Sequence[Operand]) -> str:
-    """A program as a person reads it, one operation a line, regions indented; what it calls comes after it."""
-    callees = dict[Any, str]()
-    lines = _text_of(Needed(outputs), callees)
-    lines.append(f"gives {_format_operands(outputs)}")
-    written = 0
-    while written < len(callees):
-        callee, name = list(callees.items())[written]
-        written += 1
-        lines += [
-            "",
-            f"{name}:",
-            *_text_of(callee.needed(), callees),
-            f"gives {_format_operands(callee.results)}",
-        ]
-    return "\n".join(lines)
-
-
-def _format_operands(operands: Iterable[Operand]) -> str:
-    return ", ".join(map(repr, operands))
-
-
-def _text_of(needed: Needed, callees: "dict[Subprogram, str]") -> list[str]:
-    """The lines of one program; what it calls is noted in `callees`."""
-    lines: list[str] = []
-
-    def block(nodes: Sequence[Node], indent: str) -> None:
-        for node in nodes:
-            size = "" if node.size is None else f"[{'*' if node.size == GROWING else node.size}]"
-            if node.op == "loop":
-                body, live = node.data, needed.carried(node)
-                outs = {x.data: x for x in needed.outputs.get(node, ())}
-                lines.append(f"{indent}{node!r}: loop from {_format_operands(node.args[k] for k in live)}")
-                lines.append(f"{indent}  {_format_operands(body.region.params[k] for k in live)}:")
-                block(needed.of(body.region), indent + "    ")
-                lines.append(
-                    f"{indent}  while {body.condition!r} next {_format_operands(body.results[k] for k in live)}"
-                )
-                lines.append(
-                    f"{indent}  gives {', '.join(f'{x!r} = {body.region.params[k]!r}' for k, x in outs.items())}"
-                )
-            elif node.op == "branch":
-                given, outs = needed.given(node), needed.outputs.get(node, ())
-                lines.append(
-                    f"{indent}{node!r}: branch {node.args[0]!r} of {_format_operands(node.args[1 + k] for k in given)}"
-                )
-                for word, region_, results in zip(
-                    ("if so", "else"), node.data.regions, node.data.results, strict=True
-                ):
-                    lines.append(f"{indent}  {word} {_format_operands(region_.params[k] for k in given)}:")
-                    block(needed.of(region_), indent + "    ")
-                    lines.append(f"{indent}    gives {_format_operands(results[x.data] for x in outs)}")
-                lines.append(f"{indent}  gives {_format_operands(outs)}")
-            elif node.op == "call":
-                name = callees.setdefault(node.data, f"callee {len(callees) + 1}")
-                given = _format_operands(node.args[i] for i in node.data.given())
-                outs = {x.data: x for x in needed.outputs.get(node, ())}
-                taken = (f"{x!r} = {node.data.results[k]!r}" for k, x in sorted(outs.items()))
-                lines.append(f"{indent}{node!r}: call {name} of {given}")
-                lines.append(f"{indent}  gives {', '.join(taken)}")
-            else:
-                about = f" [{node.data}]" if node.op in ("convert", "parameter") or node.op in TRUTHS else ""
-                lines.append(
-                    f"{indent}{node!r}: {node.type}{size} = {node.op}{about} {_format_operands(node.args)}".rstrip()
-                )
-
-    params = [x for x in needed.nodes if x.op == "parameter" and x.region.depth == 0]
-    kind = lambda x: x.type if x.size is None else f"{x.type}[{x.size}]"
-    lines.append(f"given {', '.join(f'{x!r}: {kind(x)}' for x in params)}")
-    block(needed.outermost, "")
-    return lines

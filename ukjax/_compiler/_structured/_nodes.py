@@ -18,6 +18,8 @@ Who writes machine code may do that in place, where the former array is not read
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
+import numpy as np
+
 Number = float | int | bool
 
 
@@ -26,19 +28,29 @@ class Region:
     """Where nodes run: the whole program, the body of a loop, or one side of a branch.
 
     - `depth`: how many regions are around it.
+    - `build`: makes its nodes.
     - `params`: the nodes that stand for what it is given.
     - `loops`: whether it is the body of a loop.
     """
 
-    __slots__ = ("depth", "loops", "params")
+    __slots__ = ("build", "depth", "loops", "params")
 
-    def __init__(self, depth: int, *, loops: bool = False):
-        self.depth, self.params, self.loops = depth, list[Node](), loops
+    def __init__(self, depth: int, build: Any = None, *, loops: bool = False):
+        self.depth, self.build, self.params, self.loops = depth, build, list[Node](), loops
+
+
+def _make_signs(make: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What a sign does where a node stands left of it, and right of it; of arrays NumPy asks for each entry."""
+
+    def left(self: "Node", y: Any) -> Any:
+        return NotImplemented if y.__class__ is np.ndarray else make(self.region.build, self, y, self.type)
+
+    return left, lambda self, x: make(self.region.build, x, self, self.type)
 
 
 @final
 class Node:
-    """One operation.
+    """One operation. Signs between nodes and numbers make others of the same type: +, <, & and so on, but not ==.
 
     - `op`: a key of `OPERATIONS`, or one of those that `Builder` makes by name.
     - `args`: its operands.
@@ -58,9 +70,28 @@ class Node:
     def __repr__(self) -> str:
         return f"%{self.number}"
 
+    __add__, __radd__ = _make_signs(lambda b, x, y, t: b.add(x, y, t))
+    __sub__, __rsub__ = _make_signs(lambda b, x, y, t: b.sub(x, y, t))
+    __mul__, __rmul__ = _make_signs(lambda b, x, y, t: b.mul(x, y, t))
+    __truediv__, __rtruediv__ = _make_signs(lambda b, x, y, t: b.div(x, y, t))
+    __and__, __rand__ = _make_signs(lambda b, x, y, t: b.both(x, y, t))
+    __or__, __ror__ = _make_signs(lambda b, x, y, t: b.either(x, y, t))
+    __lt__, __gt__ = (_make_signs(lambda b, x, y, t, op=op: b.compare(op, x, y, t))[0] for op in ("lt", "gt"))
+    __le__, __ge__ = (_make_signs(lambda b, x, y, t, op=op: b.compare(op, x, y, t))[0] for op in ("le", "ge"))
+
+    def __neg__(self) -> Any:
+        return self.region.build.neg(self, self.type)
+
+    def __abs__(self) -> Any:
+        return self.region.build.apply("abs", self.type, self)
+
 
 GROWING = -1
 """The size of an array that grows as it is stored to: the tape of a loop."""
+
+
+MARKS = frozenset(("rule", "refuse", "stop_gradient", "attached"))
+"""Operations on scalars that say something of derivatives; the value is that of the first operand."""
 
 
 Operand = Any
@@ -126,6 +157,18 @@ def base_of(array: Node) -> Node:
     while array.op == "stop_gradient":
         array = array.args[0]
     return array
+
+
+def find_count(loop: Node, x: Operand) -> tuple[int, int] | None:
+    """Where a value that a loop carries starts and by how much it grows in each pass, if these are known."""
+    if is_number(x) or x.op != "parameter" or x.region is not loop.data.region:
+        return None
+    first, after = loop.args[x.data], loop.data.results[x.data]
+    if not is_number(first) or is_number(after) or after.op != "add":
+        return None
+    by, counter = after.args  # numbers first
+    grows = is_number(by) and isinstance(by, int) and by > 0 and counter is x
+    return (int(first), int(by)) if grows else None
 
 
 def zero(t: str) -> Number:

@@ -13,16 +13,15 @@ from ..._misc._errors import Untranslatable
 from ._arrays import (
     LONG,
     Lazy,
-    Stored,
+    Strided,
     Value,
     constants,
+    entry_along,
     fold_places,
     map_entries,
-    places_of,
     settle,
     take_place,
     to_lazy,
-    to_memory,
     to_scalars,
 )
 from ._builder import Builder
@@ -77,7 +76,7 @@ def _fold(b: Builder, op: str, row: list[Operand], t: str) -> Operand:
     return functools.reduce(lambda x, y: b.apply(op, t, x, y), row)
 
 
-def _reduce(b: Builder, fold: Callable[[list[Operand]], Operand], x: Scalars, axes: Sequence[int]) -> Scalars:
+def _reduce(fold: Callable[[list[Operand]], Operand], x: Scalars, axes: Sequence[int]) -> Scalars:
     kept = [i for i in range(x.ndim) if i not in axes]
     shape, count = tuple(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)
     rows = np.transpose(x, [*kept, *axes]).reshape(math.prod(shape), count)
@@ -88,7 +87,7 @@ def reduce_axes(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
     """A reduction of scalars along some axes."""
     op, t = REDUCTIONS[e.primitive.name], type_of(e.invars[0].aval)
     axes = e.params.get("axes", range(inputs[0].ndim))
-    return _reduce(b, lambda row: _fold(b, op, row, t), inputs[0], axes)
+    return _reduce(lambda row: _fold(b, op, row, t), inputs[0], axes)
 
 
 def find_extreme(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
@@ -111,7 +110,7 @@ def find_extreme(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
             found, best = b.select(taken, i, found, out), b.select(taken, x, best, t)
         return found
 
-    return _reduce(b, place, inputs[0], e.params["axes"])
+    return _reduce(place, inputs[0], e.params["axes"])
 
 
 def accumulate(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
@@ -126,31 +125,30 @@ def accumulate(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
     return np.moveaxis(out, -1, e.params["axis"])
 
 
+def _reduce_along(b: Builder, op: str, x: Lazy, t: str, axis: int) -> Scalars:
+    """A reduction along one axis as a loop, of all rows at once."""
+    kept = [i for i in range(x.ndim) if i != axis]
+    shape = tuple(x.shape[i] for i in kept)
+    rows = [take_place(x, kept, [axis], place) for place in np.ndindex(*shape)]
+    add = lambda i, *so_far: [
+        b.apply(op, t, y, entry_along(b, row, i)) for y, row in zip(so_far, rows, strict=True)
+    ]
+    first = [zero(t) if op == "add" else _find_neutral_element(op, t)] * len(rows)
+    return fill_array(shape, b.count_up(x.shape[axis], first, [(t, None)] * len(rows), add))
+
+
 def reduce_in_memory(b: Builder, op: str, x: Value, t: str, axes: Sequence[int]) -> Value:
-    """A reduction of an array in memory: of all of it as a loop, of some axes as loops over the others."""
+    """A reduction of an array in memory: to few entries by a loop along the axis, else by loops over the entries."""
     x = to_lazy(b, x, t)
     kept = [i for i in range(x.ndim) if i not in axes]
     shape, count = tuple(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)
-    steps = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
-    if math.prod(shape) == 1 or (count > LONG >= math.prod(shape) and len(axes) == 1):
-        node, by = settle(b, x).node, 1 if math.prod(shape) == 1 else steps[axes[0]]
-        starts = [sum(i * steps[k] for i, k in zip(place, kept, strict=True)) for place in np.ndindex(*shape)]
-
-        def step(carried: Sequence[Any]) -> Any:
-            i, *so_far = carried
-            at = b.mul(i, by, "int64")
-            add = lambda x, start: b.apply(op, t, x, b.load(node, b.add(at, start, "int64")))
-            return b.compare("lt", i, count, "int64"), lambda: [
-                b.add(i, 1, "int64"),
-                *map(add, so_far, starts),
-            ]
-
-        first = [zero(t) if op == "add" else _find_neutral_element(op, t)] * len(starts)
-        found = b.loop([0, *first], [("int64", None), *[(t, None)] * len(starts)], step)
-        return fill_array(shape, found[1:])
+    if not kept:
+        flat = lambda x: x.moved(lambda places: places.reshape(-1))
+        x, axes = flat(x) or flat(to_lazy(b, settle(b, x), t)), [0]
+    if len(axes) == 1 and math.prod(shape) <= LONG:
+        return _reduce_along(b, op, x, t, axes[0])
     if count > LONG:
-        x = settle(b, x)
-        return _reduce(b, lambda row: _fold(b, op, row, t), to_scalars(b, x), axes)
+        return _reduce(lambda row: _fold(b, op, row, t), to_scalars(b, settle(b, x)), axes)
     rows = [take_place(x, axes, kept, place) for place in np.ndindex(*(x.shape[i] for i in axes))]
     return fold_places(b, rows, shape, t, lambda row: _fold(b, op, row, t))
 
@@ -208,69 +206,32 @@ def multiply(b: Builder, e: Any, inputs: list[Scalars], parameters: int) -> Scal
     return fill_array((*(inputs[0].shape[i] for i in batch_x), *free_x, *free_y), flat)
 
 
-def _multiply_matrices(
-    b: Builder, inputs: list[Value], of_x: int, of_y: int, shape: Sequence[int], t: str
-) -> Value | None:
-    """A product of arrays in memory as loops over its entries, each a sum that is written out."""
-    if inputs[0].shape[of_x] > LONG:
-        return None
-    x, y = (z if z.entry is None else to_lazy(b, settle(b, z), t) for z in (to_lazy(b, z, t) for z in inputs))
-    free_x, free_y = ([i for i in range(z.ndim) if i != axis] for z, axis in ((x, of_x), (y, of_y)))
-
-    def parts(z: Lazy, axis: int, free: list[int], before: int, after: int) -> list[Lazy]:
-        found = [take_place(z, [axis], free, [k]) for k in range(z.shape[axis])]
-        wide = lambda source: source._replace(steps=(*[0] * before, *source.steps, *[0] * after))
-        return [part._replace(shape=tuple(shape), sources=tuple(map(wide, part.sources))) for part in found]
-
-    rows = parts(x, of_x, free_x, 0, len(free_y))
-    columns = parts(y, of_y, free_y, len(free_x), 0)
-
-    def total(row: list[Operand]) -> Operand:
-        pairs = zip(row[: len(rows)], row[len(rows) :], strict=True)
-        return b.total([b.mul(*pair, t) for pair in pairs], t)
-
-    return fold_places(b, [*rows, *columns], shape, t, total)
-
-
 def multiply_in_memory(b: Builder, e: Any, inputs: list[Value]) -> Value | None:
-    """A product with a long array in memory as a loop over what is summed; None where it is no such simple one."""
-    (contract_x, contract_y), (batch, _) = e.params["dimension_numbers"]
-    t, out = type_of(e.outvars[0].aval), e.outvars[0].aval
-    if batch or len(contract_x) != 1:
+    """A product with a long array in memory: sums of products that are computed where they are read. None where both
+    sums and what they are of are long."""
+    (contract_x, contract_y), (batch_x, batch_y) = e.params["dimension_numbers"]
+    out = e.outvars[0].aval
+    t, count = type_of(out), math.prod(inputs[0].shape[i] for i in contract_x)
+    if count > LONG and (out.size > LONG or len(contract_x) != 1):
         return None
-    if out.size > LONG:
-        return _multiply_matrices(b, inputs, contract_x[0], contract_y[0], out.shape, t)
 
-    def entries(x: Value, axis: int) -> tuple[Stored, list[int], int]:
-        """An array in memory, where in it the sums begin, and how far it is to the next summand."""
-        x = x if isinstance(x, Lazy) and x.entry is None else to_lazy(b, settle(b, x), t)
-        source = x.sources[0]
-        places = np.moveaxis(places_of(x.shape, source), axis, -1).reshape(-1, x.shape[axis])
-        if source.node is None:
-            return to_memory(b, settle(b, x), t), *entries_of_whole(x.shape, axis)
-        return Stored(source.node, x.shape), places[:, 0].tolist(), source.steps[axis]
+    def arranged(x: Value, batch: Sequence[int], contract: Sequence[int], before: int, after: int) -> Strided:
+        """An array along all axes: those of the batch, of the first, of the second, and of what is summed."""
+        x = to_lazy(b, x, t)
+        (source,) = (x if x.entry is None else to_lazy(b, settle(b, x), t)).sources
+        free = [i for i in range(x.ndim) if i not in (*batch, *contract)]
+        steps = lambda axes: [source.steps[i] for i in axes]
+        wide = *steps(batch), *[0] * before, *steps(free), *[0] * after, *steps(contract)
+        return source._replace(steps=wide)
 
-    def entries_of_whole(shape: Sequence[int], axis: int) -> tuple[list[int], int]:
-        places = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), axis, -1).reshape(-1, shape[axis])
-        return places[:, 0].tolist(), math.prod(shape[axis + 1 :])
-
-    (x, xs, step_x), (y, ys, step_y) = map(entries, inputs, (contract_x[0], contract_y[0]))
-
-    def step(carried: Sequence[Any]) -> Any:
-        k, *sums = carried
-
-        def add() -> list[Operand]:
-            read = lambda of, starts, step: [
-                b.load(of.node, b.add(b.mul(k, step, "int64"), i, "int64")) for i in starts
-            ]
-            pairs = itertools.product(read(x, xs, step_x), read(y, ys, step_y))
-            more = [b.add(z, b.mul(*pair, t), t) for z, pair in zip(sums, pairs, strict=True)]
-            return [b.add(k, 1, "int64"), *more]
-
-        return b.compare("lt", k, inputs[0].shape[contract_x[0]], "int64"), add
-
-    sums = b.loop([0, *[zero(t)] * out.size], [("int64", None), *[(t, None)] * out.size], step)[1:]
-    return fill_array(out.shape, list(sums))
+    free_x, free_y = (x.ndim - len(batch_x) - len(contract_x) for x in inputs)
+    sources = (
+        arranged(inputs[0], batch_x, contract_x, 0, free_y),
+        arranged(inputs[1], batch_y, contract_y, free_x, 0),
+    )
+    shape = *out.shape, *(inputs[0].shape[i] for i in contract_x)
+    products = Lazy(shape, t, sources, lambda values: b.mul(values[0], values[1], t))
+    return reduce_in_memory(b, "add", products, t, range(out.ndim, len(shape)))
 
 
 # --- Operations on entries

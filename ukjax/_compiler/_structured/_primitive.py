@@ -430,12 +430,14 @@ def _batch_members(primitive: Any, operands: Sequence[Array], axes: Sequence[Any
     return found, [rank] * len(found)
 
 
+def _find_varied(primals: Sequence[Array], tangents: Sequence[Any]) -> tuple[int, ...]:
+    """Which operands vary."""
+    moves = lambda x, change: type(change) is not ad.Zero and jnp.issubdtype(x.dtype, jnp.floating)
+    return tuple(i for i, x in enumerate(zip(primals, tangents, strict=True)) if moves(*x))
+
+
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Program) -> Any:
-    varied = tuple(
-        i
-        for i, x in enumerate(tangents)
-        if type(x) is not ad.Zero and jnp.issubdtype(primals[i].dtype, jnp.floating)
-    )
+    varied = _find_varied(primals, tangents)
     values = scalars_p.bind(*primals, program=program)
     changes = (
         change_p.bind(*primals, *(tangents[i] for i in varied), program=program, varied=varied)
@@ -475,12 +477,7 @@ batching.primitive_batchers[change_p] = functools.partial(_batch_members, change
 def _change_jvp(
     primals: Sequence[Array], tangents: Sequence[Any], *, program: Program, varied: tuple[int, ...]
 ) -> Any:
-    count = len(program.operands)
-    outer = tuple(
-        i
-        for i, x in enumerate(tangents)
-        if type(x) is not ad.Zero and jnp.issubdtype(primals[i].dtype, jnp.floating)
-    )
+    count, outer = len(program.operands), _find_varied(primals, tangents)
     values = change_p.bind(*primals, program=program, varied=varied)
     if not outer:
         return values, [ad.Zero(x.aval.to_tangent_aval()) for x in values]

@@ -28,10 +28,11 @@ from ._kernel import Kernel
 from ._lanes import Lanes
 from ._llvm import write_function
 from ._moves import fill_array
-from ._needed import Needed, as_text
+from ._needed import Needed
 from ._nodes import Node, Operand, Region, is_float, is_number
 from ._rebuild import Rebuilder
 from ._reverse_mode import pull_back
+from ._text import as_text
 from ._trace import Interpreter
 
 MOST_MADE = 1_000_000
@@ -160,7 +161,7 @@ class Program:
         self, way: Callable[..., Any], varied: tuple[int, ...], operands: Any, results: Any
     ) -> "Program":
         identity = lambda order: derive_identity(way.__name__, self.identity(order + 1), varied)
-        return Program(lambda: way(self, varied)[:2], operands, results, identity).ready()
+        return Program(lambda: way(self, varied), operands, results, identity).ready()
 
     def _part(self, wanted: tuple[int, ...]) -> "Program":
         """The program of some of its results alone."""

@@ -12,6 +12,9 @@ Extra = tuple[Operand, tuple[str, int | None]]  # a first value and its type
 Within = Callable[[Sequence[Operand]], Callable[[], Sequence[Operand]]]
 
 
+_AS_THEY_ARE = frozenset(("table", "absent", "attached", "convert", "bitcast"))
+
+
 class Rebuilder:
     """Makes the nodes of a program again with another builder.
 
@@ -50,14 +53,8 @@ class Rebuilder:
             return b.pack(args, t)
         if op == "fill":
             return b.fill(args[0], node.size, t)  # pyright: ignore[reportArgumentType]
-        if op == "table":
-            return b.node("table", t, data=node.data, size=node.size)
-        if op == "stop_gradient" and node.size is not None:
-            return b.node(op, t, args[0], size=node.size)
         if op == "tape":
             return b.tape(t)
-        if op == "absent":
-            return b.absent(t, node.size)  # pyright: ignore[reportArgumentType]
         if op == "blank":
             return b.blank(node.size, t)  # pyright: ignore[reportArgumentType]
         if op == "zeros_like":
@@ -66,12 +63,10 @@ class Rebuilder:
             return b.rule(args[0], *node.data, inputs=args[1:])
         if op == "refuse":
             return b.refuse(args[0], *node.data)
-        if op == "attached":
-            return b.node(op, t, *args, data=node.data)
-        if op in ("convert", "bitcast"):
-            if op == "convert" and is_number(args[0]):
-                return convert_number(args[0], t)
-            return b.node(op, t, *args, data=node.data)
+        if op == "convert" and is_number(args[0]):
+            return convert_number(args[0], t)
+        if op in _AS_THEY_ARE or (op == "stop_gradient" and node.size is not None):
+            return b.node(op, t, *args, data=node.data, size=node.size)
         return b.apply(op, node.data if t == "bool" and node.data else t, *args)
 
     def _loop(self, node: Node, extra: Sequence[Extra], within: Within) -> list[Node]:

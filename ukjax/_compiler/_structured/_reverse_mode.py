@@ -9,19 +9,18 @@ import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, final
 
 from ._activity import LINEAR, find_active, find_varied_parameters, is_left_out
-from ._arrays import LONG, to_scalars
+from ._arrays import LONG, tabulate, to_scalars
 from ._builder import Builder
-from ._derivative_rules import pull_back_by_rule, refusal
+from ._derivative_rules import find_partials, pull_back_by_rule, refusal
 from ._moves import fill_array
 from ._needed import Needed
 from ._nodes import GROWING, Node, Operand, Region, is_number, zero
 from ._rebuild import Extra, Rebuilder
 from ._subprogram import Subprogram
-from ._table import OPERATIONS
 from ._trace import Interpreter
 
 _WORTH_KEEPING = 10  # operations a number that a function gives takes, above which a tape has it
@@ -124,8 +123,7 @@ class _Reverse(Rebuilder):
     def _place(self, node: Node, count: Operand, p: Node) -> Operand:
         """Where on the tape of its type a pass of a loop has something."""
         before, of_type = self._kept(node).layout
-        start = self.b.mul(count, of_type[p.type], "int64")
-        return self.b.add(start, before[p], "int64")
+        return count * of_type[p.type] + before[p]
 
     def _kept(self, node: Node) -> "_Kept":
         """What a pass is computed again from: of what a loop carries, and of what costs much to compute, what is read."""
@@ -254,18 +252,9 @@ class _Reverse(Rebuilder):
             return b.store(tape, start, value)
         if p.size <= _SNAPSHOT_BY_LOOP:
             for i in range(p.size):
-                tape = b.store(tape, b.add(start, i, "int64"), b.load(value, i))
+                tape = b.store(tape, start + i, b.load(value, i))
             return tape
-
-        def step(carried: Sequence[Any]) -> Any:
-            i, growing = carried
-            copy = lambda: [
-                b.add(i, 1, "int64"),
-                b.store(growing, b.add(start, i, "int64"), b.load(value, i)),
-            ]
-            return b.compare("lt", i, p.size, "int64"), copy
-
-        return b.loop([0, tape], [("int64", None), (p.type, GROWING)], step)[1]
+        return tabulate(b, (p.size,), p.type, lambda i: b.load(value, i), into=(tape, start)).node
 
     def _read(self, tape: Any, start: Operand, p: Node) -> Any:
         """What was written to a tape from a place on."""
@@ -273,14 +262,8 @@ class _Reverse(Rebuilder):
         if p.size is None:
             return b.load(tape, start)
         if p.size <= _SNAPSHOT_BY_LOOP:
-            return b.pack([b.load(tape, b.add(start, i, "int64")) for i in range(p.size)], p.type)
-
-        def step(carried: Sequence[Any]) -> Any:
-            i, array = carried
-            copy = lambda: [b.add(i, 1, "int64"), b.store(array, i, b.load(tape, b.add(start, i, "int64")))]
-            return b.compare("lt", i, p.size, "int64"), copy
-
-        return b.loop([0, b.fill(zero(p.type), p.size, p.type)], [("int64", None), (p.type, p.size)], step)[1]
+            return b.pack([b.load(tape, start + i) for i in range(p.size)], p.type)
+        return tabulate(b, (p.size,), p.type, lambda i: b.load(tape, start + i)).node
 
     # --- and back
 
@@ -304,13 +287,8 @@ class _Reverse(Rebuilder):
             return u
         if u.op == "fill" and u.args[0] == 0:
             return v
-
-        def step(carried: Sequence[Any]) -> Any:
-            i, array = carried
-            more = lambda: [b.add(i, 1, "int64"), b.store(array, i, b.add(b.load(array, i), b.load(v, i), t))]
-            return b.compare("lt", i, size, "int64"), more  # pyright: ignore[reportArgumentType]
-
-        return b.loop([0, u], [("int64", None), (t, size)], step)[1]
+        add = lambda i, array: [b.store(array, i, b.add(b.load(array, i), b.load(v, i), t))]
+        return b.count_up(size, [u], [(t, size)], add)[0]
 
     def array_cotangent(self, x: Node) -> Any:
         """The cotangent of an array as it is so far."""
@@ -355,9 +333,8 @@ class _Reverse(Rebuilder):
         elif op == "refuse":
             raise refusal(node.data[0])
         else:
-            partials = OPERATIONS[op].partials
-            assert partials is not None, op
-            for x, slope in zip(node.args, partials(b, t, *args, self.values.get(node, node)), strict=True):
+            partials = find_partials(b, node, args, self.values.get(node, node))
+            for x, slope in zip(node.args, partials, strict=True):
                 if slope is not None:
                     self.give(x, b.mul(slope, change, t))
         return None
@@ -538,47 +515,58 @@ def _entries(p: Node) -> int:
     return 1 if p.size is None else p.size
 
 
+def _run_back(
+    needed: Needed,
+    params: Sequence[Node],
+    varied: Sequence[int],
+    outputs: Sequence[Any],
+    cotangents: Callable[[Builder], Iterable[tuple[Any, Any]]],
+) -> tuple[Builder, list[Any]]:
+    """The cotangents of parameters varied, from all parameters and those of outputs, each with its output."""
+    build, seeds = Builder(), [params[i] for i in varied]
+    values = {p: build.parameter(build.top, p.type, p.size) for p in params}
+    maker = _Reverse(build, needed, values, find_active(needed, set(seeds), outputs))
+    maker.nodes(needed.outermost)
+    for x, change in cotangents(build):
+        maker.give(x, change)
+    maker.back(needed.outermost)
+    return build, [
+        maker.cotangents.get(p, 0.0) if p.size is None else maker.array_cotangent(p) for p in seeds
+    ]
+
+
 def _pull_callee_back(callee: Subprogram, varied: tuple[int, ...], results: tuple[int, ...]) -> Subprogram:
     """A sub-program of cotangents of parameters varied, those of arrays entry by entry, from all parameters and the
     cotangents of some results."""
     key = "backward", varied, results
     if key not in callee.derivatives:
-        build, needed, params = Builder(), callee.needed(results), callee.region.params
-        values = {p: build.parameter(build.top, p.type, p.size) for p in params}
-        seeds = [params[i] for i in varied]
         outs = [callee.results[k] for k in results]
-        maker = _Reverse(build, needed, values, find_active(needed, set(seeds), outs))
-        given = [build.parameter(build.top, x.type) for x in outs]
-        maker.nodes(needed.outermost)
-        for x, change in zip(outs, given, strict=True):
-            maker.give(x, change)
-        maker.back(needed.outermost)
+        build, found = _run_back(
+            callee.needed(results),
+            callee.region.params,
+            varied,
+            outs,
+            lambda build: [(x, build.parameter(build.top, x.type)) for x in outs],
+        )
         changes = list[Operand]()
-        for p in seeds:
-            if p.size is None:
-                changes.append(maker.cotangents.get(p, 0.0))
-            else:
-                of_array = maker.array_cotangent(p)
-                changes += [build.load(of_array, i) for i in range(p.size)]
+        for i, x in zip(varied, found, strict=True):
+            size = callee.region.params[i].size
+            changes += [x] if size is None else [build.load(x, k) for k in range(size)]
         callee.derivatives[key] = Subprogram(build.top, changes)
     return callee.derivatives[key]
 
 
-def pull_back(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], list[tuple[str, int]]]:
+def pull_back(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any]]:
     """What a program of cotangents of operands varied consists of: it takes all operands, and those of real results."""
-    build, needed = Builder(), Needed(program.flat)
-    values = {p: build.parameter(build.top, p.type, p.size) for p in program.params}
-    seeds = [program.params[i] for i in varied]
-    maker = _Reverse(build, needed, values, find_active(needed, set(seeds), program.flat))
-    given = [build.parameter(build.top, *program.results[k]) for k in program.real_results]
-    maker.nodes(needed.outermost)
-    for change, k in zip(given, program.real_results, strict=True):
-        out = program.outputs[k]
-        if isinstance(out, Node):
-            maker.give(out, change)
-        else:
-            for i, x in enumerate(out):
-                maker.give(x, build.load(change, i))
-    maker.back(needed.outermost)
-    outputs = [_entries_of(build, maker.array_cotangent(p)) for p in seeds]
-    return build.top, outputs, [program.operands[i] for i in varied]
+
+    def cotangents(build: Builder) -> Iterator[tuple[Any, Any]]:
+        given = [build.parameter(build.top, *program.results[k]) for k in program.real_results]
+        for change, k in zip(given, program.real_results, strict=True):
+            out = program.outputs[k]
+            if isinstance(out, Node):
+                yield out, change
+            else:
+                yield from ((x, build.load(change, i)) for i, x in enumerate(out))
+
+    build, found = _run_back(Needed(program.flat), program.params, varied, program.flat, cotangents)
+    return build.top, [_entries_of(build, x) for x in found]

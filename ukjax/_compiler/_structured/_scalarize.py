@@ -55,7 +55,8 @@ class Scalarized(Generic[P, R]):
         """
         arrays, traced = self._traced(args, kwargs)
         if traced is None:
-            return self._by_xla(args, kwargs)
+            assert self._jitted is not None
+            return self._jitted(*args, **kwargs)
         return traced.call(*arrays, *traced.consts)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -68,10 +69,7 @@ class Scalarized(Generic[P, R]):
 
         **Raises:** `Untranslatable`.
         """
-        _, traced = self._traced(args, kwargs)
-        if traced is None:
-            raise Untranslatable("the function is compiled by XLA, for it could not be translated")
-        return traced.program.as_text()
+        return self._translated(args, kwargs)[1].program.as_text()
 
     def operations(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, int]:
         """How many operations of each kind the program is written in, those of a loop once.
@@ -80,10 +78,7 @@ class Scalarized(Generic[P, R]):
 
         **Raises:** `Untranslatable`.
         """
-        _, traced = self._traced(args, kwargs)
-        if traced is None:
-            raise Untranslatable("the function is compiled by XLA, for it could not be translated")
-        return traced.program.operations()
+        return self._translated(args, kwargs)[1].program.operations()
 
     def on_host(self, fixed: Any, *args: Any) -> Callable[..., Any]:
         """The function on NumPy's arrays, of all arguments but the first, by machine code that Python itself calls:
@@ -96,9 +91,7 @@ class Scalarized(Generic[P, R]):
 
         **Raises:** `Untranslatable`.
         """
-        arrays, traced = self._traced((fixed, *args), {})
-        if traced is None:
-            raise Untranslatable("the function is compiled by XLA, for it could not be translated")
+        arrays, traced = self._translated((fixed, *args), {})
         held = [np.ascontiguousarray(x, jax.typeof(x).dtype) for x in (*arrays, *traced.consts)]
         given = slice(len(jax.tree.leaves(fixed)), len(arrays))
         types, full = [x.dtype for x in held[given]], [i for i, x in enumerate(held) if x.size]
@@ -115,9 +108,11 @@ class Scalarized(Generic[P, R]):
         places = [x.ctypes.data for x in held]  # to ask for them takes as long as a short program
         return call
 
-    def _by_xla(self, args: Any, kwargs: Any) -> Any:
-        assert self._jitted is not None
-        return self._jitted(*args, **kwargs)
+    def _translated(self, args: Any, kwargs: Any) -> tuple[list[Any], _Traced]:
+        arrays, traced = self._traced(args, kwargs)
+        if traced is None:
+            raise Untranslatable("the function is compiled by XLA, for it could not be translated")
+        return arrays, traced
 
     def _traced(self, args: Any, kwargs: Any) -> tuple[list[Any], _Traced | None]:
         leaves, tree = jax.tree.flatten((args, kwargs))

@@ -14,7 +14,7 @@ from typing import final
 
 import numpy as np
 
-from ._instructions import ArrayOperand, Place, stored_type
+from ._instructions import ArrayOperand, Emitter, Place, stored_type
 from ._llvm_function import Function
 from ._nodes import GROWING, is_float
 
@@ -124,9 +124,9 @@ class GpuThread:
         """How many entries a growing array has room for."""
         return f.emit(f"load i64, ptr {f.emit(f'getelementptr i64, ptr {place.header}, i64 {self.apart}')}")
 
-    def find(self, f: Function, place: Place) -> str:
-        start = f.emit(f"load i64, ptr {place.header}")
-        return f.emit(f"getelementptr i64, ptr %heap, i64 {f.emit(f'mul i64 {start}, %threads')}")
+    def find(self, emit: Emitter, place: Place) -> str:
+        start = emit(f"load i64, ptr {place.header}")
+        return emit(f"getelementptr i64, ptr %heap, i64 {emit(f'mul i64 {start}, %threads')}")
 
     def grow(self, f: Function, place: Place, index: str, t: str) -> None:
         size = self._size(f, place)
@@ -202,4 +202,4 @@ class GpuThread:
 
 
 def _fill(f: Function, place: Place, size: str, value: float, t: str) -> None:
-    f.emit.count_up(size, lambda k: f.write(place, k, f.emit.constant(value, t), t))
+    f.emit.count_up(size, lambda k: f.memory.write(place, k, f.emit.constant(value, t), t))

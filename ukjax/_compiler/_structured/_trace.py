@@ -8,7 +8,6 @@ What JAX leaves to LAPACK or to a sorting routine is traced again from functions
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +29,8 @@ from ._arrays import (
     as_object_array,
     compute_entries,
     constants,
+    flatten,
+    form_of,
     is_known,
     map_entries,
     move_in_memory,
@@ -364,34 +365,24 @@ class Interpreter:
         called = e.params.get("jaxpr") or e.params.get("call_jaxpr") or e.params.get("fun_jaxpr")
         if not self._is_called(called):
             return self.closed(called, inputs, waits=True)
-        indexed, operands, types = self.callees.indexed(called), list[Operand](), list[Kind]()
-        given = [settle(self.b, x) for x in inputs]
-        for k, v in enumerate(e.invars):
-            x, t = given[k], type_of(v.aval)
-            if not isinstance(x, Stored) and x.size > LONG and x.shape in indexed and not is_known(x):
-                x = given[k] = to_memory(self.b, x, t)
-            operands += [x.node] if isinstance(x, Stored) else x.reshape(-1).tolist()
-            types += [(t, x.node.size)] if isinstance(x, Stored) else [(t, None)] * x.size
+        given, indexed = [settle(self.b, x) for x in inputs], self.callees.indexed(called)
+        in_memory = lambda x: (
+            isinstance(x, Stored) or (x.size > LONG and x.shape in indexed and not is_known(x))
+        )
+        forms = [form_of(v.aval, in_memory=in_memory(x)) for x, v in zip(given, e.invars, strict=True)]
+        operands = flatten(self.b, given, forms)
 
         def trace(inner: "Interpreter", params: Sequence[Operand]) -> list[Operand] | None:
-            rest, values = iter(params), list[Value]()
-            for x in given:
-                one = isinstance(x, Stored)
-                values.append(
-                    Stored(next(rest), x.shape)
-                    if one
-                    else fill_array(x.shape, list(itertools.islice(rest, x.size)))
-                )
-            outputs = inner.closed(called, values)
+            outputs = inner.closed(called, unflatten(params, forms))
             if any(isinstance(x, Stored) for x in outputs):  # arrays in memory are given, but not taken
                 return None
             return [y for x in outputs for y in x.reshape(-1)]
 
-        in_memory = tuple(isinstance(x, Stored) for x in given)
-        flat = self.call((called, in_memory), operands, types, trace)
+        types = [t for form in forms for t in form.operands]
+        flat = self.call((called, tuple(x.size is None for x in forms)), operands, types, trace)
         if flat is None:
             return self.closed(called, inputs, waits=True)
-        return unflatten(flat, [v.aval.shape for v in e.outvars])
+        return unflatten(flat, [form_of(v.aval, in_memory=False) for v in e.outvars])
 
     def _is_called(self, function: Any) -> bool:
         return self.callees.calls(function) and weight(core_jaxpr(function)) >= self.least_called
@@ -581,54 +572,26 @@ class Interpreter:
     ) -> list[Value]:
         """A loop as it is: large arrays and those indexed in it stay arrays, all else is carried as scalars."""
         indexed = set().union(*map(find_indexed_shapes, within))
-        flat: list[Operand] = []
-        types: list[tuple[str, int | None]] = []
-        plan: list[tuple[int, str, tuple[int, ...], bool] | None] = []
-        for x, aval, same in zip(first, avals, fixed, strict=True):
-            if same:
-                plan.append(None)
-                continue
-            t = type_of(aval)
-            as_array = (
-                isinstance(x, Stored) or x.size > CARRIED or (aval.shape in indexed and x.size > SELECTED)
-            )
-            plan.append((len(flat), t, aval.shape, as_array))
-            if as_array:
-                flat.append(to_memory(self.b, x, t).node)
-                types.append((t, max(aval.size, 1)))
-            else:
-                flat += to_scalars(self.b, x).reshape(-1).tolist()
-                types += [(t, None)] * x.size
+        in_memory = lambda x, aval: (
+            isinstance(x, Stored) or x.size > CARRIED or (aval.shape in indexed and x.size > SELECTED)
+        )
+        carried = [k for k, same in enumerate(fixed) if not same]
+        forms = [form_of(avals[k], in_memory=in_memory(first[k], avals[k])) for k in carried]
 
-        def pack(values: Sequence[Operand]) -> list[Value]:
-            packed: list[Value] = []
-            for x, place in zip(first, plan, strict=True):
-                if place is None:
-                    packed.append(x)
-                    continue
-                start, _, shape, as_array = place
-                if as_array:
-                    packed.append(Stored(values[start], shape))  # pyright: ignore[reportArgumentType]
-                else:
-                    packed.append(fill_array(shape, list(values[start : start + math.prod(shape)])))
-            return packed
+        def pack(operands: Sequence[Operand]) -> list[Value]:
+            state = list(first)
+            for k, x in zip(carried, unflatten(operands, forms), strict=True):
+                state[k] = x
+            return state
 
-        def unpack(values: Sequence[Value]) -> list[Operand]:
-            unpacked: list[Operand] = []
-            for x, place in zip(values, plan, strict=True):
-                if place is None:
-                    continue
-                if place[3]:
-                    unpacked.append(to_memory(self.b, x, place[1]).node)
-                else:
-                    unpacked += to_scalars(self.b, x).reshape(-1).tolist()
-            return unpacked
+        unpack = lambda values: flatten(self.b, [values[k] for k in carried], forms)
 
-        def step(carried: Sequence[Operand]) -> Any:
-            state = pack(carried)
+        def step(operands: Sequence[Operand]) -> Any:
+            state = pack(operands)
             return goes_on(state), lambda: unpack(advance(state))
 
-        return pack(self.b.loop(flat, types, step, at))
+        types = [t for form in forms for t in form.operands]
+        return pack(self.b.loop(unpack(first), types, step, at))
 
     def _scan(self, e: Any, inputs: list[Value]) -> list[Value]:
         p = e.params
@@ -637,7 +600,7 @@ class Interpreter:
         kept = sum(v.ndim == x.aval.ndim for v, x in zip(outs, body.outvars, strict=True))
         fixed = sum(v.aval.ndim == x.aval.ndim for v, x in zip(e.invars, body.invars, strict=True)) - kept
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
-        index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
+        index = lambda i: length - 1 - i if p["reverse"] else i
         each = max(weight(body), 1)
         short = (length * each <= SHORT and length <= _MOST_PASSES) or length <= self._passes_of_scan
         # Zeros and ones fold, as in the rotations of slides: how short passes become is only known once they are written.
@@ -662,24 +625,20 @@ class Interpreter:
             rows: list[Value] = []
             for x in rows_of:
                 size = math.prod(x.shape[1:])
-                start = self.b.mul(index(i), size, "int64")
-                rows.append(
-                    fill_array(
-                        x.shape[1:], [self.b.load(x.node, self.b.add(start, k, "int64")) for k in range(size)]
-                    )
-                )
+                start = index(i) * size
+                rows.append(fill_array(x.shape[1:], [self.b.load(x.node, start + k) for k in range(size)]))
             outputs = self.closed(p["jaxpr"], [*consts, *state[1 : 1 + kept], *rows])
             written: list[Value] = []
             for buffer, row in zip(buffers, outputs[kept:], strict=True):
                 node, size = buffer.node, math.prod(buffer.shape[1:])  # pyright: ignore[reportAttributeAccessIssue]
-                start = self.b.mul(index(i), size, "int64")
+                start = index(i) * size
                 for k, y in enumerate(to_scalars(self.b, row).reshape(-1)):
-                    node = self.b.store(node, self.b.add(start, k, "int64"), y)
+                    node = self.b.store(node, start + k, y)
                 written.append(Stored(node, buffer.shape))
-            return [fill_array((), [self.b.add(i, 1, "int64")]), *outputs[:kept], *written]
+            return [fill_array((), [i + 1]), *outputs[:kept], *written]
 
         same = [body.outvars[k] is v for k, v in enumerate(body.invars[fixed : fixed + kept])]
-        goes_on = lambda state: self.b.compare("lt", to_scalars(self.b, state[0])[()], length, "int64")
+        goes_on = lambda state: to_scalars(self.b, state[0])[()] < length
         first = [fill_array((), [0]), *carry, *saved]
         avals = [counter, *outs]
         return self._loop(first, avals, [False, *same, *[False] * len(saved)], goes_on, advance, {body})[1:]
@@ -737,63 +696,25 @@ class Interpreter:
                     map_entries(lambda x, y, t=type_of(v): self.b.select(here, x, y, t), a, b)
                     for a, b, v in zip(yes, no, avals, strict=True)
                 ]
-        flat: list[Operand] = [index]
-        types: list[tuple[str, int | None]] = [("int32", None)]
-        plan: list[Any] = []
-        for x, v in zip(given, given_avals, strict=True):
-            t = type_of(v)
-            if isinstance(x, Stored) or (x.size > CARRIED and not is_known(x)):
-                plan.append(len(flat))
-                flat.append(to_memory(self.b, x, t).node)
-                types.append((t, max(v.size, 1)))
-            else:
-                places = []
-                for y in x.reshape(-1):
-                    places.append(len(flat) if isinstance(y, Node) else None)
-                    if isinstance(y, Node):
-                        flat.append(y)
-                        types.append((t, None))
-                plan.append(places)
-        kept = [isinstance(x, Stored) for x in given]
-        outs = [(type_of(v), v.shape, v.size > CARRIED or (any(kept) and v.size > SELECTED)) for v in avals]
+        in_memory = lambda x: isinstance(x, Stored) or (x.size > CARRIED and not is_known(x))
+        forms = [form_of(v, in_memory=in_memory(x)) for x, v in zip(given, given_avals, strict=True)]
+        flat = flatten(self.b, given, forms)
+        nodes = list(dict.fromkeys(x for x in (index, *flat) if x.__class__ is Node))
+        least = SELECTED if any(isinstance(x, Stored) for x in given) else CARRIED
+        outs = [form_of(v, in_memory=v.size > least) for v in avals]
 
-        def inside(params: Sequence[Operand]) -> list[Value]:
-            return [
-                Stored(params[place], v.shape)  # pyright: ignore[reportArgumentType]
-                if isinstance(place, int)
-                else fill_array(
-                    v.shape,
-                    [y if i is None else params[i] for y, i in zip(x.reshape(-1), place, strict=True)],
-                )  # pyright: ignore[reportAttributeAccessIssue]
-                for x, v, place in zip(given, given_avals, plan, strict=True)
-            ]
-
-        def flatten(values: list[Value]) -> list[Operand]:
-            flat: list[Operand] = []
-            for x, (t, _, as_array) in zip(values, outs, strict=True):
-                flat += (
-                    [to_memory(self.b, x, t).node] if as_array else to_scalars(self.b, x).reshape(-1).tolist()
-                )
-            return flat
+        def inside(params: Sequence[Operand]) -> list[Value]:  # numbers stay known
+            of = dict(zip(nodes, params, strict=True))
+            return unflatten([of.get(x, x) if x.__class__ is Node else x for x in flat], forms)
 
         sides = (
-            lambda params: flatten(self.closed(branches[k], inside(params))),
+            lambda params: flatten(self.b, self.closed(branches[k], inside(params)), outs),
             lambda params: flatten(
-                self._choose(params[0], branches, k + 1, inside(params), given_avals, avals)
+                self.b, self._choose(params[0], branches, k + 1, inside(params), given_avals, avals), outs
             ),
         )
-        out_types = [
-            x
-            for t, shape, as_array in outs
-            for x in ([(t, max(math.prod(shape), 1))] if as_array else [(t, None)] * math.prod(shape))
-        ]
-        results = iter(self.b.branch(here, flat, sides, out_types, types))
-        return [
-            Stored(next(results), shape)
-            if as_array
-            else fill_array(shape, [next(results) for _ in range(math.prod(shape))])
-            for _, shape, as_array in outs
-        ]
+        types = [t for form in outs for t in form.operands]
+        return unflatten(self.b.branch(here, nodes, sides, types, [(x.type, x.size) for x in nodes]), outs)
 
     def _error(
         self, e: Any, index: Operand, given: list[Value], branches: Any, raising: list[bool]

@@ -5,10 +5,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-import numpy as np
-
 from ._needed import Needed
-from ._nodes import GROWING, Node, Operand, Region, base_of, is_number
+from ._nodes import GROWING, Node, Operand, Region, base_of, find_count, is_number
 
 
 @final
@@ -91,15 +89,8 @@ def find_in_place(node: Node, needed: Needed, may_overwrite: Callable[[Node, Nod
 
 def count_passes(loop: Node) -> int:
     """How many passes a loop makes, if it counts up to a number; else 1."""
-    body, more = loop.data, loop.data.condition
-    if more.__class__ is not Node or more.op != "lt":
-        return 1
-    counter, end = more.args
-    if counter.__class__ is not Node or counter.op != "parameter" or counter.region is not body.region:
-        return 1
-    first = loop.args[counter.data]
-    counts = isinstance(first, int | np.integer) and isinstance(end, int | np.integer)
-    return max(int(end - first), 1) if counts else 1
+    more = loop.data.condition
+    return (more.__class__ is Node and more.op == "lt" and bound_passes(loop)) or 1
 
 
 def bound_passes(loop: Node) -> int | None:
@@ -113,22 +104,10 @@ def bound_passes(loop: Node) -> int | None:
             conditions += x.args
         elif x.op in ("lt", "le", "gt", "ge"):
             counter, end = x.args if x.op[0] == "l" else x.args[::-1]
-            if is_number(end) and isinstance(end, int) and (steps := _counts(loop, counter)):
+            if is_number(end) and isinstance(end, int) and (steps := find_count(loop, counter)):
                 first, by = steps
                 bounds.append(max(-(-(int(end) + (x.op[1] == "e") - first) // by), 0))
     return min(bounds, default=None)
-
-
-def _counts(loop: Node, x: Operand) -> tuple[int, int] | None:
-    """Where a value that a loop carries starts and by how much it grows in each pass, if these are known."""
-    if is_number(x) or x.op != "parameter" or x.region is not loop.data.region:
-        return None
-    first, after = loop.args[x.data], loop.data.results[x.data]
-    if not is_number(first) or is_number(after) or after.op != "add":
-        return None
-    by, counter = after.args  # numbers first
-    grows = is_number(by) and isinstance(by, int) and by > 0 and counter is x
-    return (int(first), int(by)) if grows else None
 
 
 def is_plain(node: Node) -> bool:

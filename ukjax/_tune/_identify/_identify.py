@@ -1,14 +1,13 @@
 """The door of an identification: what is given is checked, searched, and told."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import diffrax as dfx
 
 from ..._formula._acceleration import AbstractFormula
 from ..._misc._arguments import explain_arguments, flag, whole_number
-from ..._misc._progress import is_watched
+from ..._misc._progress import show_bar
 from ..._misc._types import Time
 from ..._motion._project import Projection
 from ..._run._contact_common import Tier
@@ -20,26 +19,6 @@ from ._prepare import prepare
 from ._recording import Recording
 from ._result import IdentifyResult, make_result
 from ._starts import from_best_start
-
-
-@contextlib.contextmanager
-def _bar(shown: bool, total: int) -> Iterator[Callable[[int, float], None]]:
-    """A line on standard error with steps and the sum of squares."""
-    if not shown:
-        yield lambda steps, cost: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("identifying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TextColumn("{task.fields[state]}"),
-    )  # fmt: skip
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, disable=not is_watched()
-    ) as progress:
-        task = progress.add_task("", total=total, state="compiling")
-        yield lambda steps, cost: progress.update(task, completed=steps, state=f"sum of squares {cost:.5g}")
 
 
 @explain_arguments({"x0": "parameters=, first guesses by name", "p0": "parameters=, first guesses by name",
@@ -135,7 +114,8 @@ def identify(
         loss,
         shooting,
     )
-    with _bar(progress, iterations) as update:
+    with show_bar(progress, "identifying", iterations) as move:
+        update = lambda steps, cost: move(steps, f"sum of squares {cost:.5g}")
         prepared = prepare(*given, options)
         fit, tried = (prepared.fit, ()) if starts == 1 else from_best_start(prepared, starts, update)
         found = search(fit, prepared.noise, prepared.size, iterations, update)

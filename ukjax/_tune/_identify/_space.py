@@ -20,10 +20,6 @@ from ..._misc._arguments import real_array, require_finite, require_instance
 from ..._misc._errors import InputError, format_value, unknown_name
 from ...mechanisms import AbstractBody, Body, PlanarBody, PointMass
 
-_FEWEST_KG_M2 = 1e-9
-"""Least share of the second moment along an axis in their sum: below, a body is flat or slender and has no logarithm."""
-
-
 # --- Numbers with bounds
 
 
