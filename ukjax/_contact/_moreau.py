@@ -341,7 +341,6 @@ class _Problems(NamedTuple):
     - `seeks`: whether it is sought anew.
     - `takes_part`: 1 for contacts of the next problem (n,).
     - `middle`: gaps in the middle (n,).
-    - `rates`: how fast the rates of gaps change without impulses (n,).
     - `gaps`: at the end (n,).
     - `deepest`, `left`: how far the worst gap was off since the first one at the end, and at last.
     - `push`: impulses of positions (n,), known of contacts that are not far apart.
@@ -359,7 +358,6 @@ class _Problems(NamedTuple):
     seeks: Array
     takes_part: Array
     middle: Array
-    rates: Array
     gaps: Array
     deepest: Array
     left: Array
@@ -492,14 +490,14 @@ class ContactStep:
         state = last._replace(contacts=contacts, hit=jnp.asarray(False), kept=[])
         no, yes, new = jnp.zeros_like(v), jnp.asarray(True), lambda: blank(n, dtype)
         start = _Problems(
-            *(state, free.q, last.kept, yes, new(), new(), new(), new(), zero := jnp.zeros((), dtype), zero),
+            *(state, free.q, last.kept, yes, new(), new(), new(), zero := jnp.zeros((), dtype), zero),
             *(new(), no, no, v, none, yes, pushed, last.kept, last.kept),
         )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
-            before = v, free.end, (last.contacts, former)
+            before = v, free.end, (last.contacts, former), (last.touching, touching)
             contacts, struck, full = self._listed(moving, before, h, coefficients, x, first)
             # Slips of joints that stand still are rounding, of the velocities of all.
             rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
@@ -605,41 +603,51 @@ class ContactStep:
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, touching: tuple[ContactSet, Array]
     ) -> _Problems:
-        """With the contacts that touch as the step begins, close by its middle, or have no gap, and the rates of change
-        of their speeds.
+        """With the contacts that may close by the middle of the next step, or have no gap.
 
-        What touches takes part though it parts: impulses elsewhere may close it within the step, as in a box that rocks.
+        Rigid ones are those whose bodies are no farther apart than the ways of both until then: impulses elsewhere may
+        stop one of them, as the lower bodies of a stack, or turn it, as a box that rocks. Soft ones touch as the step
+        begins, or close by its middle.
         """
         dtype = x.q.dtype
         zero = choose_by_precision(dtype, *PENETRATION)
-        found = x.takes_part, x.middle, x.rates
+        is_rigid, found = jnp.asarray(self.layout.is_rigid), (x.takes_part, x.middle)
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             which = jnp.asarray(np.array(kind.contacts))
 
             def look(i: Array, so_far: tuple, of: tuple = (kind, of, own, which)) -> tuple:
                 kind, moving, own, which = of
-                gap, rate = kind.motion(moving, own, i)
-                k = entry(which, i)
-                closes = gap + 0.125 * h * h * rate <= 2 * zero
-                near = closes | self._find(touching, k)[0] if kind.has_gap else jnp.asarray(True)
-                values = near, gap, rate
-                return tuple(put(a, k, y) for a, y in zip(so_far, values, strict=True))
+                k, (gap, speed, gain) = entry(which, i), kind.motion(moving, own, i)
+                near = jnp.asarray(True)
+                if kind.has_gap:
+                    near = gap <= 2 * zero + h * (speed + 0.5 * h * gain)
+                    if self.layout.soft:
+                        soft = (~entry(is_rigid, k)).astype(i.dtype)
+                        change = lambda _, x: kind.acceleration(moving, own, i)
+                        closes = gap + 0.125 * h * h * loop(soft, change, jnp.zeros_like(gap)) <= 2 * zero
+                        near = jnp.where(soft > 0, closes | self._find(touching, k)[0], near)
+                return tuple(put(a, k, y) for a, y in zip(so_far, (near, gap), strict=True))
 
             found = kind.each(own, look, found)
-        return x._replace(takes_part=found[0], middle=found[1], rates=found[2])
+        return x._replace(takes_part=found[0], middle=found[1])
 
     def _listed(
         self,
         moving: Sequence[Any],
-        before: tuple[Array, Array, tuple[StepContacts, Array]],
+        before: tuple[Array, Array, tuple[StepContacts, Array], tuple[ContactSet, Array]],
         h: Array,
         coefficients: Coefficients,
         x: _Problems,
         first: Array,
     ) -> tuple[ContactList, Array, Array]:
         """The contacts of a problem; 1 for those that are struck fast; and whether there were more than there is room
-        for; by velocities before and without impulses, and contacts before."""
-        v_before, v_free, former = before
+        for; by velocities before and without impulses, contacts before, and those that touch as the step begins.
+
+        A contact that is open in the middle may close until the next middle, a step later, where positions are by the
+        velocities to be found: its gap there is not to be negative. One that bounces closes by its middle or not at all.
+        """
+        v_before, v_free, former, touching = before
+        zero = choose_by_precision(x.gaps.dtype, *PENETRATION)
         dtype, width = x.gaps.dtype, former[0].p.size // former[0].contact.size
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
 
@@ -661,10 +669,20 @@ class ContactStep:
 
             at_rest = drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents))
             before, *free = J.over_columns(at, moved, at_rest)
-            forced = h * jnp.abs(entry(x.rates, k))
-            # Also what parts fast: all contacts have one law, or impulses on what parts would create energy.
-            bounces = (jnp.abs(before) > SLOW * forced) & (entry(is_rigid, k) > 0)
-            fast = bounces & (before < 0)
+            fast = restores = jnp.asarray(False)
+            wanted = jnp.ones_like(at)
+            if normals:
+                rigid, open_by = entry(is_rigid, k) > 0, entry(x.middle, k)
+                # Also what parts fast: all contacts have one law, or impulses on what parts would create energy.
+                is_fast = lambda forced: jnp.abs(before) > SLOW * jnp.abs(forced)
+                may_bounce = first & rigid & is_fast(free[0] - before)
+                change = lambda _, x: h * kind.acceleration(of, own, i)
+                # With the changes of rows, which what moves along curved bodies feels.
+                forced = loop(may_bounce.astype(at.dtype), change, jnp.zeros_like(h))
+                bounces = may_bounce & is_fast(forced)
+                fast, restores = bounces & (before < 0), bounces & (e > 0)
+                closes = open_by + 0.125 * h * forced <= 2 * zero
+                wanted = (~restores | closes | self._find(touching, k)[0]).astype(at.dtype)
             u, p, (was, place) = contacts.u, contacts.p, self._find(former, k)
             of_former = lambda a: jnp.where(was, entry(former[0].p, place * width + a), 0)
             guess = lambda a: jnp.where(first, of_former(a), 0 if a else entry(x.push, k))
@@ -673,7 +691,8 @@ class ContactStep:
                     gap - entry(J.values, row * J.room + c) * (entry(x.d, j) - entry(x.base, j))
                 )
                 gap = J.over_columns(at, less, entry(x.gaps, k))
-                after = free[0] + jnp.where(bounces, e * before, 0)
+                ahead = jnp.where(rigid, jnp.maximum(open_by, 0) / h, 0)
+                after = free[0] + jnp.where(restores, e * before, ahead)
                 if self.layout.soft:
                     after = after + entry(coefficients.soften(h)[1], k) * entry(x.middle, k)
                 u = put(u, row, jnp.where(first, after, gap))
@@ -692,8 +711,8 @@ class ContactStep:
                 J=J,
                 u=u,
                 p=p,
-                number=at + 1,
-                rows=row + normals + tangents,
+                number=at + wanted,
+                rows=row + wanted * (normals + tangents),
             )
             return contacts, fast
 
@@ -789,17 +808,27 @@ class ContactStep:
     def _penetrating(
         self, takes_part: Array, gaps: Array, push: Array, kept: Sequence[Any]
     ) -> tuple[Array, Array]:
-        """1 for rigid contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
+        """1 for rigid contacts that penetrate, are pushed, or may penetrate once others are pushed (n,); and how far the
+        worst of them is off.
+
+        Bodies move by about as much as the worst contact is off. So all take part that are no farther apart: a column of
+        bodies that has sunk into the floor is pushed at once, and not one body after the other.
+        """
         is_rigid = jnp.asarray(self.layout.is_rigid)
 
-        def look(i: Array, so_far: tuple[Array, Array], kind: Any, which: Array) -> tuple[Array, Array]:
-            (takes_part, worst), k = so_far, entry(which, i)
-            there = entry(is_rigid, k) & kind.has_gap
-            gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, k) > 0)
-            off = jnp.where(pushed, jnp.abs(gap), jnp.maximum(-gap, 0))
-            return put(takes_part, k, pushed | (gap < 0)), jnp.maximum(worst, off)
+        def find_worst(i: Array, worst: Array, kind: Any, which: Array) -> Array:
+            k = entry(which, i)
+            gap = jnp.where(entry(is_rigid, k) & kind.has_gap, entry(gaps, k), 0)
+            return jnp.maximum(worst, jnp.where(entry(push, k) > 0, jnp.abs(gap), -gap))
 
-        return self._over_near(look, kept, (takes_part, jnp.zeros((), gaps.dtype)))
+        worst = self._over_near(find_worst, kept, jnp.zeros((), gaps.dtype))
+
+        def mark(i: Array, takes_part: Array, kind: Any, which: Array) -> Array:
+            k = entry(which, i)
+            reached = (entry(push, k) > 0) | (entry(gaps, k) <= worst)
+            return put(takes_part, k, entry(is_rigid, k) & kind.has_gap & reached)
+
+        return self._over_near(mark, kept, takes_part), worst
 
     def _without_push(self, push: Array, kept: Sequence[Any]) -> Array:
         """Without the impulses of positions, which only contacts have that are not far apart."""
