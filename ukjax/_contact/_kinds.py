@@ -185,8 +185,8 @@ class FunctionKind:
         J = jax.jacfwd(self._velocities, argnums=2)(t, q, v)
         drift = self._velocities(t, q, jnp.zeros_like(v))
         most = lambda x: jnp.abs(J[:, 0]) @ jnp.abs(x)
-        motion = ContactMotion(self._gaps(t, q), most(v) + jnp.abs(drift[:, 0]), most(a))
-        return rate, motion, J.reshape(-1), drift.reshape(-1)
+        own = ContactMotion(self._gaps(t, q), most(v) + jnp.abs(drift[:, 0]), most(a))
+        return rate, own, J.reshape(-1), drift.reshape(-1)
 
     def everywhere(self) -> "FunctionKind":
         return self

@@ -31,8 +31,9 @@ from .._formula._contact_list import (
 from .._misc._blank import blank
 from .._misc._derivatives import freeze, with_tangent_of
 from ._kinds import ContactKind, Instant, Motion
-from ._moreau import ContactStep, StepContacts, StepRecord, StepState
+from ._moreau import ContactStep
 from ._rows import Coefficients
+from ._step_states import StepContacts, StepRecord, StepState
 
 # How often displacements are linearized about where they are: each time what is left goes with their size and the step.
 _LINEARIZED = 3
