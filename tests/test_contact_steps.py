@@ -515,6 +515,27 @@ def test_one_of_many_is_struck_from_far_off(shape: type) -> None:
     assert run.v_end == pytest.approx(expected, abs=1e-6)
 
 
+def test_balls_that_fall_as_a_column_make_no_energy():
+    """Each ball rolls off the one below, whose place of contact moves along curved bodies: no contact is lost for a step,
+    no body sinks into the next, and no attempt is rejected, of 14 balls that lean on each other."""
+    R, places = 0.05, [(1e-3 * (-1) ** i, 2e-4 * i, 0.05 + 0.1002 * i) for i in range(14)]
+    balls = [um.Body(f"ball {i}", 0.5, x, 0.4 * 0.5 * R**2 * np.eye(3)) for i, x in enumerate(places)]
+    shapes = [um.HalfSpace("ground", (0.0, 0.0, 0.0))]
+    shapes += [um.Sphere(f"ball {i}", x, R) for i, x in enumerate(places)]
+    touches = [um.Contact(a, b, friction=0.5) for a, b in itertools.combinations(shapes, 2)]
+    column = um.assemble(balls, loads=[um.Gravity()], contacts=touches, name="column")
+    times = np.linspace(0.0, 0.5, 251)
+    run = uk.simulate(um.problem(column, t1=0.5), contact="steps", dt0=1e-3, ts=times)
+    assert run.stats["num_rejected_steps"] == 0
+    assert run.stats["num_unsolved_steps"] == 0
+    assert np.min(run.contacts.gap) > -1e-10
+    gains = np.diff(run.energy)
+    assert np.sum(gains[gains > 0]) < 1e-4  # of 48 J: rolling is of second order in the step
+    heights = run.q[:, 2::7]
+    assert np.min(heights[-1]) > R - 1e-10
+    assert np.max(heights[0] - heights[-1]) > 0.01
+
+
 def test_walls_that_close_in_on_a_body_end_the_run():
     """A lid that sinks by 1 m/s on a body of 0.2 m reaches it after 0.8 s, and there is nowhere to go."""
     gaps = [

@@ -81,5 +81,8 @@ def test_contacts_of_one_name():
     assert run.contacts.names == ("wall", "wall 2")
     assert {"gap[wall]", "gap[wall 2]"} <= set(run.to_pandas())
     assert run.contacts.rows("wall 2") == slice(1, 2)
-    assert "wall 2 is struck by 2 N s" in run.contacts.told()[0]
+    assert (
+        "wall 2 is struck by 1 N s" in run.contacts.told()[0]
+    )  # it is stopped where it touches, within two steps
+    np.testing.assert_allclose(np.sum(run.contacts.impulse[:, 1]), 2.0, rtol=1e-12)
     assert repr(run.contacts).startswith("ContactHistory of wall, wall 2: 201 times, ")

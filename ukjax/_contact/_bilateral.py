@@ -18,8 +18,8 @@ from .._formula._contact_list import Inertia, entry, loop, put
 from .._formula._members import Members, places_of, put_entries, take_entries
 from .._misc._blank import blank
 from .._motion._model import Model
-from ._moreau import FreeStep
 from ._rows import models_of_members, with_push
+from ._step_states import FreeStep
 
 
 def _add_implicit_inertia(model: Model, t: Array, q: Array, v: Array, h: Array) -> tuple[Model, Array]:

@@ -54,10 +54,17 @@ class Motion(NamedTuple):
 
 
 class ContactMotion(NamedTuple):
-    """One contact: its gap, and how fast the rate of the gap changes."""
+    """One contact.
+
+    - `gap`: its gap.
+    - `speed`: how fast the gap changes at most, if other impulses stop one of the two bodies: the sum of their speeds at
+      the place of contact.
+    - `gain`: by how much forces raise that in a unit of time at most: the sum of their accelerations.
+    """
 
     gap: Array
-    rate: Array
+    speed: Array
+    gain: Array
 
 
 class ContactKind(Protocol):
@@ -115,6 +122,10 @@ class ContactKind(Protocol):
         """Contact i of the kind, where it is looked for at the instant of the motion."""
         ...
 
+    def acceleration(self, moving: Any, kept: Any, i: Array) -> Array:
+        """How fast the rate of the gap of contact i changes."""
+        ...
+
     def rows(self, moving: Any, kept: Any, i: Array) -> Any:
         """The rows of contact i of the kind."""
         ...
@@ -167,13 +178,15 @@ class FunctionKind:
         rate = jax.jvp(c.gaps, (t, q), (jnp.ones_like(t), self._system.kinematics(t, q, v)))[1]
         return jnp.concatenate([rate[:, None], slips(c, rate.size, t, q, v)], axis=1)
 
-    def moving(self, motion: Motion) -> tuple[Array, Array, Array, Array]:
+    def moving(self, motion: Motion) -> tuple[Array, ContactMotion, Array, Array]:
         (_, v, q_rate, a), t, q = motion, motion.at.t, motion.at.q
         along = (jnp.ones_like(t), q_rate, a)
         rate = jax.jvp(lambda *y: self._velocities(*y)[:, 0], (t, q, v), along)[1]
         J = jax.jacfwd(self._velocities, argnums=2)(t, q, v)
         drift = self._velocities(t, q, jnp.zeros_like(v))
-        return self._gaps(t, q), rate, J.reshape(-1), drift.reshape(-1)
+        most = lambda x: jnp.abs(J[:, 0]) @ jnp.abs(x)
+        own = ContactMotion(self._gaps(t, q), most(v) + jnp.abs(drift[:, 0]), most(a))
+        return rate, own, J.reshape(-1), drift.reshape(-1)
 
     def everywhere(self) -> "FunctionKind":
         return self
@@ -200,8 +213,10 @@ class FunctionKind:
         return loop(len(self.contacts), body, state)
 
     def motion(self, moving: Any, kept: None, i: Array) -> ContactMotion:
-        gap, rate, *_ = moving
-        return ContactMotion(entry(gap, i), entry(rate, i))
+        return ContactMotion(*(entry(x, i) for x in moving[1]))
+
+    def acceleration(self, moving: Any, kept: None, i: Array) -> Array:
+        return entry(moving[0], i)
 
     def rows(self, moving: Any, kept: None, i: Array) -> Any:
         return (*moving[2:], i)

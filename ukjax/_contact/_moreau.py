@@ -22,7 +22,6 @@ from .._formula._contact_list import (
     Room,
     add_scaled,
     copy_entries,
-    couple_all,
     delassus,
     empty_list,
     empty_workspace,
@@ -32,179 +31,16 @@ from .._formula._contact_list import (
     loop,
     put,
     solve,
-    subtract_solution,
 )
 from .._formula._contact_newton import ROUNDING
 from .._misc._blank import blank
 from .._misc._types import choose_by_precision
+from ._ambiguous import ListedImpulses, ambiguous
 from ._kinds import ContactKind, Instant, Motion, seek_anew
-from ._modes import COUNTS, still
 from ._penetration import PENETRATES, PENETRATION, TRIES
-from ._rows import PASSES, PULL, Coefficients, ContactLayout
+from ._rows import Coefficients, ContactLayout
 from ._solve import tolerance_of
-
-# --- Of a list of contacts, of which other forces obey the laws as well; see `_modes`, which says what that means
-
-
-class ListedImpulses(NamedTuple):
-    """Contacts of a list after a step.
-
-    - `contacts`, `room`: the list, with its impulses `p` and the contact velocities `u` after them.
-    - `delassus`: its operator.
-    - `found`: impulses and modes.
-    - `all_rows`: how many rows all contacts have.
-    """
-
-    contacts: ContactList
-    room: Room
-    delassus: DelassusRows
-    found: ImpulseSolution
-    all_rows: int
-
-    @property
-    def G(self) -> Array:
-        """The Delassus operator."""
-        return self.delassus.G
-
-    @property
-    def width(self) -> Array:
-        """Of its rows."""
-        return self.delassus.width
-
-    @property
-    def closed(self) -> Array:
-        """1 for closed contacts of the list."""
-        return self.found.closed
-
-    @property
-    def sliding(self) -> Array:
-        """1 for those that slide."""
-        return self.found.sliding
-
-
-def _largest(x: Array, count: Array) -> Array:
-    return loop(count, lambda i, most: jnp.maximum(most, jnp.abs(entry(x, i))), jnp.zeros((), x.dtype))
-
-
-def _apply_delassus(of: ListedImpulses, x: Array) -> Array:
-    """G x."""
-    return of.delassus.apply(fill_entries(blank(x.size, x.dtype), 0, 0, of.contacts.rows), x)
-
-
-def _slip(of: ListedImpulses, k: Array) -> tuple[list[tuple[Array, Array]], Array]:
-    """Of a contact its tangential rows with the direction of slip along them, and the slip's square."""
-    contacts, room = of.contacts, of.room
-    first, tangents = entry(contacts.row, k) + entry(contacts.normals, k), entry(contacts.tangents, k)
-    places = [jnp.where(a < tangents, first + a, room.rows) for a in range(room.tangents)]
-    u = [jnp.where(a < tangents, entry(contacts.u, i), 0) for a, i in enumerate(places)]
-    square = sum((x * x for x in u), jnp.zeros((), contacts.u.dtype))
-    length = jnp.sqrt(jnp.where(square > 0, square, 1))
-    return [(i, x / length) for i, x in zip(places, u, strict=True)], square
-
-
-def _apply_force_map(of: ListedImpulses, x: Array) -> Array:
-    """S x: forces on the rows held, with the friction of sliding contacts that goes with normal ones."""
-    y = fill_entries(blank(x.size, x.dtype), 0, 0, of.contacts.rows)
-
-    def one(k: Array, y: Array) -> Array:
-        row, normals = entry(of.contacts.row, k), entry(of.contacts.normals, k)
-        closed, slides = entry(of.closed, k), entry(of.sliding, k) > 0
-        pressing = jnp.where(normals > 0, entry(x, row), 0) * closed
-        y = put(y, jnp.where(normals > 0, row, of.room.rows), pressing)
-        rubs = entry(of.contacts.friction, k) * pressing
-        for i, along in _slip(of, k)[0]:
-            y = put(y, i, jnp.where(slides, -rubs * along, closed * entry(x, i)))
-        return y
-
-    return loop(of.contacts.number, one, y)
-
-
-def _restrict_to_held(of: ListedImpulses, x: Array) -> Array:
-    """x on the rows held, else zero: normal rows of closed contacts, tangential ones of those that stick."""
-    y = fill_entries(blank(x.size, x.dtype), 0, 0, of.contacts.rows)
-
-    def one(k: Array, y: Array) -> Array:
-        row, normals, tangents = (
-            entry(a, k) for a in (of.contacts.row, of.contacts.normals, of.contacts.tangents)
-        )
-        closed, slides = entry(of.closed, k) > 0, entry(of.sliding, k) > 0
-        count = jnp.where(closed, normals + jnp.where(slides, 0, tangents), 0)
-        return loop(count, lambda a, y: put(y, row + a, entry(x, row + a)), y)
-
-    return loop(of.contacts.number, one, y)
-
-
-def _exchangeable(of: ListedImpulses) -> Array:
-    """1 for dependent contacts of the list among which forces may be exchanged, so that the motion changes."""
-    m, width, dtype = of.contacts.rows, of.width, of.G.dtype
-    counts, size, zero = choose_by_precision(dtype, *COUNTS), of.contacts.u.size, jnp.zeros((), dtype)
-    new = lambda: blank(size, dtype)
-    number = lambda i: i.astype(dtype)
-    some = _restrict_to_held(of, loop(m, lambda i, x: put(x, i, 1 + 0.5 * jnp.cos(number(i) ** 2)), new()))
-    applied = lambda x: _restrict_to_held(of, _apply_delassus(of, _apply_force_map(of, x)))
-    # K in rows, column by column.
-    K = blank(of.G.size, dtype)
-
-    def column(j: Array, K: Array) -> Array:
-        unit = put(fill_entries(new(), 0, 0, m), j, 1)
-        of_unit = applied(_restrict_to_held(of, unit))
-        return loop(m, lambda i, K: put(K, i * width + j, entry(of_unit, i)), K)
-
-    K = loop(m, column, K)
-    trace = loop(m, lambda i, x: x + entry(K, i * width + i), zero)
-    mean = trace / of.all_rows
-    pull = choose_by_precision(dtype, *PULL) * jnp.where(mean > 0, mean, 1)
-    b = applied(some)
-
-    def nearer(_: Array, p: Array) -> Array:
-        off, A = applied(p), blank(of.G.size, dtype)
-
-        def row(i: Array, A: Array) -> Array:
-            A = loop(m, lambda j, A: put(A, i * width + j, entry(K, i * width + j)), A)
-            return put(A, i * width + i, entry(A, i * width + i) + pull)
-
-        right = loop(m, lambda i, x: put(x, i, entry(off, i) - entry(b, i)), new())
-        return subtract_solution(loop(m, row, A), right, width, p, couple_all(m))[2]
-
-    p = loop(jnp.asarray(PASSES), nearer, fill_entries(new(), 0, 0, m))
-    none = loop(m, lambda i, x: put(x, i, entry(some, i) - entry(p, i)), new())
-    size_of, moved = _largest(none, m), _largest(_apply_delassus(of, _apply_force_map(of, none)), m)
-    most = loop(m, lambda i, x: jnp.maximum(x, entry(of.G, i * width + i)), zero)
-    moves = (size_of > counts) & (moved > counts * size_of * most)
-
-    def flag(k: Array, flags: Array) -> Array:
-        row, count = entry(of.contacts.row, k), entry(of.contacts.normals, k) + entry(of.contacts.tangents, k)
-        share = loop(count, lambda a, x: x + jnp.abs(entry(none, row + a)), zero)
-        return put(flags, k, moves & (share > counts * size_of))
-
-    return loop(of.contacts.number, flag, blank(of.closed.size, dtype))
-
-
-def ambiguous(of: ListedImpulses) -> Array:
-    """1 for contacts of the list of which other impulses obey the laws as well, and would move the system otherwise."""
-    dtype, contacts, width = of.G.dtype, of.contacts, of.width
-    counts, fastest = choose_by_precision(dtype, *COUNTS), 1 + _largest(contacts.u, contacts.rows)
-
-    def flag(k: Array, flags: Array) -> Array:
-        row, (slip, square) = entry(contacts.row, k), _slip(of, k)
-        touches = (entry(of.closed, k) == 0) | (entry(of.sliding, k) > 0)
-        slides = touches & (square > still(dtype) ** 2) & (entry(contacts.normals, k) > 0)
-        own = entry(of.G, row * width + row)
-        coupling = [
-            jnp.where(slides, entry(of.G, jnp.where(i < of.room.rows, i, row) * width + row), 0) * x
-            for i, x in slip
-        ]
-        response = own - entry(contacts.friction, k) * sum(coupling, jnp.zeros((), dtype))
-        leaving = (1 - entry(of.closed, k)) * entry(contacts.u, row)
-        free = leaving - response * entry(contacts.p, row)  # how fast it would leave without its own impulse
-        also_open = slides & (response < -counts * own) & (free > counts**2 * fastest)
-        return put(flags, k, jnp.maximum(entry(flags, k), also_open.astype(dtype)))
-
-    return loop(contacts.number, flag, _exchangeable(of))
-
-
-# --- The time step
-
+from ._step_states import ContactSet, FreeStep, StepContacts, StepRecord, StepState
 
 # A contact bounces if it closes faster than so many times the change of speed that forces make within a step: not once,
 # as other contacts of a body add to it. A rod held at one end falls at the other 1.5 times as fast as freely.
@@ -218,120 +54,6 @@ def contacts_at_once(layout: ContactLayout, velocities: int) -> int:
     return min(len(layout.contacts), layout.room or _USUAL_ROOM + 2 * velocities)
 
 
-class FreeStep(NamedTuple):
-    """A step without impulses.
-
-    - `t`, `q`: its middle.
-    - `v`, `a`: velocities there, and accelerations.
-    - `end`: velocities at its end.
-    - `inertia`: what impulses change velocities by.
-    """
-
-    t: Array
-    q: Array
-    v: Array
-    a: Array
-    end: Array
-    inertia: Inertia
-
-
-class StepContacts(NamedTuple):
-    """What a step leaves of contacts, of those that took part in it: what it costs goes with how many these are.
-
-    - `number`: how many took part.
-    - `contact`: which of all contacts each is.
-    - `p`: impulses by row; those of each begin at as many times the most rows of a contact.
-    - `closed`, `sliding`, `struck`: 1 for those that are closed, slide, and closed fast.
-    - `ambiguous`: 1 for ambiguous ones, where it was looked at.
-    """
-
-    number: Array
-    contact: Array
-    p: Array
-    closed: Array
-    sliding: Array
-    struck: Array
-    ambiguous: Array
-
-    @property
-    def _rows(self) -> int:
-        return self.p.size // self.contact.size
-
-    def over_rows(self, starts: Array, sizes: Array, body: Callable[..., Any], state: Any) -> Any:
-        """The state after `body(j, at, i, state)` for each row i of all, where its impulse is at `at`, of contact j."""
-
-        def of_contact(j: Array, state: Any) -> Any:
-            k = entry(self.contact, j)
-            first, own = entry(starts, k), j * self._rows
-            return loop(entry(sizes, k), lambda a, state: body(j, own + a, first + a, state), state)
-
-        return loop(self.number, of_contact, state)
-
-    def replace_by(self, other: "StepContacts") -> "StepContacts":
-        """With what another has: in its own place, as far as that goes."""
-        copy = lambda x, y: copy_entries(x, y, other.number)
-        return StepContacts(
-            number=other.number,
-            contact=copy(self.contact, other.contact),
-            p=copy_entries(self.p, other.p, other.number * self._rows),
-            closed=copy(self.closed, other.closed),
-            sliding=copy(self.sliding, other.sliding),
-            struck=copy(self.struck, other.struck),
-            ambiguous=copy(self.ambiguous, other.ambiguous),
-        )
-
-
-class ContactSet(NamedTuple):
-    """Some of all contacts: how many, and which."""
-
-    number: Array
-    contact: Array
-
-
-class StepState(NamedTuple):
-    """What a step leaves.
-
-    - `q`, `v`: the state.
-    - `contacts`: of its contacts.
-    - `hit`: whether any closed fast.
-    - `push`: where it was looked at, the generalized force (n_v,).
-    - `residual`, `solver_steps`: of the problem of velocities; an infinite residual if more contacts touch at once than
-      there is room for.
-    - `off`, `deep`: whether no state near by obeys the bilateral rows; and whether bodies penetrate more than before.
-    - `depth`: the least by which they did after a step so far.
-    - `touching`: rigid contacts whose gaps are zero.
-    - `kept`: of each kind where contacts are, as far as that is sought.
-    """
-
-    q: Array
-    v: Array
-    contacts: StepContacts
-    hit: Array
-    push: Array
-    residual: Array
-    solver_steps: Array
-    off: Array
-    deep: Array
-    depth: Array
-    touching: ContactSet
-    kept: list[Any]
-
-
-class StepRecord(NamedTuple):
-    """What the derivative of a step needs besides what the step leaves.
-
-    - `push`: impulses of positions, on normal rows (m + 1,).
-    - `d`: the displacements by these (n_v,).
-    - `middle`, `end`: of each kind where contacts were in the middle, and when they were last pushed, as far as that is
-      sought.
-    """
-
-    push: Array
-    d: Array
-    middle: list[Any]
-    end: list[Any]
-
-
 class _Problems(NamedTuple):
     """The problems of a step, one after the other.
 
@@ -341,7 +63,6 @@ class _Problems(NamedTuple):
     - `seeks`: whether it is sought anew.
     - `takes_part`: 1 for contacts of the next problem (n,).
     - `middle`: gaps in the middle (n,).
-    - `rates`: how fast the rates of gaps change without impulses (n,).
     - `gaps`: at the end (n,).
     - `deepest`, `left`: how far the worst gap was off since the first one at the end, and at last.
     - `push`: impulses of positions (n,), known of contacts that are not far apart.
@@ -359,7 +80,6 @@ class _Problems(NamedTuple):
     seeks: Array
     takes_part: Array
     middle: Array
-    rates: Array
     gaps: Array
     deepest: Array
     left: Array
@@ -492,14 +212,14 @@ class ContactStep:
         state = last._replace(contacts=contacts, hit=jnp.asarray(False), kept=[])
         no, yes, new = jnp.zeros_like(v), jnp.asarray(True), lambda: blank(n, dtype)
         start = _Problems(
-            *(state, free.q, last.kept, yes, new(), new(), new(), new(), zero := jnp.zeros((), dtype), zero),
+            *(state, free.q, last.kept, yes, new(), new(), new(), zero := jnp.zeros((), dtype), zero),
             *(new(), no, no, v, none, yes, pushed, last.kept, last.kept),
         )
 
         def solved(x: _Problems, moving: list[Any]) -> _Problems:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
-            before = v, free.end, (last.contacts, former)
+            before = v, free.end, (last.contacts, former), (last.touching, touching)
             contacts, struck, full = self._listed(moving, before, h, coefficients, x, first)
             # Slips of joints that stand still are rounding, of the velocities of all.
             rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
@@ -605,41 +325,51 @@ class ContactStep:
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, touching: tuple[ContactSet, Array]
     ) -> _Problems:
-        """With the contacts that touch as the step begins, close by its middle, or have no gap, and the rates of change
-        of their speeds.
+        """With the contacts that may close by the middle of the next step, or have no gap.
 
-        What touches takes part though it parts: impulses elsewhere may close it within the step, as in a box that rocks.
+        Rigid ones are those whose bodies are no farther apart than the ways of both until then: impulses elsewhere may
+        stop one of them, as the lower bodies of a stack, or turn it, as a box that rocks. Soft ones touch as the step
+        begins, or close by its middle.
         """
         dtype = x.q.dtype
         zero = choose_by_precision(dtype, *PENETRATION)
-        found = x.takes_part, x.middle, x.rates
+        is_rigid, found = jnp.asarray(self.layout.is_rigid), (x.takes_part, x.middle)
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             which = jnp.asarray(np.array(kind.contacts))
 
             def look(i: Array, so_far: tuple, of: tuple = (kind, of, own, which)) -> tuple:
                 kind, moving, own, which = of
-                gap, rate = kind.motion(moving, own, i)
-                k = entry(which, i)
-                closes = gap + 0.125 * h * h * rate <= 2 * zero
-                near = closes | self._find(touching, k)[0] if kind.has_gap else jnp.asarray(True)
-                values = near, gap, rate
-                return tuple(put(a, k, y) for a, y in zip(so_far, values, strict=True))
+                k, (gap, speed, gain) = entry(which, i), kind.motion(moving, own, i)
+                near = jnp.asarray(True)
+                if kind.has_gap:
+                    near = gap <= 2 * zero + h * (speed + 0.5 * h * gain)
+                    if self.layout.soft:
+                        soft = (~entry(is_rigid, k)).astype(i.dtype)
+                        change = lambda _, x: kind.acceleration(moving, own, i)
+                        closes = gap + 0.125 * h * h * loop(soft, change, jnp.zeros_like(gap)) <= 2 * zero
+                        near = jnp.where(soft > 0, closes | self._find(touching, k)[0], near)
+                return tuple(put(a, k, y) for a, y in zip(so_far, (near, gap), strict=True))
 
             found = kind.each(own, look, found)
-        return x._replace(takes_part=found[0], middle=found[1], rates=found[2])
+        return x._replace(takes_part=found[0], middle=found[1])
 
     def _listed(
         self,
         moving: Sequence[Any],
-        before: tuple[Array, Array, tuple[StepContacts, Array]],
+        before: tuple[Array, Array, tuple[StepContacts, Array], tuple[ContactSet, Array]],
         h: Array,
         coefficients: Coefficients,
         x: _Problems,
         first: Array,
     ) -> tuple[ContactList, Array, Array]:
         """The contacts of a problem; 1 for those that are struck fast; and whether there were more than there is room
-        for; by velocities before and without impulses, and contacts before."""
-        v_before, v_free, former = before
+        for; by velocities before and without impulses, contacts before, and those that touch as the step begins.
+
+        A contact that is open in the middle may close until the next middle, a step later, where positions are by the
+        velocities to be found: its gap there is not to be negative. One that bounces closes by its middle or not at all.
+        """
+        v_before, v_free, former, touching = before
+        zero = choose_by_precision(x.gaps.dtype, *PENETRATION)
         dtype, width = x.gaps.dtype, former[0].p.size // former[0].contact.size
         is_rigid = jnp.asarray(self.layout.is_rigid.astype(float), dtype)
 
@@ -661,10 +391,20 @@ class ContactStep:
 
             at_rest = drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents))
             before, *free = J.over_columns(at, moved, at_rest)
-            forced = h * jnp.abs(entry(x.rates, k))
-            # Also what parts fast: all contacts have one law, or impulses on what parts would create energy.
-            bounces = (jnp.abs(before) > SLOW * forced) & (entry(is_rigid, k) > 0)
-            fast = bounces & (before < 0)
+            rigid, open_by = entry(is_rigid, k) > 0, entry(x.middle, k)
+            fast = restores = jnp.asarray(False)
+            wanted = jnp.ones_like(at)
+            if normals:
+                # Also what parts fast: all contacts have one law, or impulses on what parts would create energy.
+                is_fast = lambda forced: jnp.abs(before) > SLOW * jnp.abs(forced)
+                may_bounce = first & rigid & is_fast(free[0] - before)
+                change = lambda _, x: h * kind.acceleration(of, own, i)
+                # With the changes of rows, which what moves along curved bodies feels.
+                forced = loop(may_bounce.astype(at.dtype), change, jnp.zeros_like(h))
+                bounces = may_bounce & is_fast(forced)
+                fast, restores = bounces & (before < 0), bounces & (e > 0)
+                closes = open_by + 0.125 * h * forced <= 2 * zero
+                wanted = (~restores | closes | self._find(touching, k)[0]).astype(at.dtype)
             u, p, (was, place) = contacts.u, contacts.p, self._find(former, k)
             of_former = lambda a: jnp.where(was, entry(former[0].p, place * width + a), 0)
             guess = lambda a: jnp.where(first, of_former(a), 0 if a else entry(x.push, k))
@@ -673,7 +413,8 @@ class ContactStep:
                     gap - entry(J.values, row * J.room + c) * (entry(x.d, j) - entry(x.base, j))
                 )
                 gap = J.over_columns(at, less, entry(x.gaps, k))
-                after = free[0] + jnp.where(bounces, e * before, 0)
+                ahead = jnp.where(rigid, jnp.maximum(open_by, 0) / h, 0)
+                after = free[0] + jnp.where(restores, e * before, ahead)
                 if self.layout.soft:
                     after = after + entry(coefficients.soften(h)[1], k) * entry(x.middle, k)
                 u = put(u, row, jnp.where(first, after, gap))
@@ -692,8 +433,8 @@ class ContactStep:
                 J=J,
                 u=u,
                 p=p,
-                number=at + 1,
-                rows=row + normals + tangents,
+                number=at + wanted,
+                rows=row + wanted * (normals + tangents),
             )
             return contacts, fast
 
@@ -789,17 +530,27 @@ class ContactStep:
     def _penetrating(
         self, takes_part: Array, gaps: Array, push: Array, kept: Sequence[Any]
     ) -> tuple[Array, Array]:
-        """1 for rigid contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
+        """1 for rigid contacts that penetrate, are pushed, or may penetrate once others are pushed (n,); and how far the
+        worst of them is off.
+
+        Bodies move by about as much as the worst contact is off. So all take part that are no farther apart: a column of
+        bodies that has sunk into the floor is pushed at once, and not one body after the other.
+        """
         is_rigid = jnp.asarray(self.layout.is_rigid)
 
-        def look(i: Array, so_far: tuple[Array, Array], kind: Any, which: Array) -> tuple[Array, Array]:
-            (takes_part, worst), k = so_far, entry(which, i)
-            there = entry(is_rigid, k) & kind.has_gap
-            gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, k) > 0)
-            off = jnp.where(pushed, jnp.abs(gap), jnp.maximum(-gap, 0))
-            return put(takes_part, k, pushed | (gap < 0)), jnp.maximum(worst, off)
+        def find_worst(i: Array, worst: Array, kind: Any, which: Array) -> Array:
+            k = entry(which, i)
+            gap = jnp.where(entry(is_rigid, k) & kind.has_gap, entry(gaps, k), 0)
+            return jnp.maximum(worst, jnp.where(entry(push, k) > 0, jnp.abs(gap), -gap))
 
-        return self._over_near(look, kept, (takes_part, jnp.zeros((), gaps.dtype)))
+        worst = self._over_near(find_worst, kept, jnp.zeros((), gaps.dtype))
+
+        def mark(i: Array, takes_part: Array, kind: Any, which: Array) -> Array:
+            k = entry(which, i)
+            reached = (entry(push, k) > 0) | (entry(gaps, k) <= worst)
+            return put(takes_part, k, entry(is_rigid, k) & kind.has_gap & reached)
+
+        return self._over_near(mark, kept, takes_part), worst
 
     def _without_push(self, push: Array, kept: Sequence[Any]) -> Array:
         """Without the impulses of positions, which only contacts have that are not far apart."""

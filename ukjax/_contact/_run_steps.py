@@ -8,9 +8,9 @@ from jaxtyping import Array
 
 from .._formula._contact_list import entry, fill_entries, loop, put
 from .._misc._blank import blank
-from ._moreau import StepContacts, StepRecord, StepState
 from ._rows import Coefficients
 from ._step_derivatives import SmoothStep
+from ._step_states import StepContacts, StepRecord, StepState
 
 
 class Saved(NamedTuple):

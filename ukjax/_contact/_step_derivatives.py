@@ -31,8 +31,9 @@ from .._formula._contact_list import (
 from .._misc._blank import blank
 from .._misc._derivatives import freeze, with_tangent_of
 from ._kinds import ContactKind, Instant, Motion
-from ._moreau import ContactStep, StepContacts, StepRecord, StepState
+from ._moreau import ContactStep
 from ._rows import Coefficients
+from ._step_states import StepContacts, StepRecord, StepState
 
 # How often displacements are linearized about where they are: each time what is left goes with their size and the step.
 _LINEARIZED = 3
@@ -167,7 +168,7 @@ def _differentiate(
 
     # Velocities, by the contacts that are closed
     closed = _list_closed(step, spread.closed, spread.p, (coefficients.friction, coefficients.limit * h))
-    contacts, rows = write(closed, Instant(free.t, free.q), record.middle, gaps=bool(step.layout.soft))
+    contacts, rows = write(closed, Instant(free.t, free.q), record.middle, gaps=True)
     space = empty_workspace(room, free.inertia, dtype)
     of, space = delassus(contacts, room, free.inertia, space)
     of = step.soften(of, contacts, coefficients, h)
@@ -178,9 +179,15 @@ def _differentiate(
 
     def add_laws(k: Array, u: Array) -> Array:
         row, of_contact = entry(contacts.row, k), lambda x: entry(x, entry(contacts.contact, k))
-        more = of_contact(spread.struck) * of_contact(coefficients.restitution) * entry(before, row)
+        is_rigid, gap = (
+            entry(jnp.asarray(step.layout.is_rigid), entry(contacts.contact, k)),
+            entry(rows.gap, row),
+        )
+        restored = of_contact(spread.struck) * of_contact(coefficients.restitution)
+        ahead = jnp.where(is_rigid & (restored == 0), jnp.maximum(gap, 0) / h, 0)
+        more = restored * entry(before, row) + ahead
         if step.layout.soft:
-            more += of_contact(by_gap) * entry(rows.gap, row)
+            more += of_contact(by_gap) * gap
             more += of_contact(by_impulse) * entry(contacts.p, row)
         return loop(entry(contacts.normals, k), lambda _, u: put(u, row, entry(u, row) + more), u)
 

@@ -4,10 +4,15 @@ A step of length h takes the state (q, v) to
 
     q' = q + h/2 N v,    M (v+ - v) = h Q + A^T lambda + J^T p    at q',    q+ = q + h/2 N (v + v+),
 
-where the contacts take part that touch as the step begins, and those whose gap the motion without impulses would close
-by its middle, and impulses p obey Signorini's condition with Newton's restitution and Coulomb's law after the step:
+where impulses p obey Signorini's condition and Coulomb's law after the step:
 
-    0 <= p_n  perp  u_n+ + e u_n- >= 0,    |p_t| <= mu p_n + h c,    u_t+ != 0  =>  p_t = -(mu p_n + h c) u_t+ / |u_t+|.
+    0 <= p_n  perp  u_n+ + b >= 0,    |p_t| <= mu p_n + h c,    u_t+ != 0  =>  p_t = -(mu p_n + h c) u_t+ / |u_t+|.
+
+A contact that bounces obeys Newton's law, b = e u_n-. It takes part if it touches as the step begins, or if the motion
+without impulses would close its gap by the middle. For others b = max(g, 0) / h with the gap g in the middle: the next
+middle, a step later, is at g + h u_n+, and that is not to be negative. So these take part before they touch, all whose
+bodies are no farther apart than the ways of both until then. Otherwise a body that rolls on another, whose gap opens by
+h^2 v^2 / 2R in a step as bodies are curved, would lose its contact for one step, and a stack above it as well.
 
 A contact of stiffness k and damping d is a spring and damper at the end of the step, p = -h (k g+ + d u_n+) >= 0. With
 its gap g in the middle, which its velocity takes to g+ = g + h u_n+ / 2, and no restitution, this is

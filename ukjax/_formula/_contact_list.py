@@ -18,7 +18,19 @@ from jaxtyping import Array
 
 from .._misc._blank import blank
 from .._misc._derivatives import freeze
-from ._contact_newton import FIRST, GROW, IMPLICIT, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
+from .._misc._types import choose_by_precision
+from ._contact_newton import (
+    FIRST,
+    GROW,
+    IMPLICIT,
+    LEAST,
+    MOST,
+    NEARER,
+    ROUNDING,
+    SHRINK,
+    STEPS,
+    TRIES,
+)
 
 # --- Loops over arrays in memory whose bounds are known when they run: what lists of contacts are computed by
 #
@@ -432,10 +444,15 @@ def subtract_solution(A: Array, b: Array, width: Array, p: Array, of: Coupling) 
         pivot = entry(A, own + j)
         inverse = 1 / jnp.where(pivot == 0, 1, pivot)
 
-        def scale(begin: Array, end: Array, A: Array) -> Array:
+        def scale(begin: Array, end: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
             begin = jnp.maximum(begin, j + 1)
-            by = lambda c, A: put(A, own + begin + c, entry(A, own + begin + c) * inverse)
-            return loop(end - begin, by, A)
+
+            def by(c: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+                A, rest = so_far
+                value = entry(A, own + begin + c) * inverse
+                return put(A, own + begin + c, value), jnp.maximum(rest, jnp.abs(value))
+
+            return loop(end - begin, by, so_far)
 
         def less(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             A, b = state
@@ -443,7 +460,9 @@ def subtract_solution(A: Array, b: Array, width: Array, p: Array, of: Coupling) 
 
             def along(begin: Array, end: Array, A: Array) -> Array:
                 begin = jnp.maximum(begin, j + 1)
-                return add_scaled_within(A, i * width + begin, factor, own + begin, end - begin)
+                # Rows of open contacts are zero beside their pivots.
+                count = jnp.where(rest == 0, 0, end - begin)
+                return add_scaled_within(A, i * width + begin, factor, own + begin, count)
 
             b = put(b, i, entry(b, i) + factor * entry(b, j))
             return of.over_ranges(k, since, along, A), b
@@ -452,7 +471,8 @@ def subtract_solution(A: Array, b: Array, width: Array, p: Array, of: Coupling) 
             begin = jnp.maximum(begin, j + 1)
             return loop(end - begin, lambda i, state: less(begin + i, state), state)
 
-        A, b = of.over_ranges(k, since, scale, A), put(b, j, entry(b, j) * inverse)
+        A, rest = of.over_ranges(k, since, scale, (A, jnp.zeros((), A.dtype)))
+        b = put(b, j, entry(b, j) * inverse)
         return of.over_ranges(k, since, rows, (A, b))
 
     def above(k: Array, j: Array, b: Array) -> Array:
@@ -670,7 +690,7 @@ class _Iteration(NamedTuple):
         done = error < jnp.maximum(NEARER * whole, ROUNDING * eps * size)
         failed = ~done & (tries >= TRIES)
         other = jnp.where(failed, jnp.minimum(e * GROW, MOST), e)
-        e = jnp.where(done, jnp.maximum(e * SHRINK, LEAST), other)
+        e = jnp.where(done, jnp.maximum(e * SHRINK, choose_by_precision(p.dtype, *LEAST)), other)
         back, on = jnp.where(failed, rows, 0), jnp.where(done, rows, 0)
         p, u = copy_entries(p, centre, back), copy_entries(u, u_centre, back)
         centre, u_centre = copy_entries(centre, p, on), copy_entries(u_centre, u, on)

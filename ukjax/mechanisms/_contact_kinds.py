@@ -23,9 +23,17 @@ from ._contact_table import PairsOfShapes, TabulatedContacts, stack_alike, take_
 from ._contacts import Contact
 from ._convex_kinds import ConvexKind, convex_kind
 from ._field_kinds import FieldKind, field_kind
-from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
+from ._moving_bodies import (
+    BodyRow,
+    DividedBodies,
+    MovingBodies,
+    contact_motion,
+    contact_row,
+    gap_acceleration,
+    write_row,
+)
 from ._nearness import Nearness, no_nearness
-from ._placement import norm, rate_of
+from ._placement import norm
 from ._thin_bodies import bow, share_without_passing
 from ._vmap_by_structure import form_of
 
@@ -163,14 +171,14 @@ class ShapeKind(eqx.Module):
         return kept.over_near(body, state)
 
     def motion(self, moving: MovingBodies, kept: Nearness | None, i: Array) -> ContactMotion:
-        numbers, dtype = self._numbers(i), moving.twists.dtype
-        contact, at = self._contact(i, dtype), lambda x: [item(x, b) for b in numbers]
-        places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
-        twists, rates = at(moving.twists), at(moving.rates)
+        places = self._ends(moving.placements, i)
+        meeting = self._contact(i, moving.twists.dtype).meeting(*places)
+        return contact_motion(meeting.gap[0], meeting.point[0], places, self._numbers(i), moving)
+
+    def acceleration(self, moving: MovingBodies, kept: Nearness | None, i: Array) -> Array:
+        contact = self._contact(i, moving.twists.dtype)
         gap = lambda *places: contact.meeting(*places).gap[0]
-        speed = lambda places, twists: rate_of(gap, places, list(map(twist_of, twists)))
-        flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
-        return ContactMotion(gap(*places), jax.jvp(speed, (places, twists), (flows, rates))[1])
+        return gap_acceleration(gap, self._ends(moving.placements, i), self._numbers(i), moving)
 
     def rows(self, moving: MovingBodies, kept: Nearness | None, i: Array) -> BodyRow:
         numbers, dtype = self._numbers(i), moving.twists.dtype

@@ -24,9 +24,17 @@ from ._contact_table import PairsOfShapes
 from ._convex import Core, Pair, join_cores, pick_core
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
-from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
+from ._moving_bodies import (
+    BodyRow,
+    DividedBodies,
+    MovingBodies,
+    contact_motion,
+    contact_row,
+    gap_acceleration,
+    write_row,
+)
 from ._nearness import Nearness, no_nearness
-from ._placement import norm, rate_of
+from ._placement import norm
 from ._slips import SlipForm
 from ._thin_bodies import bow, share_without_passing
 
@@ -264,19 +272,20 @@ class ConvexKind(eqx.Module):
         number, r = self._pair_and_row(i)
         pair = self._pair(kept.pairs.placements, number, kept.records.dtype)
         there = (entry(kept.pairs.near, number) > 0) & item(self._read(kept, number).there, r)
-        ends = self._numbers(number)
-        twists, rates = ([item(x, b) for b in ends] for x in (moving.twists, moving.rates))
 
-        def look(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-            touch = self._read(kept, number)
-            gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
-            speed = lambda places, twists: rate_of(gap, places, list(map(twist_of, twists)))
-            places = list(pair.places)
-            flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
-            return gap(*places), jax.jvp(speed, (places, twists), (flows, rates))[1]
+        def look(_: Array, so_far: ContactMotion) -> ContactMotion:
+            gap, point, _ = self._read(kept, number).gap(pair, r)
+            return contact_motion(gap, point, pair.places, self._numbers(number), moving)
 
         none = pair.cores[1].size
-        return ContactMotion(*loop(there.astype(i.dtype), look, (none, jnp.zeros_like(none))))
+        return loop(there.astype(i.dtype), look, ContactMotion(none, zero := jnp.zeros_like(none), zero))
+
+    def acceleration(self, moving: MovingBodies, kept: _Touches, i: Array) -> Array:
+        number, r = self._pair_and_row(i)
+        pair = self._pair(kept.pairs.placements, number, kept.records.dtype)
+        touch = self._read(kept, number)
+        gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
+        return gap_acceleration(gap, pair.places, self._numbers(number), moving)
 
     def rows(self, moving: MovingBodies, kept: _Touches, i: Array) -> BodyRow:
         number, r = self._pair_and_row(i)

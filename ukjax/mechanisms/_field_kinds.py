@@ -30,8 +30,16 @@ from ._height_fields import (
     slot_like,
     unpack_slot,
 )
-from ._moving_bodies import BodyRow, DividedBodies, MovingBodies, contact_row, twist_of, write_row
-from ._placement import AnyPlacement, norm, rate_of
+from ._moving_bodies import (
+    BodyRow,
+    DividedBodies,
+    MovingBodies,
+    contact_motion,
+    contact_row,
+    gap_acceleration,
+    write_row,
+)
+from ._placement import AnyPlacement, norm
 from ._slips import SlipForm
 from ._thin_bodies import bow, share_without_passing
 
@@ -190,15 +198,19 @@ class FieldKind(eqx.Module):
     def motion(self, moving: MovingBodies, kept: _Places, i: Array) -> ContactMotion:
         pair, slot = self._pair_of(i), self._read(kept, i)
         (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(kept.placements, pair)
-        twists, rates = ([item(x, b) for b in self._numbers(pair)] for x in (moving.twists, moving.rates))
 
-        def look(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-            gap = lambda *places: gap_of(slot, field, core, places)[0]
-            speed = lambda places, twists: rate_of(gap, places, list(map(twist_of, twists)))
-            flows = [place.flow(twist_of(x)) for place, x in zip(ends, twists, strict=True)]
-            return gap(*ends), jax.jvp(speed, (list(ends), twists), (flows, rates))[1]
+        def look(_: Array, so_far: ContactMotion) -> ContactMotion:
+            gap, point, _ = gap_of(slot, field, core, ends)
+            return contact_motion(gap, point, ends, self._numbers(pair), moving)
 
-        return ContactMotion(*loop(slot.there.astype(i.dtype), look, (core.size, jnp.zeros_like(core.size))))
+        none = ContactMotion(core.size, zero := jnp.zeros_like(core.size), zero)
+        return loop(slot.there.astype(i.dtype), look, none)
+
+    def acceleration(self, moving: MovingBodies, kept: _Places, i: Array) -> Array:
+        pair, slot = self._pair_of(i), self._read(kept, i)
+        (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(kept.placements, pair)
+        gap = lambda *places: gap_of(slot, field, core, places)[0]
+        return gap_acceleration(gap, ends, self._numbers(pair), moving)
 
     def rows(self, moving: MovingBodies, kept: _Places, i: Array) -> BodyRow:
         pair, slot = self._pair_of(i), self._read(kept, i)

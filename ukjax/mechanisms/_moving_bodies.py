@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._contact._kinds import Instant, Motion
-from .._formula._contact_list import SparseRows, entry, loop, put_item
+from .._contact._kinds import ContactMotion, Instant, Motion
+from .._formula._contact_list import SparseRows, entry, item, loop, put_item
 from .._formula._members import Members, places_of, take_entries
 from .._misc._blank import blank
 from .._misc._types import Coordinates, Velocities
 from ._bodies import GROUND
-from ._placement import AnyPlacement, Twist, ground_placement, rate_of
-from ._slips import SlipAxes
+from ._placement import AnyPlacement, Twist, ground_placement, norm, rate_of
+from ._slips import SlipAxes, velocity_of
 
 
 def flat_twist(twist: Twist) -> Float[Array, " s"]:
@@ -180,6 +180,28 @@ def _first_moved(
         own = own[:, : min(len(numbers), width)]  # bodies that are not asked for may have more
         found.append(jnp.pad(own, ((0, 0), (0, width - own.shape[1]))))
     return found
+
+
+def contact_motion(
+    gap: Array, point: Array, places: Sequence[AnyPlacement], numbers: Sequence[Array], of: MovingBodies
+) -> ContactMotion:
+    """The motion of a contact with a gap at a point, of bodies in some places."""
+
+    def fastest(twists: Array) -> Array:
+        each = zip(places, (twist_of(item(twists, b)) for b in numbers), strict=True)
+        return sum((norm(velocity_of(point, *one)) for one in each), jnp.zeros((), point.dtype))
+
+    return ContactMotion(gap, fastest(of.twists), fastest(of.rates))
+
+
+def gap_acceleration(
+    gap: Callable[..., Array], places: Sequence[AnyPlacement], numbers: Sequence[Array], of: MovingBodies
+) -> Array:
+    """How fast the rate of a gap changes, a function of two placements."""
+    twists, rates = ([item(x, b) for b in numbers] for x in (of.twists, of.rates))
+    speed = lambda places, twists: rate_of(gap, places, list(map(twist_of, twists)))
+    flows = [place.flow(twist_of(x)) for place, x in zip(places, twists, strict=True)]
+    return jax.jvp(speed, (list(places), twists), (flows, rates))[1]
 
 
 class BodyRow(NamedTuple):
