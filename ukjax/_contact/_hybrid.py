@@ -175,7 +175,10 @@ def uncrossed(count: int, t: Array) -> tuple[Crossed, ...]:
 class AbstractStops(eqx.Module):
     """Functions that stop a run, of which there are `count`."""
 
-    count: eqx.AbstractVar[int]
+    @property
+    @abc.abstractmethod
+    def count(self) -> int:
+        """How many."""
 
     @abc.abstractmethod
     def crossed(
@@ -326,9 +329,9 @@ def _step(
         t, before, start, after = given
         states = (constant(t0), constant(y0)), (t, before), (t, start), (constant(t1), after)
         rates = of.rates(t, before), of.rates(t, start)
-        *found, ends, missed = stops.crossed(of.model.system.kinematics, states, rates)
+        early, by_jump, ends, missed = stops.crossed(of.model.system.kinematics, states, rates)
         # An end shortly after the instant shows Diffrax what it does not see.
-        crossed = Crossed(*found, ends.astype(t.dtype), jnp.zeros_like(t))
+        crossed = Crossed(early, by_jump, ends.astype(t.dtype), jnp.zeros_like(t))
         return (crossed,), missed & (t1 - t0 > 2 * time_rounding(t1, 0))
 
     def split() -> tuple[Stepped, Array, Any, Log, Array, tuple[Crossed, ...]]:

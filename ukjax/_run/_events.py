@@ -395,21 +395,21 @@ class Stops(AbstractStops):
         if event is None:
             return cls((), ())
         conditions = tuple(jax.tree.leaves(event.cond_fn, is_leaf=callable))
-        directions = jax.tree.leaves(event.direction, is_leaf=lambda x: x is None)
+        directions: Any = jax.tree.leaves(event.direction, is_leaf=lambda x: x is None)
+        # One direction may be that of all.
         return cls(
-            conditions,
-            tuple(directions) if len(directions) == len(conditions) else directions * len(conditions),
+            conditions, tuple(directions * (1 if len(directions) == len(conditions) else len(conditions)))
         )
 
     @property
-    def count(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def count(self) -> int:
         return len(self.conditions)
 
     def crossed(self, kinematics: Any, states: Any, rates: Any) -> tuple[Array, Array, Array, Array]:
         (t0, y0), *middle, (t1, y1) = states
         late = time_rounding(t1, t1 - t0)
 
-        def one(condition: Callable, direction: bool | None) -> tuple[Array, Array, Array, Array]:
+        def one(condition: Any, direction: bool | None) -> tuple[Array, Array, Array, Array]:
             start, end = condition(t0, y0[:2], None), condition(t1, y1[:2], None)
             before, after = (
                 _value_at_start(condition, t, y[:2], rate, _bend(kinematics, t, y[:2], rate), late)
