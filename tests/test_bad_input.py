@@ -898,3 +898,19 @@ def test_loops_may_leave_the_last_place_out():
 
     run = uk.simulate(Chain(0, ""), jnp.array([0.0, 0.5]), jnp.zeros(2), t0=0.0, t1=0.1)
     np.testing.assert_allclose(run.q[-1], [0.0, 0.5], atol=1e-12)
+
+
+def test_a_misspelt_parameter_of_a_model():
+    """The name that is given, and the one that is meant."""
+
+    def spring(stiffness, damping=0.1):
+        system = uk.System(np.eye(1), lambda t, q, v: -stiffness * q - damping * v)
+        return uk.Problem(system, np.ones(1), np.zeros(1), 0.0, 1.0)
+
+    seen = uk.Recording(np.linspace(0.1, 1.0, 9), np.ones((9, 1)))
+    with pytest.raises(uk.InputError, match="'stifness'; did you mean 'stiffness'"):
+        uk.identify(spring, seen, {"stifness": 4.0})
+    with pytest.raises(uk.InputError, match="'stifness'; did you mean 'stiffness'"):
+        uk.sweep(spring, {"stifness": [4.0, 5.0]})
+    with pytest.raises(uk.InputError, match="spring needs stiffness"):
+        uk.identify(spring, seen, {"damping": 0.2})

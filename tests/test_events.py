@@ -262,3 +262,30 @@ def test_what_has_no_scalar_code_is_told():
     np.testing.assert_allclose(run.t_end, np.arccos(0.5) / RATE, atol=1e-8)
     assert run.computed_by.endswith("steps by XLA, as a QR decomposition with pivoting has no scalar code")
     assert "XLA" not in _run(_x).computed_by
+
+
+@pytest.mark.parametrize(("t0", "unit"), [(0.0, 1.0), (1.7e9, 1.0), (0.0, 1e-9)])
+def test_the_time_of_an_event_is_known_to_rounding(t0, unit):
+    """A ball falls past two heights 0.1 mm apart: at times of the clock of Unix, and of nanoseconds."""
+    g = 9.81 / unit**2
+    ball = uk.System(jnp.eye(1), jnp.array([-g]))
+    low, lower = (
+        uk.Event(lambda t, q, v, h=h: q[0] - h, "down", name=name)
+        for h, name in ((1e-4, "low"), (0.0, "lower"))
+    )
+    run = uk.simulate(ball, [1.0], [0.0], t0=t0, t1=t0 + unit, event=[lower, low])
+    assert run.event_name == "low"
+    hit, known = np.sqrt(2 * (1 - 1e-4) / g), 4 * np.spacing(t0 + unit)
+    np.testing.assert_allclose(float(run.t_end) - t0, hit, rtol=1e-9, atol=known)
+    np.testing.assert_allclose(run.q_end, 1e-4, atol=1e-12 + g * hit * known)
+    alone = uk.simulate(ball, [1.0], [0.0], t0=t0, t1=t0 + unit, event=lower)
+    np.testing.assert_allclose(alone.q_end, 0, atol=1e-12 + g * hit * known)
+
+
+def test_events_late_in_single_precision():
+    """An oscillator's first zero, 10,000 s after the clock was started: float32 has steps of 1 ms there."""
+    with jax.enable_x64(False):
+        swing = uk.System(jnp.eye(1), lambda t, q, v: -4.0 * q)
+        run = uk.simulate(swing, [1.0], [0.0], t0=1e4, t1=1e4 + 2, event=lambda t, q, v: q[0])
+        np.testing.assert_allclose(run.t_end, 1e4 + np.pi / 4, atol=4e-3)
+        np.testing.assert_allclose(run.q_end, 0, atol=8e-3)

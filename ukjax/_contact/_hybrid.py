@@ -30,7 +30,17 @@ from .._misc._types import in_full_precision
 from .._motion._solvers import AbstractForwardingSolver, Stop, inflate_error_if_off
 from ._contact_dynamics import ContactDynamics, SettledContacts, State
 from ._modes import Mode
-from ._watch import Curve, InnerSteps, Stepped, Watched, constant, first_event, moment, watch_step
+from ._watch import (
+    Curve,
+    InnerSteps,
+    Stepped,
+    Watched,
+    constant,
+    first_event,
+    moment,
+    time_rounding,
+    watch_step,
+)
 
 # --- What happened in a run with contacts, event by event
 
@@ -128,7 +138,7 @@ def prepend_event(log: Log, t: Array, found: SettledContacts, told: Array) -> Lo
 def drop_after(log: Log, end: Array, stopped: Array) -> Log:
     """The log of a run that was stopped at its end, without what happens there or, in the last step, later."""
     found = jax.lax.stop_gradient(log.rows[:, -1])
-    later = stopped & jnp.isfinite(log.rows[:, 0]) & (end <= found + moment(found))
+    later = stopped & jnp.isfinite(log.rows[:, 0]) & (end <= found)
     rows = log.rows.at[:, 0].set(jnp.where(later, jnp.inf, log.rows[:, 0]))
     return Log(rows, log.number - jnp.sum(later, dtype=log.number.dtype))
 
@@ -141,11 +151,13 @@ class Crossed(NamedTuple):
 
     - `before`: at the instant that divides the step, or before it (k,).
     - `by_jump`: by what happens there (k,).
+    - `ends`: whether one is seen to have crossed, so that the run ends within the step.
     - `since`: the time since that instant [s], of which the time of the crossing has its derivative.
     """
 
     before: Array
     by_jump: Array
+    ends: Array
     since: Array
 
     def values(self, own: Array) -> Array:
@@ -157,20 +169,23 @@ class Crossed(NamedTuple):
 def uncrossed(count: int, t: Array) -> tuple[Crossed, ...]:
     """The last part of a state of a run that functions stop; of one without, nothing."""
     none = jnp.zeros(count, t.dtype)
-    return (Crossed(none, none, jnp.zeros_like(t)),) if count else ()
+    return (Crossed(none, none, jnp.zeros_like(t), jnp.zeros_like(t)),) if count else ()
 
 
 class AbstractStops(eqx.Module):
     """Functions that stop a run, of which there are `count`."""
 
-    count: eqx.AbstractVar[int]
+    @property
+    @abc.abstractmethod
+    def count(self) -> int:
+        """How many."""
 
     @abc.abstractmethod
     def crossed(
         self, kinematics: Any, states: tuple[tuple[Array, State], ...], rates: tuple[tuple[Array, Array], ...]
-    ) -> tuple[Array, Array, Array]:
-        """The first two parts of `Crossed`, and whether one crossed zero after the instant that Diffrax does not see: of
-        a step's start, just before the instant, just after it, and its end; rates are of the two in the middle."""
+    ) -> tuple[Array, Array, Array, Array]:
+        """The first three parts of `Crossed`, and whether one crossed zero after the instant that Diffrax does not see:
+        of a step's start, just before the instant, just after it, and its end; rates are of the two in the middle."""
 
 
 # --- The solver
@@ -211,19 +226,21 @@ class _Pieces(dfx.AbstractLocalInterpolation):
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> Any:
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
-        # The state at an event is the one before it, also where the time differs by rounding.
-        instant = moment(self.until)
-        before = t0 <= self.until + instant
+        # The state at an event is the one before it, also where the time differs by rounding; but a run that is stopped
+        # by what happens there ends just after it.
+        ends = jnp.zeros((), bool) if self.crossed is None else self.crossed.ends > 0
+        before = t0 <= self.until + jnp.where(ends, 0, moment(self.until))
         first = t0 + jax.lax.stop_gradient(jnp.minimum(t0, self.until) - t0)
         pieces = zip((self.first, self.second), (first, t0), self.modes, strict=True)
         pair = [(*_split(of.evaluate(t), self.count), mode) for of, t, mode in pieces]
         y = jax.tree.map(lambda x, y: jnp.where(before, x, y), *pair)
         if self.crossed is None:
             return y
-        of, by_jump, since = self.crossed
-        # To half an instant: a search that ends within one finds a time that is still before.
-        reached = t0 > self.until - 0.5 * instant
-        return *y, Crossed(jnp.where(reached, of, 0), jnp.where(before, 0, by_jump), t0 - self.t1 + since)
+        # Somewhat sooner: a time found by halving is then still before.
+        reached = t0 > self.until - time_rounding(self.until, self.t1 - self.t0)
+        of, by_jump, ends, since = self.crossed
+        of, by_jump = jnp.where(reached, of, 0), jnp.where(before, 0, by_jump)
+        return *y, Crossed(of, by_jump, ends, t0 - self.t1 + since)
 
 
 class _Pieced(NamedTuple):
@@ -312,9 +329,10 @@ def _step(
         t, before, start, after = given
         states = (constant(t0), constant(y0)), (t, before), (t, start), (constant(t1), after)
         rates = of.rates(t, before), of.rates(t, start)
-        *found, missed = stops.crossed(of.model.system.kinematics, states, rates)
+        early, by_jump, ends, missed = stops.crossed(of.model.system.kinematics, states, rates)
         # An end shortly after the instant shows Diffrax what it does not see.
-        return (Crossed(*found, jnp.zeros_like(t)),), missed & (t1 - t0 > 2 * moment(t1))
+        crossed = Crossed(early, by_jump, ends.astype(t.dtype), jnp.zeros_like(t))
+        return (crossed,), missed & (t1 - t0 > 2 * time_rounding(t1, 0))
 
     def split() -> tuple[Stepped, Array, Any, Log, Array, tuple[Crossed, ...]]:
         t, fixed, before, speed, ran_out = first_event(args, found, t0, t1, y0, InnerSteps(one, curve), whole)

@@ -210,6 +210,11 @@ def moment(t: Array) -> Array:
     return _MOMENT * jnp.finfo(t.dtype).eps * (1 + jnp.abs(t))
 
 
+def time_rounding(t: Array, step: Array | float) -> Array:
+    """To how much times within a step are known [s]: some roundings."""
+    return 16 * jnp.finfo(t.dtype).eps * (jnp.abs(t) + step)
+
+
 def _to_zero(t: Array, slack: Array, rate: Array) -> Array:
     """How near to zero a margin is zero, whose values or whose time are rounded."""
     return jnp.maximum(slack, moment(t) * jnp.abs(rate))

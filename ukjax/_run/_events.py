@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._contact._hybrid import AbstractStops
 from .._contact._resets import Reset
-from .._contact._watch import moment
+from .._contact._watch import time_rounding
 from .._misc._arguments import call_user_function, number_array, require_function
 from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError, StartMovedWarning
@@ -28,10 +28,12 @@ from ._options import with_tolerances_of
 
 
 class _Bracket(NamedTuple):
-    """The crossing lies between `lower` and the iterate, where the function has the `sign` it has after it."""
+    """The crossing lies between `lower` and the iterate, where the function has the `sign` it has after it; `known` is to
+    how much rounding leaves times of the step known."""
 
     lower: Float[Array, ""]
     sign: Float[Array, ""]
+    known: Float[Array, ""]
 
 
 @final
@@ -43,7 +45,7 @@ class Bracketing(optx.AbstractRootFinder):
 
     **Arguments:**
 
-    - `rtol`, `atol`: the width at which to stop, relative to the time, and in seconds.
+    - `rtol`, `atol`: Optimistix asks for them; halving goes on until rounding leaves nothing between.
     - `norm`: Optimistix asks for it; of no use to bisection.
     """
 
@@ -61,7 +63,8 @@ class Bracketing(optx.AbstractRootFinder):
         lower = jnp.asarray(options["lower"], y.dtype)
         at_start = self._sign(fn, lower, args)[0] == 0
         # Of equal ends, the first iteration makes the start the result.
-        return _Bracket(lower, jnp.where(at_start, jnp.nan, self._sign(fn, y, args)[0]))
+        sign = jnp.where(at_start, jnp.nan, self._sign(fn, y, args)[0])
+        return _Bracket(lower, sign, 0.25 * time_rounding(y, y - lower))
 
     def step(
         self, fn: Any, y: Array, args: Any, options: dict[str, Any], state: _Bracket, tags: Any
@@ -72,12 +75,12 @@ class Bracketing(optx.AbstractRootFinder):
         passed = sign == state.sign
         upper = jnp.where(found_at_start, state.lower, jnp.where(passed, middle, y))
         lower = jnp.where(found_at_start | passed, state.lower, middle)
-        return upper, _Bracket(lower, state.sign), aux
+        return upper, _Bracket(lower, state.sign, state.known), aux
 
     def terminate(
         self, fn: Any, y: Array, args: Any, options: dict[str, Any], state: _Bracket, tags: Any
     ) -> tuple[Bool[Array, ""], optx.RESULTS]:
-        return y - state.lower <= self.rtol * (1 + jnp.abs(y)), optx.RESULTS.successful
+        return y - state.lower <= state.known, optx.RESULTS.successful
 
     def postprocess(
         self,
@@ -97,9 +100,6 @@ class Bracketing(optx.AbstractRootFinder):
 #
 # A step in which more than one occurs is taken again at half its size, until one is left, or until they are
 # simultaneous.
-
-_SIMULTANEOUS = 1e3
-"""Times nearer than this, in units of their rounding, are one: that of an event is not known better."""
 
 
 def _occurs(before: Array, after: Array, direction: bool | None) -> Bool[Array, ""]:
@@ -124,8 +124,12 @@ class _Separated(dfx.AbstractStepSizeController):
     def wrap(self, direction: Any) -> "_Separated":
         return _Separated(self.controller.wrap(direction), self.event)
 
-    def init(self, *given: Any, **named: Any) -> tuple[Any, Any]:
-        return self.controller.init(*given, **named)
+    def init(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+    ) -> tuple[Any, Any]:
+        first, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+        # Steps so short are not halved.
+        return first, (state, jax.lax.stop_gradient(time_rounding(jnp.maximum(jnp.abs(t0), jnp.abs(t1)), 0)))
 
     def adapt_step_size(
         self,
@@ -144,14 +148,12 @@ class _Separated(dfx.AbstractStepSizeController):
             _occurs(condition(t0, y0, args), condition(t1, y1_candidate, args), direction)
             for condition, direction in zip(conditions, directions, strict=True)
         ]
-        shortest = _SIMULTANEOUS * jnp.finfo(t1.dtype).eps * (1 + jnp.abs(t1))
+        state, shortest = controller_state
         several = (jnp.sum(jnp.stack(occurred)) > 1) & (t1 - t0 > shortest)
-        usual = self.controller.adapt_step_size(
-            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
-        )
-        again = (False, t0, t0 + 0.5 * (t1 - t0), False, controller_state, dfx.RESULTS.successful)
-        chosen = jax.tree.map(lambda x, y: jnp.where(several, x, y), again[:-1], usual[:-1])
-        return *chosen, dfx.RESULTS.where(several, again[-1], usual[-1])
+        usual = self.controller.adapt_step_size(t0, t1, y0, y1_candidate, args, y_error, error_order, state)
+        again = (False, t0, t0 + 0.5 * (t1 - t0), False, state, dfx.RESULTS.successful)
+        *chosen, state = jax.tree.map(lambda x, y: jnp.where(several, x, y), again[:-1], usual[:-1])
+        return *chosen, (state, shortest), dfx.RESULTS.where(several, again[-1], usual[-1])
 
 
 def separate_events(
@@ -175,7 +177,7 @@ DIRECTIONS = {None: None, "up": True, 1: True, "down": False, -1: False}
 State = tuple[Array, Array]
 
 _ROUNDING = 1e3
-"""In units of the precision: to how much an event is zero, and the width at which it is located."""
+"""In units of the precision: to how much an event is zero."""
 
 
 @final
@@ -322,7 +324,7 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
     names = [x.name or name_of(x.fn, i, len(events)) for i, x in enumerate(events)]
     functions = [intern_event_function(x.fn, name, state) for x, name in zip(events, names, strict=True)]
     conditions = [Condition(fn, name, False) for fn, name in zip(functions, names, strict=True)]
-    width = _ROUNDING * float(jnp.finfo(state[1].dtype).eps)
+    width = float(jnp.finfo(state[1].dtype).eps)
     directions = [DIRECTIONS[x.direction] for x in events]
     return dfx.Event(conditions, Bracketing(width, width), directions)
 
@@ -393,33 +395,35 @@ class Stops(AbstractStops):
         if event is None:
             return cls((), ())
         conditions = tuple(jax.tree.leaves(event.cond_fn, is_leaf=callable))
-        directions = jax.tree.leaves(event.direction, is_leaf=lambda x: x is None)
+        directions: Any = jax.tree.leaves(event.direction, is_leaf=lambda x: x is None)
+        # One direction may be that of all.
         return cls(
-            conditions,
-            tuple(directions) if len(directions) == len(conditions) else directions * len(conditions),
+            conditions, tuple(directions * (1 if len(directions) == len(conditions) else len(conditions)))
         )
 
     @property
-    def count(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def count(self) -> int:
         return len(self.conditions)
 
-    def crossed(self, kinematics: Any, states: Any, rates: Any) -> tuple[Array, Array, Array]:
+    def crossed(self, kinematics: Any, states: Any, rates: Any) -> tuple[Array, Array, Array, Array]:
         (t0, y0), *middle, (t1, y1) = states
+        late = time_rounding(t1, t1 - t0)
 
-        def one(condition: Callable, direction: bool | None) -> tuple[Array, Array, Array]:
+        def one(condition: Any, direction: bool | None) -> tuple[Array, Array, Array, Array]:
             start, end = condition(t0, y0[:2], None), condition(t1, y1[:2], None)
             before, after = (
-                _value_at_start(condition, t, y[:2], rate, _bend(kinematics, t, y[:2], rate), moment(t))
+                _value_at_start(condition, t, y[:2], rate, _bend(kinematics, t, y[:2], rate), late)
                 for (t, y), rate in zip(middle, rates, strict=True)
             )
             early = _occurs(start, before, direction)
             jump = ~early & _occurs(start, after, direction)
             seen = early | jump | _occurs(start, end, direction)
             sign = jnp.where(early, _side(before, direction), 0), jnp.where(jump, _side(after, direction), 0)
-            return *sign, ~seen & _occurs(after, end, direction)
+            return *sign, seen, ~seen & _occurs(after, end, direction)
 
-        before, by_jump, missed = zip(*map(one, self.conditions, self.directions), strict=True)
-        return jnp.stack(before), jnp.stack(by_jump), jnp.any(jnp.stack(missed))
+        found = zip(*map(one, self.conditions, self.directions), strict=True)
+        before, by_jump, seen, missed = map(jnp.stack, found)
+        return before, by_jump, jnp.any(seen), jnp.any(missed)
 
 
 def _side(value: Array, direction: bool | None) -> Array:

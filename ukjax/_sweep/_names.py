@@ -136,6 +136,20 @@ def _call(fn: Callable[..., Any], names: Iterable[str]) -> tuple[tuple[str, ...]
     return tuple(name for name in names if name in taken), False
 
 
+def _require_arguments(whose: str, model: Any, own: dict[str, Any], rest: dict[str, Any]) -> None:
+    """Raises `InputError` for a model of which arguments are missing: a name that is given instead may be misspelt."""
+    known = inspect.signature(model).parameters
+    wanted = [
+        name
+        for name, x in known.items()
+        if x.default is x.empty and x.kind is not x.VAR_KEYWORD and name not in own
+    ]
+    if wanted and rest:
+        raise unknown_name("parameter", next(iter(rest)), known)
+    if wanted:
+        raise InputError(f"{whose} needs {', '.join(wanted)}: give a value among the parameters.")
+
+
 @final
 class Build(eqx.Module):
     """From values to what is to be run: a problem with its `RunSpec`, or what a function returned.
@@ -174,6 +188,8 @@ class Build(eqx.Module):
         made = self.model
         if not isinstance(made, Problem):
             whose = getattr(self.model, "__name__", "the model")
+            if not self.as_dict:
+                _require_arguments(whose, self.model, own, rest)
             made = (
                 call_user_function(whose, self.model, own)
                 if self.as_dict
