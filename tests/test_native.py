@@ -207,6 +207,9 @@ ends, angles = jax.jit(jax.vmap(end)), jnp.linspace(0.5, 1.0, 8)
 spread = ends(jax.device_put(angles, NamedSharding(mesh, P("x"))))
 np.testing.assert_allclose(spread, ends(angles), rtol=0, atol=1e-13)
 
+with jax.set_mesh(jax.make_mesh((4,), ("x",))):  # whose devices all compute what is not shared out
+    np.testing.assert_allclose(jax.jit(end)(0.5), end(0.5), rtol=0, atol=1e-13)
+
 shared = uk.scalarize(lambda x, y: (jnp.sin(x) * y, jnp.sum(x * y)))
 several = jax.jit(jax.vmap(shared, (0, None)))
 x, y = jnp.linspace(0.0, 1.0, 32).reshape(8, 4), jnp.arange(4.0)
@@ -221,7 +224,8 @@ assert "all-gather" not in several.lower(given, y).compile().as_text()
 def test_in_a_new_process():
     """Functions of C are found before LLVM has compiled anything; then arrays that devices share.
 
-    Each device computes its members, along one axis or two, with the shared ones of another: as on one device.
+    Each device computes its members, along one axis or two, with the shared ones of another: as on one device. Within
+    `set_mesh` runs of one member are as without.
     """
     done = subprocess.run(
         [sys.executable, "-c", IN_A_NEW_PROCESS], capture_output=True, text=True, check=False

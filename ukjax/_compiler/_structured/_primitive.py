@@ -361,7 +361,8 @@ def _run_over_devices(*operands: Array, program: Program) -> Any:
     ]
 
     def split(mesh: Any, arrays: Sequence[Any], found: Sequence[Any]) -> Any:
-        spec = [*found[0].sharding.spec, *[None] * found[0].ndim][1 : found[0].ndim]
+        # Without a spec, as of numbers within `jax.set_mesh`, all devices have the same.
+        spec = [*getattr(found[0].sharding, "spec", ()), *[None] * found[0].ndim][1 : found[0].ndim]
         parts = [[s if it else None for s, it in zip(spec, own(x), strict=False)] for x in arrays]
         placed = lambda part: NamedSharding(mesh, PartitionSpec(None, *part))
         return mesh, compute, tuple(placed(spec) for _ in found), tuple(map(placed, parts))
