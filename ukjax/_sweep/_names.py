@@ -142,7 +142,7 @@ def _require_arguments(whose: str, model: Any, own: dict[str, Any], rest: dict[s
     wanted = [
         name
         for name, x in known.items()
-        if x.default is x.empty and x.kind is not x.VAR_KEYWORD and name not in own
+        if x.default is x.empty and x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD) and name not in own
     ]
     if wanted and rest:
         raise unknown_name("parameter", next(iter(rest)), known)
