@@ -73,3 +73,20 @@ def test_copies_of_another_environment():
         np.testing.assert_allclose(
             seen[:, :2], np.tile(np.asarray(Q0) * np.cos(np.sqrt(k) * H), (2, 1)), rtol=1e-13
         )
+
+
+def test_a_function_that_holds_a_system():
+    """Programs within each other see its arrays twice: an action takes the springs' force back, and nothing moves."""
+    pytest.importorskip("gymnasium")
+    system = Springs(jnp.array([0.0, 4.0]))
+    environment = uk.Environment(
+        uk.Problem(system, Q0, jnp.zeros(2), 0.0, 1.0),
+        lambda t, q, v, u: u[0] * system.force(t, q, v),
+        lambda t, q, v, u: 0.0 * t,
+        dt=H,
+        horizon=9,
+    )
+    copies = environment.gymnasium(2, -np.ones(1), np.ones(1))
+    copies.reset(seed=0)
+    seen = copies.step(-np.ones((2, 1)))[0]
+    np.testing.assert_allclose(seen[:, :2], np.tile(np.asarray(Q0), (2, 1)), rtol=1e-13)

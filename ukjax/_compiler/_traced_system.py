@@ -87,7 +87,9 @@ class JitByZeros(Generic[T]):
 
         @eqx.filter_jit
         def compiled(folded: HashableByKey[Any], *given: Any) -> T:
-            mine = dict(zip(map(id, self._arrays_of(given)), folded.value, strict=True))
+            all_of = zip(map(id, self._arrays_of(given)), folded.value, strict=True)
+            # Functions may hold arrays that are known already, of a program around this one.
+            mine = {key: entries for key, entries in all_of if key not in _folded}
             _folded.update(mine)
             try:
                 return fn(*given)
