@@ -9,6 +9,8 @@ which the matrices need not be differentiated beyond their product with what is 
 What the error estimate says along nearly dependent rows is no error, since the projection removes it. With S = A M^-1 A^T
 that part is M^-1 A^T (S^+ - (S + delta^2 diag S)^-1) A e: rows count as dependent by their angle to the others, smoothly.
 
+Where M may be singular, M + c J^T J stands for it: the state found is the same, as J dq is what is prescribed.
+
 The same damped matrix, in which no row is left out, solves for what the rows left out lack in the end: where the others
 are nearly dependent, these hold them only to rounding over the sine of their angle.
 """
@@ -41,6 +43,7 @@ from ._scalars import (
     is_zero,
     largest,
     times,
+    total,
     where,
     without_noise,
 )
@@ -75,6 +78,7 @@ class MotionFunctions(NamedTuple):
     - `inertia`: q -> M (n, n), by its entries or as that of a tree.
     - `rates`: q -> N (n_q, n) of quasi-velocities; None where velocities are those of q.
     - `holonomic`: which rows of `velocities` are those of positions.
+    - `singular`: whether M may be singular.
     """
 
     positions: Callable[[Vector], np.ndarray]
@@ -83,6 +87,7 @@ class MotionFunctions(NamedTuple):
     inertia: Callable[[Vector], np.ndarray | TreeInertia]
     rates: Callable[[Vector], np.ndarray] | None
     holonomic: tuple[bool, ...]
+    singular: bool
 
 
 class Basis(NamedTuple):
@@ -118,6 +123,18 @@ def _basis(N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Bas
     beyond = np.eye(len(N)).astype(object) - multiply(N, inverse)
     beyond = beyond[:, [not all(map(is_zero, column)) for column in beyond.T]]
     return Basis(np.concatenate([N, beyond], axis=1), extend_mass_matrix(M, beyond.shape[1]))
+
+
+def _metric(M: np.ndarray | TreeInertia, J: np.ndarray, singular: bool) -> np.ndarray | TreeInertia:
+    """M, or M + c J^T J where it may be singular.
+
+    c J^T J is a thousandth of the size of M: as large as M it would hide the inertia of a thin rod from float32.
+    """
+    if not singular or not len(J):
+        return M
+    M = np.stack([product(M, column) for column in np.eye(J.shape[1]).astype(object)], axis=1)
+    size = total(x * x for x in J.flat)
+    return M + 1e-3 * total(np.diag(M)) * invert(size, size > 0.0) * multiply(J.T, J)
 
 
 class ProjectedPositions(NamedTuple):
@@ -160,6 +177,7 @@ def positions(motion: MotionFunctions, q: Vector, mu: Vector, rcond: float, dtyp
     eps, J = float(jnp.finfo(dtype).eps), motion.jacobian(q)
     to = _basis(None if motion.rates is None else motion.rates(q), motion.inertia(q), dtype)
     rows = without_noise(to.seen(J), eps)
+    to = to._replace(M=_metric(to.M, rows, motion.singular))
     solver = Solver(to.M, rows, rcond, eps, or_in_metric=True)
     change, errors = _apply_multipliers(solver, mu), []
     damped = _damp_solver(solver, nearly_dependent(dtype))
@@ -235,8 +253,10 @@ def projection(
     if not len(psi):
         near = where(is_off > 0.5, math.inf, 0.0)
         return [*q, *v, *freeze([*mu, near, again, was_off, 0.0, *errors[0], *errors[1]])]
-    M, eps = motion.inertia(q), float(jnp.finfo(dtype).eps)
-    A, to = without_noise(A, eps), Basis(None, M)
+    eps = float(jnp.finfo(dtype).eps)
+    A = without_noise(A, eps)
+    M = _metric(motion.inertia(q), A, motion.singular)
+    to = Basis(None, M)
     solver = Solver(M, A, ON_CONSTRAINTS, eps, or_in_metric=True)
     alike = motion.rates is None and all(motion.holonomic)  # the rows of velocities and those of positions
     damped = settled.damped if settled and alike else _damp_solver(solver, nearly_dependent(dtype))
@@ -335,15 +355,17 @@ def projection_for(
     t: Time,
     q: Coordinates,
     v: Velocities,
+    *,
+    singular: bool = False,
 ) -> ProjectionCode:
-    """The code of a projection, made once for each structure.
+    """The code of a projection, made once for each structure; of one whose mass matrix may be `singular`.
 
     **Raises:** `TranslationError`.
     """
     leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
     parameters = tuple(leaf(x, q.dtype) for x in leaves)
-    return _write_projection(structure, parameters, state, rcond, has_quasi_velocities(system))
+    return _write_projection(structure, parameters, state, rcond, has_quasi_velocities(system), singular)
 
 
 def _functions(
@@ -373,7 +395,12 @@ def _functions(
 
 @cached_or_untranslatable
 def _write_projection(
-    structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
+    structure: Structure,
+    leaves: tuple[Leaf, ...],
+    state: tuple[Any, ...],
+    rcond: float,
+    quasi: bool,
+    singular: bool,
 ) -> ProjectionCode:
     functions, known = _functions(structure, tuple(x.aval for x in leaves), state, quasi)
     leaves = read_by(leaves, *(x.program for x in functions))
@@ -392,7 +419,7 @@ def _write_projection(
     of_velocities = lambda *x: tuple(of[known.of_velocities] for of in velocities(*x))
     holonomic = tuple(map(bool, known.of_positions[known.of_velocities]))
     motion = MotionFunctions(
-        positions, jacobian, of_velocities, masses, rates[0] if rates else None, holonomic
+        positions, jacobian, of_velocities, masses, rates[0] if rates else None, holonomic, singular
     )
     dtype = state[1].dtype
     found = projection(motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)

@@ -329,24 +329,7 @@ def is_unbalanced(formula: AbstractFormula, equations: Equations, found: Acceler
 @in_full_precision
 def _gauss(equations: Equations, method: AbstractPseudoinverse) -> Acceleration:
     """Gauss's principle in the coordinates x = L^T a of the module's docstring."""
-    A, b = equations.rows.A, equations.rows.b
-    a, multipliers, gauss, rank = _nearest(method, equations.M, equations.Q + equations.c, A, b)
-    return Acceleration(
-        a=a,
-        constraint_force=A.T @ multipliers + equations.c,
-        multipliers=multipliers,
-        rank=rank,
-        residual=A @ a - b,
-        gauss=gauss,
-        unique=jnp.array(True),
-    )
-
-
-@eqx.filter_jit
-def _nearest(
-    method: AbstractPseudoinverse, M: Array, Q: Array, A: Array, b: Array
-) -> tuple[Array, Array, Array, Array]:
-    """a, lambda, Gauss's functional, and the rank; by itself, so that a program has it once for all stages of a step."""
+    M, Q, A, b = equations.M, equations.Q + equations.c, equations.rows.A, equations.rows.b
     W = inverse_cholesky(M)
     B = A @ W.T
     inverse = pinv(B, method)
@@ -354,7 +337,16 @@ def _nearest(
     dx = P @ (b - B @ x0)
     a, multipliers = W.T @ (x0 + dx), P.T @ dx
     held = map(freeze, (W, B, P, a, multipliers, A @ a - b))
-    return with_tangent_of(a, _change(M, Q, A, b, *held)), multipliers, dx @ dx, inverse.rank
+    a = with_tangent_of(a, _change(M, Q, A, b, *held))
+    return Acceleration(
+        a=a,
+        constraint_force=A.T @ multipliers + equations.c,
+        multipliers=multipliers,
+        rank=inverse.rank,
+        residual=A @ a - b,
+        gauss=dx @ dx,
+        unique=jnp.array(True),
+    )
 
 
 def _change(

@@ -100,7 +100,7 @@ class Model(eqx.Module):
     def acceleration(self, t: Array, q: Array, v: Array) -> Array:
         """The stabilized acceleration (n,)."""
         if self.code is None or not self.is_solved:
-            return self.formula.solve(self.equations(t, q, v)).a
+            return _solve(self.formula, self.equations(t, q, v))
         return self.code.stage(*_operands(self, t, q, v))
 
     def observed(self, t: Array, q: Array, v: Array) -> dict[str, Array]:
@@ -166,6 +166,12 @@ def nearest_start(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple
     return model.start(t, (q, v))
 
 
+@eqx.filter_jit
+def _solve(formula: AbstractFormula, equations: Equations) -> Array:
+    """The acceleration; by itself, so that a program has it once for all stages of a step."""
+    return formula.solve(equations).a
+
+
 def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, ...]:
     """Those of the acceleration's code."""
     numbers = model.ready().numbers
@@ -221,11 +227,10 @@ def translate_model(
     method = model.stabilizer.projection_method
     if method is None:
         return model, said
-    if not model.formula.needs_definite_mass:  # whose L D L^T the scalar code takes
-        return model, f"{said}, projected on arrays, which allow a singular mass matrix"
     try:
         rcond = method.threshold(q.dtype)
-        projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)
+        singular = not model.formula.needs_definite_mass
+        projection = projection_for(model.system, model.stabilizer, rcond, t, q, v, singular=singular)
     except TranslationError as reason:
         return model, f"{said}, projected on arrays: {str(reason).partition(chr(10))[0]}"
     if not _is_worthwhile(projection.whole, solver):

@@ -59,9 +59,14 @@ def _solve_by_formula(formula: AbstractFormula, equations: Equations) -> dict[st
     return jax.vmap(functools.partial(_solve_one, *partition_static(formula)))(equations)
 
 
+@functools.partial(scalarize, fallback="xla")
+def _project_one(of: Static, arrays: Any, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    return combine_static(of, arrays).project(t, (q, v))
+
+
 @eqx.filter_jit
 def _project_on_arrays(model: Model, states: States) -> tuple[Array, Array]:
-    return jax.vmap(lambda t, q, v: model.project(t, (q, v)))(*states)
+    return jax.vmap(functools.partial(_project_one, *partition_static(model)))(*states)
 
 
 def project_states(model: Model, states: States) -> States:

@@ -225,9 +225,12 @@ def compute_primal_pinv(B: Array, method: AbstractPseudoinverse) -> tuple[Array,
     return found.matrix, found.rank
 
 
+_compute_by_itself = eqx.filter_jit(compute_primal_pinv)  # so that a program has it once for each shape and method
+
+
 @eqx.filter_custom_jvp
 def _pinv(B: Array, *, method: AbstractPseudoinverse) -> tuple[Array, Array]:
-    return compute_primal_pinv(B, method)
+    return _compute_by_itself(B, method)
 
 
 @_pinv.def_jvp

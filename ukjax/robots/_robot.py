@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import acceleration_at, evaluate_at_state
+from .._compiler import acceleration_at, compile_small, evaluate_at_state
 from .._formula._acceleration import UdwadiaKalaba
 from .._misc._arguments import real_array, real_values
 from .._misc._display import html_of
@@ -43,7 +43,7 @@ class Frames(eqx.Module):
 
     def axes(self, starts: dict[str, Array], actuators: tuple[str, ...]) -> Axes:
         """The frames of the tree's bodies and the ground in the reference posture, and what else has the file's names."""
-        ground = jnp.zeros(3, self.mechanism.q0.dtype), jnp.eye(3, dtype=self.mechanism.q0.dtype)
+        ground = np.zeros(3, self.mechanism.q0.dtype), np.eye(3, dtype=self.mechanism.q0.dtype)
         own = {name: self.places[name] for name in self.turns}
         return Axes(own | {GROUND: ground[0]}, self.turns | {GROUND: ground[1]}, starts, actuators)
 
@@ -52,7 +52,7 @@ class Frames(eqx.Module):
         q = real_array("q", q)
         t = real_array("t", t).astype(q.dtype)
         if is_traced((self, t, q)):
-            return _places(self, t, q)
+            return _compute_places(self, t, q)
         places = evaluate_at_state(_places, self, t, q)
         return {name: as_jax(places[name]) for name in self.places}
 
@@ -61,6 +61,9 @@ def _places(frames: Frames, t: Time, q: Coordinates) -> dict[str, Float[Array, "
     placements = frames.mechanism.placements(t, q)
     places = frames.places.items()
     return {name: placements[frames.carriers[name]].point(x.astype(q.dtype)) for name, x in places}
+
+
+_compute_places = compile_small(_places)
 
 
 @final
