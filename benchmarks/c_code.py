@@ -33,7 +33,7 @@ from _timing import machine, pinned, table
 
 import ukjax as uk
 import ukjax.mechanisms as um
-from ukjax._compiler import compile_acceleration
+from ukjax._motion._acceleration_code import compile_acceleration
 
 OPTIONS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-pedantic"]
 ROBOTS = Path(__file__).parents[1] / "experiments" / "robots"

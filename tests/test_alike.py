@@ -8,8 +8,9 @@ from test_calls import compilations
 
 import ukjax as uk
 import ukjax.mechanisms as um
-from ukjax._compiler import TranslationError, acceleration_at
-from ukjax._compiler._traced_system import cached_or_untranslatable
+from ukjax._compiler import TranslationError
+from ukjax._compiler._tracing import cached_or_untranslatable
+from ukjax._formula._on_host import acceleration_at
 from ukjax._system._rows import position_rows
 
 

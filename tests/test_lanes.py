@@ -13,7 +13,6 @@ from helpers import central, equations
 from jax import lax
 
 import ukjax as uk
-from ukjax._compiler import _code
 from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
 from ukjax._compiler._structured._moves import pad_entries
@@ -277,7 +276,7 @@ def test_what_cannot_be_translated_says_so(monkeypatch):
     q = jnp.ones((1, 2))
     with pytest.raises(uk.TranslationError, match="'erf_inv' has no scalar code"):
         uk.lanes(uk.System(jnp.eye(2), lambda t, q, v: lax.erf_inv(q)))(0.0, q, q)
-    monkeypatch.setattr(_code, "MOST", 10_000)
+    monkeypatch.setattr(_expressions, "MOST", 10_000)
     large = uk.System(jnp.eye(80), lambda t, q, v: jnp.tanh(jnp.outer(q, v)) @ q)
     with pytest.raises(uk.TranslationError, match="too many to write out"):
         uk.lanes(large)(0.0, jnp.ones((1, 80)), jnp.ones((1, 80)))

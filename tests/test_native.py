@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._compiler._code import compile_acceleration
 from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
 from ukjax._compiler._structured._table import OPERATIONS, fold
+from ukjax._motion._acceleration_code import compile_acceleration
 
 pytest.importorskip("llvmlite")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._compiler import compile_acceleration
+from ukjax._motion._acceleration_code import compile_acceleration
 
 STABILIZER = uk.Baumgarte(10.0, 100.0)
 
@@ -121,7 +121,7 @@ def test_the_gradient_of_steps():
 
 def test_the_projection_takes_only_the_parameters_it_reads():
     """Gravity and the weights are no inputs of it: its derivative by them is not compiled."""
-    from ukjax._compiler import projection_for
+    from ukjax._motion._projection_code import projection_for
 
     system = pulled(16)
     code = projection_for(system, uk.Projection(), 1e-5, jnp.zeros(()), Q, V)

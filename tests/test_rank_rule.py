@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 import ukjax as uk
 import ukjax.mechanisms as um
-from ukjax._compiler import compile_acceleration
+from ukjax._motion._acceleration_code import compile_acceleration
 
 GRAVITY = 9.81
 ROPES = ((1.0, 0.0, 0.0, 1.0), (0.0, 1.0, 1.0, -2.0))

@@ -166,7 +166,9 @@ def test_a_massless_coupler_leaves_the_links_their_motion(formula):
         uk.simulate(problem, t1=0.4)
 
 
-@pytest.mark.parametrize("formula", _first_is_quick([uk.NullSpace(), uk.RangeForm(), uk.StackedForm(), uk.KKT()]))
+@pytest.mark.parametrize(
+    "formula", _first_is_quick([uk.NullSpace(), uk.RangeForm(), uk.StackedForm(), uk.KKT()])
+)
 @pytest.mark.parametrize("derive", [jax.grad, pytest.param(jax.jacfwd, marks=pytest.mark.slow)])
 def test_derivative_of_a_run_with_a_massless_coupler(formula, derive):
     """By gravity, against differences of the elliptic function; states are projected where M is singular."""

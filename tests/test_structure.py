@@ -22,10 +22,10 @@ PACKAGE = ROOT / "ukjax"
 # From low to high: a room is a folder, and its files may import from rooms before it, and from their own.
 ROOMS = [
     "_misc",
+    "_compiler",
     "_pseudoinverse",
     "_system",
     "_formula",
-    "_compiler",
     "_motion",
     "_contact",
     "mechanisms",

@@ -14,9 +14,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from . import robots as robots
     from ._cli._benchmark import BenchResult as BenchResult
     from ._cli._benchmark import bench as bench
-    from ._compiler import Lanes as Lanes
     from ._compiler import TranslationError as TranslationError
-    from ._compiler import lanes as lanes
     from ._compiler._machine_code import optimize_now as optimize_now
     from ._compiler._structured._scalarize import scalarize as scalarize
     from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
@@ -73,6 +71,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._misc._errors import Untranslatable as Untranslatable
     from ._misc._lie import zyz_angles as zyz_angles
     from ._misc._lie import zyz_rotation as zyz_rotation
+    from ._motion._lanes import Lanes as Lanes
+    from ._motion._lanes import lanes as lanes
     from ._motion._project import Projection as Projection
     from ._motion._project import project as project
     from ._motion._solvers import EnergyProjection as EnergyProjection
@@ -164,7 +164,8 @@ else:
     _FORMER = {"Pseudoinverse": "RankedInverse"}
     _NAMES = {
         "_cli._benchmark": "BenchResult bench",
-        "_compiler": "Lanes TranslationError lanes",
+        "_compiler": "TranslationError",
+        "_motion._lanes": "Lanes lanes",
         "_compiler._structured._scalarize": "scalarize",
         "_compiler._machine_code": "optimize_now",
         "_compiler._whole_loops": "compile_loops_whole",

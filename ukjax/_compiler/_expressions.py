@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._scalars import Builder, Expression, as_number
+from ._foreign import machine_code_runs
+from ._scalars import Builder, Expression, TranslationError, as_number
 from ._structured import _program
 from ._structured._arrays import Value, to_scalars
 from ._structured._builder import Builder as NodeBuilder
@@ -332,3 +333,34 @@ class ExpressionPytree:
 def run(program: Program, *operands: Array) -> Array:
     """The outputs of a program of all numbers in some arrays, as a vector."""
     return program(*(jnp.reshape(x, -1).astype(program.dtype) for x in operands))
+
+
+# --- How long programs may be
+
+LARGEST = 10_000
+"""More operations than this XLA does not compile: it would take minutes. LLVM alone takes some seconds for each 50,000,
+however many they are."""
+
+MOST = 1_000_000
+"""More operations than this are not even written out: each takes some four kilobytes of memory until it is compiled."""
+
+
+def builder_of(dtype: Any) -> Builder:
+    """What writes out programs of a type.
+
+    **Raises:** `TranslationError` for other types than LLVM has.
+    """
+    if np.dtype(dtype).name not in ("float64", "float32"):
+        raise TranslationError(f"numbers of type {np.dtype(dtype).name} have no scalar code")
+    return Builder(dtype, MOST)
+
+
+def short_enough(program: Program) -> Program:
+    """The program, or an error if its compilation would take too long."""
+    # Not `machine_code_is_wanted`: the code is kept for whoever asks next.
+    if not machine_code_runs() and program.size > LARGEST:
+        raise TranslationError(
+            f"{program.size} operations are more than the {LARGEST} that XLA compiles in reasonable time; "
+            "LLVM does on a CPU, and a mechanism takes fewer in the coordinates of a tree"
+        )
+    return program

@@ -18,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import AccelerationProgram, TranslationError, array_function, system_function
+from .._compiler import TranslationError, array_function, translate_function
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._contact_newton import eliminate, invert_matrix
 from .._formula._members import Members
 from .._misc._errors import InputError
 from .._misc._types import as_jax, choose_by_precision, in_full_precision, is_traced, module_for
+from .._motion._acceleration_code import AccelerationProgram
 from .._motion._model import Model, translate_model
 from .._pseudoinverse._kernels import dot
 from .._system._constraint import (
@@ -535,7 +536,7 @@ def evaluate_part_on_arrays(
 
 @dataclasses.dataclass(frozen=True)
 class OfModel:
-    """A part as a function of system, stabilizer and arrays.
+    """A part as a function of (system, stabilizer) and arrays.
 
     - `function`: of a model and arrays.
     - `code`: of the acceleration.
@@ -544,7 +545,8 @@ class OfModel:
     function: Callable[..., Any]
     code: AccelerationProgram
 
-    def __call__(self, system: AbstractSystem, stabilizer: AbstractStabilizer, *arrays: Array) -> Any:
+    def __call__(self, parts: tuple[AbstractSystem, AbstractStabilizer], *arrays: Array) -> Any:
+        system, stabilizer = parts
         return self.function(Model(system, UdwadiaKalaba(), stabilizer, self.code), *arrays)
 
 
@@ -553,8 +555,8 @@ def evaluate_model_part(function: Callable[..., Any], model: Model, *arrays: Arr
     """What a part returns that needs the model, by scalar code where the acceleration has such."""
     if model.code is not None and model.is_solved:
         try:
-            code = system_function(OfModel(function, model.code), model.system, model.stabilizer, *arrays)
-            return code(model.system, model.stabilizer, *arrays)
+            parts = model.system, model.stabilizer
+            return translate_function(OfModel(function, model.code), parts, *arrays)(parts, *arrays)
         except TranslationError:  # of gaps and slips, or as there would be too many operations
             pass
     return function(model, *arrays)

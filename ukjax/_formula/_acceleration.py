@@ -22,6 +22,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._compiler import compile_small
 from .._misc._arguments import require_instance
 from .._misc._derivatives import freeze, with_tangent_of
 from .._misc._errors import InputError
@@ -55,6 +56,7 @@ from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._equations import Equations as Equations
 from ._equations import asymmetry, describe_asymmetry
+from ._equations import equations_at as equations_at
 from ._equations import equations_of_motion as equations_of_motion
 from ._equations import require_shapes as require_shapes
 
@@ -158,15 +160,15 @@ class AbstractFormula(eqx.Module):
         if is_traced(result.a):
             return result
         if not np.all(np.isfinite(result.a)):
-            raise InputError(why_not_finite(self, _equations(system, t, q, v, stabilizer), t, q, v))
+            raise InputError(why_not_finite(self, equations_at(system, stabilizer, t, q, v), t, q, v))
         if misses_rows(result):
-            require_rows_kept(self, _equations(system, t, q, v, stabilizer), result)
+            require_rows_kept(self, equations_at(system, stabilizer, t, q, v), result)
         if not self.needs_definite_mass:
-            require_balance(self, _equations(system, t, q, v, stabilizer), result)
+            require_balance(self, equations_at(system, stabilizer, t, q, v), result)
         return result
 
 
-@eqx.filter_jit
+@compile_small
 def _accelerate(
     formula: AbstractFormula,
     system: AbstractSystem,
@@ -181,7 +183,6 @@ def _accelerate(
     return formula.solve(dataclasses.replace(equations, M=symmetric))
 
 
-_equations = eqx.filter_jit(equations_of_motion)
 _factor = jax.jit(inverse_cholesky)
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler import evaluate_at_state
 from .._misc._arguments import call_user_function, number_array
 from .._misc._errors import InputError
 from .._misc._tolerances import ASYMMETRIC
@@ -211,3 +212,16 @@ def energy_of(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) ->
     """The energy [J], with its shape checked, or None where the system has none."""
     energy = call_user_function(f"the energy of {_name_of(system)}", system.energy, t, q, v)
     return None if energy is None else _expect("the energy", energy, ())
+
+
+def _equations(
+    parameters: tuple[AbstractSystem, AbstractStabilizer], t: Array, q: Array, v: Array
+) -> Equations:
+    system, stabilizer = parameters
+    require_energy(system, t, q, v)
+    return equations_of_motion(system, t, q, v, stabilizer)
+
+
+def equations_at(system: AbstractSystem, stabilizer: AbstractStabilizer, t: Any, q: Any, v: Any) -> Equations:
+    """The equations of motion at one state that has values."""
+    return evaluate_at_state(_equations, (system, stabilizer), t, q, v)

@@ -1,12 +1,27 @@
 """The Udwadia-Kalaba equation by NumPy, at states that have values: nothing is compiled."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from .._compiler import compile_small
+from .._misc._errors import InputError
 from .._misc._tolerances import CLEARLY as CLEARLY
-from .._pseudoinverse import unit_rows_on_host
-from ._equations import Equations
+from .._misc._types import as_jax, is_traced
+from .._pseudoinverse import GramSchmidt, unit_rows_on_host
+from .._system._stabilize import NoStabilizer
+from .._system._system import AbstractSystem
+from ._acceleration import (
+    AbstractFormula,
+    Acceleration,
+    UdwadiaKalaba,
+    misses_rows,
+    require_rows_kept,
+    why_not_finite,
+)
+from ._equations import Equations, equations_at
 
 
 class Found(NamedTuple):
@@ -82,3 +97,48 @@ def accelerations(equations: Equations, kept: np.ndarray) -> Found:
         multipliers[at] = (U @ np.linalg.solve(np.swapaxes(R, 1, 2), y))[..., 0]
     force = _times(np.swapaxes(A, 1, 2), multipliers) + c
     return Found(_times(np.swapaxes(W, 1, 2), x0 + dx), force, multipliers)
+
+
+def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration | None:
+    """What the default formula says, by NumPy; None where M is not positive definite or rows may be dependent."""
+    if not (isinstance(formula, UdwadiaKalaba) and isinstance(formula.pinv, GramSchmidt)):
+        return None
+    A, b, M, Q = (np.asarray(x) for x in (equations.rows.A, equations.rows.b, equations.M, equations.Q))
+    m = len(A)
+    try:
+        if not clearly_independent(equations, formula.pinv.threshold(A.dtype)):
+            return None
+        found = accelerations(jax.tree.map(lambda x: np.asarray(x)[None], equations), np.ones((1, m), bool))
+    except np.linalg.LinAlgError:
+        return None
+    a, force, multipliers = (x[0] for x in found)
+    gained = a - np.linalg.solve(M, Q + np.asarray(equations.c))
+    told = np.int32(m), A @ a - b, gained @ M @ gained, np.True_
+    return Acceleration(*map(jnp.asarray, (a, force, multipliers, *told)))
+
+
+@compile_small
+def _solve(formula: AbstractFormula, equations: Equations) -> Acceleration:
+    return formula.solve(equations)
+
+
+def solve_equations(formula: AbstractFormula, equations: Equations) -> Acceleration:
+    """What a formula says of equations that have values; the formula alone is compiled."""
+    return _solve(formula, jax.tree.map(as_jax, equations))
+
+
+def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q: Any, v: Any) -> Acceleration:
+    """What `formula.acceleration` returns; at a known state XLA compiles the linear algebra at most, and that only
+    where rows may depend on each other, or for other formulas than the default.
+
+    **Raises:** `InputError` as that does.
+    """
+    if is_traced((formula, system, t, q, v)):
+        return formula.acceleration(system, t, q, v)
+    equations = equations_at(system, NoStabilizer(), t, q, v)
+    found = _independent(formula, equations) or solve_equations(formula, equations)
+    if not np.all(np.isfinite(found.a)):
+        raise InputError(why_not_finite(formula, equations, t, q, v))
+    if misses_rows(found):
+        require_rows_kept(formula, equations, found)
+    return found

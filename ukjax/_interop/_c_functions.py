@@ -13,12 +13,13 @@ import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 from jaxtyping import Array
 
-from .._compiler import AccelerationProgram, compile_acceleration, evaluate_by_code
-from .._compiler._traced_system import leaf
+from .._compiler import evaluate_by_code
+from .._compiler._tracing import leaf
 from .._contact._rows import PushedSystem
 from .._formula._servo import Servoed
 from .._misc._arguments import call_user_function, require_function
 from .._misc._errors import InputError, Untranslatable, unknown_name
+from .._motion._acceleration_code import AccelerationProgram, compile_acceleration
 from .._pseudoinverse import GramSchmidt, pinv
 from .._run._step import step
 from .._system._constraint import require_bilateral

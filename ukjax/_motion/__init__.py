@@ -1,1 +1,1 @@
-"""What a run integrates: the model, its projection onto the constraints, and solvers that project."""
+"""What a run integrates: a system's acceleration and projection, as scalar code and on arrays, and solvers that project."""

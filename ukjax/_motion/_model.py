@@ -10,18 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._compiler import (
-    AccelerationProgram,
-    Program,
-    Projected,
-    ProjectionCode,
-    StepRelativeRank,
-    TranslationError,
-    compile_acceleration,
-    looks_for_nans,
-    machine_code_is_wanted,
-    projection_for,
-)
+from .._compiler import Program, TranslationError, looks_for_nans, machine_code_is_wanted
 from .._formula._acceleration import (
     AbstractFormula,
     Equations,
@@ -34,7 +23,10 @@ from .._misc._types import is_traced
 from .._system._rows import constraint_rows, is_off
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
+from ._acceleration_code import AccelerationProgram, compile_acceleration
 from ._project import Projection, iterate_projections, project, tolerance_of
+from ._projection_code import Projected, ProjectionCode, projection_for
+from ._solve import StepRelativeRank
 
 # Operations of which an implicit solver takes tangents, where LLVM does not compile: XLA may need minutes for more.
 _WITHIN_NEWTON = 300

@@ -7,7 +7,7 @@ Velocities move by dv = -W^T B^+ psi with B = A W^T and W^T W = M^-1.
 
 mu is found by chord iterations, two at a time, for as long as the first of two halves the error and the second leaves
 more than rounding. A start may be far off: it is projected again from where that ended, with J and M there, until it is
-consistent (`iterate_projections`). Arrays, NumPy and scalar code (`_compiler/_projection`) iterate
+consistent (`iterate_projections`). Arrays, NumPy and scalar code (`_projection_code`) iterate
 alike, so that a start is the same within and outside `jit`.
 
 The derivative is that of the implicit function: from d phi(t, q*) = 0 with P = B^+ and B* = phi_q(q*) G,
@@ -28,9 +28,9 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import AtStates, equations_at, evaluate_by_code
+from .._compiler import AtStates, evaluate_by_code
 from .._formula._acceleration import require_shapes
-from .._formula._equations import inertia
+from .._formula._equations import equations_at, inertia
 from .._misc._arguments import require_between
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, MassMatrix, Numbers, Time, Velocities, in_full_precision, is_traced

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import AccelerationProgram
 from .._compiler._structured._scalarize import scalarize
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import with_dense_mass
@@ -16,6 +15,7 @@ from .._formula._on_host import accelerations
 from .._misc._closures import Static, combine_static, partition_static
 from .._misc._types import as_jax
 from .._system._system import AbstractSystem
+from ._acceleration_code import AccelerationProgram
 from ._model import Model
 
 

@@ -225,7 +225,9 @@ def compute_primal_pinv(B: Array, method: AbstractPseudoinverse) -> tuple[Array,
     return found.matrix, found.rank
 
 
-_compute_by_itself = eqx.filter_jit(compute_primal_pinv)  # so that a program has it once for each shape and method
+_compute_by_itself = eqx.filter_jit(
+    compute_primal_pinv
+)  # so that a program has it once for each shape and method
 
 
 @eqx.filter_custom_jvp

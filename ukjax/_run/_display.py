@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .._compiler import equations_at, evaluate_at_state
+from .._compiler import evaluate_at_state
 from .._figures._animate import draw_end
 from .._figures._card import SHOWN, Card, list_names
 from .._figures._moving import Shown
 from .._figures._scene import scene_of
+from .._formula._equations import equations_at
 from .._misc._types import is_traced
 from .._system._constraint import OF_POSITIONS, OF_VELOCITIES, as_constraints, unilateral
 from .._system._labels import make_indexed_names, title_of

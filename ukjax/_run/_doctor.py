@@ -11,10 +11,11 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import equations_at, evaluate_at_state, evaluate_at_states
+from .._compiler import evaluate_at_state, evaluate_at_states
 from .._contact._history import name_rows
 from .._contact._rows import ContactLayout, kinematics, layout_of
 from .._formula._acceleration import Equations
+from .._formula._equations import equations_at
 from .._formula._servo import Servoed
 from .._misc._arguments import require_between, require_instance
 from .._misc._display import html_of

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._compiler._traced_system import rebuild_system, split
+from .._compiler._tracing import rebuild, split
 from .._contact._rows import kinematics as contact_kinematics
 from .._formula._acceleration import equations_of_motion
 from .._formula._equations import energy_of
@@ -24,16 +24,16 @@ from .._formula._servo import Servoed
 from .._misc._closures import HashableByKey, hoist_tracers, require_seen
 from .._misc._traced import signature
 from .._system._constraint import unilateral
-from .._system._stabilize import AbstractStabilizer, NoStabilizer
+from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem
 
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
-def _evaluate_system(system: AbstractSystem, stabilizer: AbstractStabilizer, *state: Array) -> Any:
+def _evaluate_system(system: AbstractSystem, *state: Array) -> Any:
     """All that runs ask of a system."""
     energy = energy_of(system, *state)
-    motion = equations_of_motion(system, *state, stabilizer=stabilizer), system.kinematics(*state), energy
+    motion = equations_of_motion(system, *state, stabilizer=NoStabilizer()), system.kinematics(*state), energy
     if unilateral(system.constraints):
         motion = motion, contact_kinematics(system, *state)
     if not isinstance(system, Servoed):
@@ -55,15 +55,15 @@ def _key(function: Callable, *shapes: Any) -> Hashable:
 def intern_system(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSystem:
     """The same system, its functions keyed by what it computes, with the values that JAX traces among its arrays."""
     system = hoist_tracers(system)
-    leaves, structure = split(system, NoStabilizer())
+    leaves, structure = split(system)
     if not any(isinstance(x, _FUNCTIONS) for x in structure.static):
         return system
-    of_leaves = lambda x, *state: _evaluate_system(*rebuild_system(structure, x), *state)
+    of_leaves = lambda x, *state: _evaluate_system(rebuild(structure, x), *state)
     key = _key(of_leaves, _shapes(leaves), *_shapes((t, q, v)))
     static = tuple(
         HashableByKey(x, (i, key)) if isinstance(x, _FUNCTIONS) else x for i, x in enumerate(structure.static)
     )
-    return rebuild_system(structure._replace(static=static), leaves)[0]
+    return rebuild(structure._replace(static=static), leaves)
 
 
 def intern_function(function: Callable, *arguments: Any) -> Callable:

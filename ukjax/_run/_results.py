@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._compiler import equations_at
 from .._contact._history import AT_TIMES
+from .._formula._equations import equations_at
 from .._misc._errors import ConstraintWarning, InputError
 from .._misc._modules import make_unchecked
 from .._misc._types import is_traced, module_for

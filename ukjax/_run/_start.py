@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import solve_equations
 from .._formula._acceleration import (
     AbstractFormula,
     Acceleration,
@@ -25,7 +24,7 @@ from .._formula._acceleration import (
     why_not_finite,
 )
 from .._formula._equations import describe_asymmetry, require_energy
-from .._formula._on_host import acceleration_if_clear, cholesky, clearly_independent
+from .._formula._on_host import acceleration_if_clear, cholesky, clearly_independent, solve_equations
 from .._misc._errors import InputError, StartMovedWarning, format_value
 from .._misc._types import is_traced
 from .._motion._model import Model

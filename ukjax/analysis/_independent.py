@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import numpy as np
 
-from .._compiler import equations_at
+from .._formula._equations import equations_at
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, rank_on_host

@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import compile_small, equations_at, evaluate_by_code
+from .._compiler import compile_small, evaluate_by_code
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
-from .._formula._equations import Equations, equations_of_motion
+from .._formula._equations import Equations, equations_at, equations_of_motion
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Numbers, Time, Velocities, in_full_precision, is_traced

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compiler import acceleration_at, evaluate_at_states
+from .._compiler import evaluate_at_states
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from .._formula._on_host import acceleration_at
 from .._formula._singular_mass import RangeForm
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Numbers, Time, Velocities, in_full_precision, is_traced

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import equations_at, evaluate_at_state
+from .._compiler import evaluate_at_state
+from .._formula._equations import equations_at
 from .._misc._arguments import explain_arguments, real_array
 from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, in_full_precision, is_traced

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import acceleration_at, compile_small, evaluate_at_state
+from .._compiler import compile_small, evaluate_at_state
 from .._formula._acceleration import UdwadiaKalaba
+from .._formula._on_host import acceleration_at
 from .._misc._arguments import real_array, real_values
 from .._misc._display import html_of
 from .._misc._errors import InputError
@@ -43,7 +44,7 @@ class Frames(eqx.Module):
 
     def axes(self, starts: dict[str, Array], actuators: tuple[str, ...]) -> Axes:
         """The frames of the tree's bodies and the ground in the reference posture, and what else has the file's names."""
-        ground = np.zeros(3, self.mechanism.q0.dtype), np.eye(3, dtype=self.mechanism.q0.dtype)
+        ground = jnp.zeros(3, self.mechanism.q0.dtype), jnp.eye(3, dtype=self.mechanism.q0.dtype)
         own = {name: self.places[name] for name in self.turns}
         return Axes(own | {GROUND: ground[0]}, self.turns | {GROUND: ground[1]}, starts, actuators)
 

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import acceleration_at, evaluate_at_states, evaluate_by_code
+from .._compiler import evaluate_at_states, evaluate_by_code
 from .._contact._rows import layout_of
 from .._formula._acceleration import UdwadiaKalaba
+from .._formula._on_host import acceleration_at
 from .._misc._arguments import real_array
 from .._misc._display import html_of
 from .._misc._errors import InputError, unknown_name

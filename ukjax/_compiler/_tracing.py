@@ -1,4 +1,4 @@
-"""A system as JAX traced it: its parameters as inputs of scalar programs, and what has no scalar code."""
+"""Functions of parameters as JAX traces them: their arrays as inputs of scalar programs, and what has no scalar code."""
 
 import functools
 import math
@@ -12,19 +12,14 @@ import numpy as np
 from jax.extend import core
 from jaxtyping import Array, Float
 
-from .._formula._equations import equations_of_motion, inertia
-from .._misc._arguments import call_user_function
 from .._misc._closures import HashableByKey, find_instances, require_seen
 from .._misc._garbage import undisturbed
 from .._misc._types import is_traced
-from .._system._rows import constraint_rows
-from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem, innermost
 from ._scalars import Builder, TranslationError
 from ._structured._arrays import to_scalars
 from ._structured._trace import Interpreter
 
-# --- The parameters of a system as inputs of scalar programs
+# --- Parameters as inputs of scalar programs
 #
 # They are inputs, so that runs with other values share the code. But an array with a zero in it is taken for a
 # direction or a selection: its entries 0, 1 and -1 are folded into the code, for they are what makes it short. Arrays
@@ -43,7 +38,7 @@ class Leaf(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """All of a system and stabilizer but the numbers in its arrays."""
+    """All of a pytree but the numbers in its arrays."""
 
     arrays: Any
     static: tuple[Any, ...]
@@ -112,17 +107,16 @@ class JitByZeros(Generic[T]):
         return self._compiled(self.folded(*given) if folded is None else folded, *given)
 
 
-def split(system: Any, stabilizer: AbstractStabilizer | None) -> tuple[list[Array], Structure]:
-    arrays, static = eqx.partition((system, stabilizer), lambda x: isinstance(x, jax.Array | np.ndarray))
+def split(parameters: Any) -> tuple[list[Array], Structure]:
+    """The arrays of a pytree, and the rest."""
+    arrays, static = eqx.partition(parameters, lambda x: isinstance(x, jax.Array | np.ndarray))
     leaves, tree = jax.tree.flatten(arrays)
     rest, rest_tree = jax.tree.flatten(static)
     return leaves, Structure(tree, tuple(rest), rest_tree)
 
 
-def rebuild_system(
-    structure: Structure, leaves: Sequence[Array]
-) -> tuple[AbstractSystem, AbstractStabilizer]:
-    """The system and stabilizer of a structure and its parameter arrays."""
+def rebuild(structure: Structure, leaves: Sequence[Array]) -> Any:
+    """The pytree of a structure and arrays."""
     static = jax.tree.unflatten(structure.static_tree, structure.static)
     return eqx.combine(jax.tree.unflatten(structure.arrays, leaves), static)
 
@@ -167,11 +161,9 @@ def read_by(leaves: Sequence[Leaf], *traced: core.ClosedJaxpr) -> tuple[Leaf, ..
     return tuple(x if i in read else without(x) for i, x in enumerate(leaves))
 
 
-def numbers(
-    leaves: Sequence[Leaf], system: AbstractSystem, stabilizer: AbstractStabilizer | None, dtype: Any
-) -> Float[Array, " k"]:
+def numbers(leaves: Sequence[Leaf], parameters: Any, dtype: Any) -> Float[Array, " k"]:
     """The parameters that are inputs, as a vector."""
-    arrays, _ = split(system, stabilizer)
+    arrays, _ = split(parameters)
     xp = jnp if is_traced(arrays) else np
     found = [xp.zeros(0, dtype)]
     for x, it in zip(arrays, leaves, strict=True):
@@ -227,7 +219,7 @@ def cached_or_untranslatable(make: Callable[..., T]) -> Callable[..., T]:
     return kept
 
 
-# --- What the scalar code of an acceleration and that of a projection take, as JAX traced it
+# --- A function as JAX traced it
 
 
 class Traced(NamedTuple):
@@ -268,53 +260,3 @@ def trace(function: Callable[..., Any], *shapes: Any) -> Traced:
     program, found = jax.make_jaxpr(function, return_shape=True)(*shapes)
     require_seen(program.consts)
     return Traced(program, jax.tree.unflatten(jax.tree.structure(found), program.jaxpr.outvars), found)
-
-
-class Common(NamedTuple):
-    """Functions of parameter arrays and the state.
-
-    - `rows`: all constraints, of the parameters, t, q and v.
-    - `inertia`: the mass matrix, of the parameters, t and q.
-    """
-
-    rows: Traced
-    inertia: Traced
-
-
-@cached_or_untranslatable
-def common(structure: Structure, avals: tuple[Any, ...], state: tuple[Any, ...]) -> Common:
-    """What both kinds of code take of a system, traced once for each structure."""
-    system = lambda leaves: rebuild_system(structure, leaves)[0]
-    n = state[2].shape[0]
-    rows = trace(lambda leaves, *state: constraint_rows(system(leaves), *state), [*avals], *state)
-    masses = trace(lambda leaves, t, q: inertia(system(leaves), t, q, n), [*avals], *state[:2])
-    return Common(rows, masses)
-
-
-def trace_motion(
-    structure: Structure, avals: Sequence[Any], state: Sequence[Any], shared: Common
-) -> tuple[Traced, Traced, Traced]:
-    """The equations of motion, the energy and the rates of the coordinates, of parameters and state.
-
-    The equations take two more operands: what the functions of `shared` return.
-    """
-
-    def equations(leaves: Any, state: Any, M: Any, rows: Any) -> Any:
-        system, stabilizer = rebuild_system(structure, leaves)
-        t, q, v, *applied = state
-        return equations_of_motion(
-            system, t, q, v, stabilizer, (applied[0], applied[1]) if applied else None, M, rows
-        )
-
-    def energy(leaves: Any, state: Any) -> Any:
-        system, _ = rebuild_system(structure, leaves)
-        return call_user_function(
-            f"the energy of {type(innermost(system)).__name__}", system.energy, *state[:3]
-        )
-
-    def rates(leaves: Any, state: Any) -> Any:
-        return rebuild_system(structure, leaves)[0].kinematics(*state[:3])
-
-    given = [*avals], [*state]
-    known = shared.inertia.shapes, shared.rows.shapes
-    return trace(equations, *given, *known), trace(energy, *given), trace(rates, *given)

@@ -26,15 +26,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._misc._tolerances import ON_CONSTRAINTS, nearly_dependent
-from .._misc._types import Coordinates, Time, Velocities
-from .._system._rows import Rows, most_off, position_rows_and_jacobian
-from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem, TreeInertia, has_quasi_velocities
-from ._code import builder_of, short_enough
-from ._expressions import FixedPointIteration, Program, run
-from ._factors import extend_mass_matrix, factor, product, solve_by_factors
-from ._scalars import (
+from .._compiler._expressions import FixedPointIteration, Program, builder_of, run, short_enough
+from .._compiler._scalars import (
     Expression,
     Vector,
     attach,
@@ -47,23 +40,29 @@ from ._scalars import (
     where,
     without_noise,
 )
-from ._scalars import product as multiply
-from ._solve import Solver, solve
-from ._structured._trace import Interpreter
-from ._traced_system import (
+from .._compiler._scalars import product as multiply
+from .._compiler._structured._trace import Interpreter
+from .._compiler._tracing import (
     InputMaker,
     Leaf,
     Structure,
     Traced,
     cached_or_untranslatable,
-    common,
     leaf,
     numbers,
     read_by,
-    rebuild_system,
+    rebuild,
     split,
     trace,
 )
+from .._misc._tolerances import ON_CONSTRAINTS, nearly_dependent
+from .._misc._types import Coordinates, Time, Velocities
+from .._system._rows import Rows, most_off, position_rows_and_jacobian
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem, TreeInertia, has_quasi_velocities
+from ._factors import extend_mass_matrix, factor, product, solve_by_factors
+from ._solve import Solver, solve
+from ._traced_system import common
 
 _ITERATIONS = 2
 _REFINEMENTS = 5  # of the change, which converges as fast as the positions do, with no check of its own
@@ -321,7 +320,7 @@ class ProjectionCode:
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the projection takes, as `Code.numbers`."""
-        return numbers(self._leaves, system, stabilizer, self.whole.dtype)
+        return numbers(self._leaves, (system, stabilizer), self.whole.dtype)
 
     def __call__(
         self,
@@ -362,7 +361,7 @@ def projection_for(
 
     **Raises:** `TranslationError`.
     """
-    leaves, structure = split(system, stabilizer)
+    leaves, structure = split((system, stabilizer))
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
     parameters = tuple(leaf(x, q.dtype) for x in leaves)
     return _write_projection(structure, parameters, state, rcond, has_quasi_velocities(system), singular)
@@ -375,13 +374,13 @@ def _functions(
     rows."""
     rows, masses = common(structure, avals, state)
     at = trace(
-        lambda leaves, *of: position_rows_and_jacobian(rebuild_system(structure, leaves)[0], *of),
+        lambda leaves, *of: position_rows_and_jacobian(rebuild(structure, leaves)[0], *of),
         [*avals],
         *state[:2],
     )
 
     def rates(leaves: list[Array], t: Time, q: Coordinates) -> Array:
-        system, _ = rebuild_system(structure, leaves)
+        system, _ = rebuild(structure, leaves)
         return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros_like(state[2]))
 
     found = [

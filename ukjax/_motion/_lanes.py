@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compiler._structured._scalarize import scalarize
 from .._formula._acceleration import AbstractFormula
 from .._formula._equations import with_dense_mass
 from .._misc._arguments import real_array, require_instance
@@ -19,8 +20,7 @@ from .._system._constraint import require_bilateral
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
-from ._code import AccelerationProgram, compile_acceleration
-from ._structured._scalarize import scalarize
+from ._acceleration_code import AccelerationProgram, compile_acceleration
 
 
 @final

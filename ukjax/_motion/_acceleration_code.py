@@ -1,6 +1,6 @@
 """The scalar code of a system's acceleration, and the numbers it takes: time, state and parameters.
 
-Code is kept by the structure of a system and the entries of its parameters that are folded in (`_traced_system`), so that
+Code is kept by the structure of a system and the entries of its parameters that are folded in (`_compiler/_tracing`), so that
 runs with other parameters share it, and what is compiled from it.
 
 A formula with no scalar code of its own, or too long a one, finds the acceleration on arrays, from equations of motion by
@@ -22,16 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._formula._acceleration import AbstractFormula, Equations
-from .._formula._equations import applied_forces
-from .._misc._tolerances import ASYMMETRIC, CLEARLY
-from .._misc._types import Coordinates, Forces, Time, Velocities
-from .._pseudoinverse import GramSchmidt
-from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem, TreeInertia
-from ._expressions import ExpressionPytree, Program, run
-from ._foreign import machine_code_runs
-from ._scalars import (
+from .._compiler._expressions import ExpressionPytree, Program, builder_of, run, short_enough
+from .._compiler._scalars import (
     Builder,
     Expression,
     TranslationError,
@@ -41,34 +33,33 @@ from ._scalars import (
     is_truth,
     largest,
 )
-from ._solve import How, Solution, StepRelativeRank, least_of, solution_by
-from ._structured._needed import Needed
-from ._structured._nodes import Node, is_number
-from ._structured._operations import LargeProductError
-from ._structured._rebuild import Rebuilder
-from ._structured._trace import Interpreter
-from ._traced_system import (
+from .._compiler._structured._needed import Needed
+from .._compiler._structured._nodes import Node, is_number
+from .._compiler._structured._operations import LargeProductError
+from .._compiler._structured._rebuild import Rebuilder
+from .._compiler._structured._trace import Interpreter
+from .._compiler._tracing import (
     InputMaker,
     Leaf,
     Structure,
     cached_or_untranslatable,
-    common,
     leaf,
     numbers,
     read_by,
     split,
-    trace_motion,
 )
-
-LARGEST = 10_000
-"""More operations than this XLA does not compile: it would take minutes. LLVM alone takes some seconds for each 50,000,
-however many they are."""
+from .._formula._acceleration import AbstractFormula, Equations
+from .._formula._equations import applied_forces
+from .._misc._tolerances import ASYMMETRIC, CLEARLY
+from .._misc._types import Coordinates, Forces, Time, Velocities
+from .._pseudoinverse import GramSchmidt
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem, TreeInertia
+from ._solve import How, Solution, StepRelativeRank, least_of, solution_by
+from ._traced_system import common, trace_motion
 
 _OF_VALUES = ("multipliers", "sure", "known")
 """What of `observed` has no derivative, or is of no use but to states that have values."""
-
-MOST = 1_000_000
-"""More operations than this are not even written out: each takes some four kilobytes of memory until it is compiled."""
 
 
 @final
@@ -140,7 +131,7 @@ class AccelerationProgram:
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector."""
-        return numbers(self._leaves, system, stabilizer, self.equations.program.dtype)
+        return numbers(self._leaves, (system, stabilizer), self.equations.program.dtype)
 
     def applied(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, ...]:
         """The operands after v: Q and c, by arrays, where the force is apart."""
@@ -169,7 +160,7 @@ def compile_acceleration(
 
     **Raises:** `TranslationError`.
     """
-    leaves, structure = split(system, stabilizer)
+    leaves, structure = split((system, stabilizer))
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
     parameters = tuple(leaf(x, q.dtype) for x in leaves)
     if isinstance(how, AbstractFormula):
@@ -299,24 +290,3 @@ def _observe_solution(e: Equations, solution: Solution, rcond: float) -> dict[st
         "lost": solution.lost,
     }
     return {key: np.array(x, object) for key, x in observed.items()}
-
-
-def builder_of(dtype: Any) -> Builder:
-    """What writes out programs of a type.
-
-    **Raises:** `TranslationError` for other types than LLVM has.
-    """
-    if np.dtype(dtype).name not in ("float64", "float32"):
-        raise TranslationError(f"numbers of type {np.dtype(dtype).name} have no scalar code")
-    return Builder(dtype, MOST)
-
-
-def short_enough(program: Program) -> Program:
-    """The program, or an error if its compilation would take too long."""
-    # Not `machine_code_is_wanted`: the code is kept for whoever asks next.
-    if not machine_code_runs() and program.size > LARGEST:
-        raise TranslationError(
-            f"{program.size} operations are more than the {LARGEST} that XLA compiles in reasonable time; "
-            "LLVM does on a CPU, and a mechanism takes fewer in the coordinates of a tree"
-        )
-    return program

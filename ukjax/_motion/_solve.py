@@ -25,29 +25,7 @@ from typing import Any, NamedTuple, final
 import jax.numpy as jnp
 import numpy as np
 
-from .._formula._acceleration import AbstractFormula, Equations
-from .._misc._tolerances import (
-    EXACT,
-    REFINED,
-    ROUNDING,
-    ROW_NOISE,
-    TOLD_BY_POSITIONS,
-    TURNED_AT_STAGES,
-    WELL_CONDITIONED,
-)
-from .._pseudoinverse import AbstractPseudoinverse
-from .._system._system import TreeInertia
-from ._factors import (
-    Factors,
-    Taken,
-    TreeFactors,
-    factor,
-    factor_mass_matrix,
-    order_of,
-    product,
-    solve_by_factors,
-)
-from ._scalars import (
+from .._compiler._scalars import (
     Expression,
     TranslationError,
     Vector,
@@ -72,6 +50,28 @@ from ._scalars import (
     unless,
     where,
     without_noise,
+)
+from .._formula._acceleration import AbstractFormula, Equations
+from .._misc._tolerances import (
+    EXACT,
+    REFINED,
+    ROUNDING,
+    ROW_NOISE,
+    TOLD_BY_POSITIONS,
+    TURNED_AT_STAGES,
+    WELL_CONDITIONED,
+)
+from .._pseudoinverse import AbstractPseudoinverse
+from .._system._system import TreeInertia
+from ._factors import (
+    Factors,
+    Taken,
+    TreeFactors,
+    factor,
+    factor_mass_matrix,
+    order_of,
+    product,
+    solve_by_factors,
 )
 
 

@@ -5,10 +5,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._compiler._scalars import (
+    Entries,
+    Expression,
+    Vector,
+    as_vector,
+    dot,
+    entries,
+    freeze,
+    is_zero,
+    times,
+    total,
+)
+from .._compiler._scalars import product as product_of
+from .._compiler._structured._nodes import is_number
 from .._system._system import TreeInertia
-from ._scalars import Entries, Expression, Vector, as_vector, dot, entries, freeze, is_zero, times, total
-from ._scalars import product as product_of
-from ._structured._nodes import is_number
 
 Taken = dict[int, tuple[Expression, Expression]]
 
