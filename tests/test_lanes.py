@@ -13,6 +13,7 @@ from helpers import central, equations
 from jax import lax
 
 import ukjax as uk
+from ukjax._compiler import _expressions
 from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
 from ukjax._compiler._structured._moves import pad_entries

@@ -1,1 +1,1 @@
-"""What a run integrates: a system's acceleration and projection, as scalar code and on arrays, and solvers that project."""
+"""What a run integrates: accelerations and projections, as scalar code and on arrays, and solvers that project."""

@@ -1,7 +1,7 @@
 """The scalar code of a system's acceleration, and the numbers it takes: time, state and parameters.
 
-Code is kept by the structure of a system and the entries of its parameters that are folded in (`_compiler/_tracing`), so that
-runs with other parameters share it, and what is compiled from it.
+Code is kept by the structure of a system and the entries of its parameters that are folded in (`_compiler/_tracing`), so
+that runs with other parameters share it, and what is compiled from it.
 
 A formula with no scalar code of its own, or too long a one, finds the acceleration on arrays, from equations of motion by
 scalar code: these are most of what XLA would compile, and for a mechanism of many bodies it would take minutes.
