@@ -11,6 +11,8 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._compiler import compile_small
+from .._compiler._structured._scalarize import scalarize
 from .._misc._arguments import (
     all_of,
     call_user_function,
@@ -370,7 +372,7 @@ def _weight_matrix(weight: Array) -> Float[Array, "p p"]:
 # --- Servo control as the user calls it
 
 
-@eqx.filter_jit
+@compile_small
 def _control(law: Law, system: AbstractSystem, t: Array, q: Array, v: Array) -> ServoControl:
     return law.solve(system, t, q, v)
 
@@ -469,7 +471,7 @@ def compute_servo_run(servoed: Servoed, t: Array, q: Array, v: Array) -> ServoRu
     def at(t: Array, q: Array, v: Array) -> tuple[ServoControl, Rows]:
         return law.solve(system, t, q, v), law.task(system, t, q, v)
 
-    control, rows = jax.vmap(at)(t, q, v)
+    control, rows = jax.vmap(scalarize(at, fallback="xla"))(t, q, v)
     p = control.u.shape[1]
     return ServoRun(
         inputs=control.u,

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler._structured._scalarize import scalarize
 from .._formula._servo import Servoed, compute_servo_run
 from .._misc._errors import InputError, unknown_name
 from .._system._labels import title_of
@@ -78,8 +79,8 @@ def loads(trajectory: "Trajectory") -> dict[str, Effort]:
 
 @eqx.filter_jit
 def _frames_along(system: MechanismSystem, t: Array, q: Array) -> dict[str, tuple[Array, Array]]:
-    frames = jax.vmap(lambda t, q: {k: x[:2] for k, x in contact_frames(system, t, q).items()})
-    return frames(t, q)
+    at = lambda t, q: {k: x[:2] for k, x in contact_frames(system, t, q).items()}
+    return jax.vmap(scalarize(at, fallback="xla"))(t, q)
 
 
 class ContactForce(NamedTuple):

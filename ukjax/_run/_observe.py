@@ -131,7 +131,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
 @in_full_precision
 def _energy(system: AbstractSystem, states: States) -> Array | None:
     energy: Callable[..., Any] = system.energy
-    return jax.vmap(energy)(*states)
+    return jax.vmap(scalarize(energy, fallback="xla"))(*states)
 
 
 def _observe_on_host(model: Model, states: States, settled: bool) -> tuple[dict[str, Any], Names]:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler._structured._scalarize import scalarize
 from .._formula._servo import Servoed, ServoRun, compute_servo_run
 from .._misc._arguments import real_array
 from .._misc._closures import key_by_identity
@@ -125,7 +126,7 @@ def get_problem(trajectory: "Trajectory") -> Problem:
 
 @eqx.filter_jit
 def _evaluate_along(fn: Callable[..., dict[str, Array]], *states: Array) -> dict[str, Array]:
-    return jax.vmap(lambda *state: fn(*state))(*states)
+    return jax.vmap(scalarize(lambda *state: fn(*state), fallback="xla"))(*states)
 
 
 def get_run_record(trajectory: "Trajectory") -> RunRecord:

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._compiler import evaluate_at_states
+from .._compiler._structured._scalarize import scalarize
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._on_host import acceleration_at
 from .._formula._singular_mass import RangeForm
@@ -206,9 +207,8 @@ def _largest_entry(arrays: list[Any]) -> Any:
 @eqx.filter_jit
 @in_full_precision
 def _vmap_states(function: Any, system: Any, inputs: Any, states: tuple[Array, ...]) -> Any:
-    return jax.vmap(lambda inputs, *state: function(command_actuators(system, inputs), *state))(
-        inputs, *states
-    )
+    at = lambda inputs, *state: function(command_actuators(system, inputs), *state)
+    return jax.vmap(scalarize(at, fallback="xla"))(inputs, *states)
 
 
 @in_full_precision
@@ -330,7 +330,7 @@ def efforts_along(
         names = [load.name for load in system.loads]
         return {name: Effort(e, r, jnp.sum(e * r)) for name, e, r in zip(names, efforts, rates, strict=True)}
 
-    return jax.vmap(at)(inputs, *states)
+    return jax.vmap(scalarize(at, fallback="xla"))(inputs, *states)
 
 
 def efforts(

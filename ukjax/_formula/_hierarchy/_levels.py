@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import equinox as eqx
 import numpy as np
 
+from ..._compiler import compile_small
 from ..._misc._arguments import all_of
 from ..._misc._errors import InputError
 from ..._misc._types import Coordinates, Numbers, Time, Velocities
@@ -123,7 +123,7 @@ def blocks(
     return [block for block in result if any(block.levels)]
 
 
-@eqx.filter_jit
+@compile_small
 def _couplings(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities):
     return system.mass_matrix(t, q), constraint_rows(system, t, q, v)
 

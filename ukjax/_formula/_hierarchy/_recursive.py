@@ -17,6 +17,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._compiler import compile_small
 from ..._misc._arguments import require_instance, whole_number
 from ..._misc._errors import InputError
 from ..._misc._types import Numbers, Time
@@ -159,7 +160,7 @@ class Recursive(AbstractFormula):
         return self._recursed(equations).acceleration(-1, self.pinv)
 
 
-@eqx.filter_jit
+@compile_small
 def _level_accelerations(
     formula: Recursive, system: AbstractSystem, t: Array, q: Array, v: Array, stabilizer: AbstractStabilizer
 ) -> tuple[Acceleration, ...]:
