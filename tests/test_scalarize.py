@@ -379,6 +379,23 @@ def test_an_operation_without_scalar_code_is_named() -> None:
         uk.scalarize(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_products_with_the_orthogonal_matrix_of_reflectors(left: bool, transpose: bool) -> None:
+    """As Lineax takes them from JAX 0.9 on, beside NumPy's orthogonal factor."""
+    if not hasattr(jax.lax.linalg, "ormqr"):
+        pytest.skip("this JAX has no such operation")
+    tall, c = np.asarray(MATRIX)[:, :2], np.asarray(MATRIX) ** 2
+
+    def product(a: jax.Array, c: jax.Array) -> jax.Array:
+        reflectors, taus = jnp.linalg.qr(a, mode="raw")
+        return jax.lax.linalg.ormqr(reflectors.mT, taus, c, left=left, transpose=transpose)
+
+    q = np.linalg.qr(tall, mode="complete")[0]
+    q = q.T if transpose else q
+    assert_allclose(uk.scalarize(product)(tall, c), q @ c if left else c @ q, rtol=1e-12, atol=1e-12)
+
+
 def test_an_error_that_equinox_would_raise_is_nan() -> None:
     f = uk.scalarize(lambda x: eqx.error_if(x, x < 0, "negative"))
     assert_allclose(f(X), X)
