@@ -67,10 +67,11 @@ def lu(x: Any, **params: Any) -> Any:
 def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
     """The order of rows that exchanges of them one after the other lead to."""
 
-    def exchange(k: Any, order: Any) -> Any:
-        return _exchange_rows(order, k, pivots[k])
+    def order(pivots: Any) -> Any:
+        exchange = lambda k, order: _exchange_rows(order, k, pivots[k])
+        return _repeat(pivots.shape[0], exchange, jnp.arange(permutation_size, dtype=pivots.dtype))
 
-    return _repeat(pivots.shape[0], exchange, jnp.arange(permutation_size, dtype=pivots.dtype))
+    return _map_leading_axes(order, pivots, ndims=(1,))
 
 
 def _exchange_rows(x: Any, k: Any, pivot: Any) -> Any:
