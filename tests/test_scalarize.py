@@ -291,6 +291,13 @@ def _rooted(x: Any) -> Any:
 _rooted.defvjp(lambda x: (_rooted(x), x), lambda x, g: (0.5 * g / jnp.sqrt(x),))
 
 
+def test_second_derivatives_of_even_functions_where_they_are_even() -> None:
+    """Of sqrt(x^2 + y^2) by x at x = 0: 1 / y; it was zero, since the slope of |x| was zero there."""
+    f = uk.scalarize(lambda x: jnp.hypot(x, 2.0))
+    found = [jax.hessian(f)(0.0), jax.grad(jax.grad(f))(0.0), jax.jacfwd(jax.jacfwd(f))(0.0)]
+    assert_allclose(found, 0.5, rtol=1e-15)
+
+
 @jax.custom_jvp
 def _still(x: Any) -> Any:
     return jnp.zeros_like(x)
