@@ -282,3 +282,17 @@ def test_bad_input_is_one_clear_line(call, words: str) -> None:
         call()
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+SLOPE = uk.Holonomic(lambda t, q: q[1] - 0.5 * q[0], name="slope")
+
+
+@pytest.mark.parametrize("constraints", [[], [SLOPE]], ids=["falls", "slides"])
+def test_what_falls_without_end_has_no_equilibrium(constraints):
+    """Nothing is stiff, so nothing told how far the equilibrium is; it was said to be at -1e298."""
+    weight = uk.System(jnp.eye(2), jnp.array([0.0, -9.81]), constraints)
+    with pytest.raises(uk.InputError, match="no equilibrium was found"):
+        ua.equilibrium(weight, q=jnp.zeros(2))
+    assert not jax.jit(lambda q: ua.equilibrium(weight, q=q).found)(jnp.zeros(2))
+    floating = ua.equilibrium(uk.System(jnp.eye(2), jnp.zeros(2), constraints), q=jnp.array([2.0, 1.0]))
+    np.testing.assert_array_equal(floating.q, [2.0, 1.0])

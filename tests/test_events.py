@@ -118,6 +118,16 @@ def test_derivative_in_jit():
     np.testing.assert_array_equal(event, FALLEN.astype(int))
 
 
+@pytest.mark.parametrize("mode", [jax.grad, jax.jacfwd])
+def test_the_derivative_of_the_first_of_several_events(mode):
+    """An oscillator a cos t is at 0.3 before it is at -0.3: dt/da = 0.3 / (a^2 sin t)."""
+    events = [lambda t, q, v: q[0] + 0.3, lambda t, q, v: q[0] - 0.3]
+    system = uk.System(jnp.eye(1), lambda t, q, v: -q)
+    options = {"event": events, "ts": 2, "rtol": 1e-11, "atol": 1e-11}
+    time = lambda a: uk.simulate(system, a[None], jnp.zeros(1), t1=9.0, **options).t_end
+    np.testing.assert_allclose(mode(time)(jnp.asarray(2.0)), 0.15 / np.sqrt(4 - 0.09), rtol=1e-7)
+
+
 def test_simultaneous_events_are_the_first_of_the_list():
     run = _run([_x, lambda t, q, v: 2 * q[0]])
     np.testing.assert_allclose(run.t_end, np.pi / 2 / RATE, atol=1e-9)

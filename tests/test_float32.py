@@ -92,6 +92,29 @@ def test_stabilizers(stabilizer):
     _is_single(run)
 
 
+FALLEN = np.sqrt(2 / 9.81)  # the time to fall by 1 m [s]
+
+
+@pytest.mark.parametrize(
+    ("floor", "event", "end", "height"),
+    [
+        ([], lambda t, q, v: q[0] - 0.5, FALLEN / np.sqrt(2), 0.5),
+        ([], [lambda t, q, v: q[0] + 9.0, lambda t, q, v: q[0] - 0.5], FALLEN / np.sqrt(2), 0.5),
+        ([], uk.Event(lambda t, q, v: q[0], "down", lambda t, q, v: (q, -v / 2)), 1.5 * FALLEN, 0.25),
+        ([uk.Unilateral(lambda t, q: q[0], restitution=0.5)], None, 1.5 * FALLEN, 0.25),
+        ([uk.Unilateral(lambda t, q: q[0], restitution=0.5)], lambda t, q, v: v[0] - 1.0, FALLEN, 0.0),
+    ],
+    ids=["event", "events", "reset", "contact", "event and contact"],
+)
+def test_events_and_contacts_in_single_precision_with_x64_on(floor, event, end, height):
+    """A ball falls by 1 m, and bounces with half its speed. It ended in a TypeError of Diffrax's loops."""
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):  # Diffrax mixes types in events
+        ball = uk.System(jnp.eye(1, dtype="float32"), jnp.array([-9.81], "float32"), floor)
+        run = uk.simulate(ball, jnp.ones(1, "float32"), jnp.zeros(1, "float32"), t1=1.5 * FALLEN, event=event)
+        _is_single(run)
+    np.testing.assert_allclose([run.t_end, run.q_end[0]], [end, height], atol=1e-5)
+
+
 def test_gains_made_in_double_precision():
     with jax.enable_x64(True):
         stabilizer = uk.Baumgarte(np.ones(1), 100.0)

@@ -7,6 +7,7 @@ import equinox as eqx
 import gradient_table
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import pytest
 from gradient_cases import (
@@ -264,3 +265,35 @@ def test_by_the_first_step_outside_of_jit():
     )
     h = 0.22
     assert abs(jax.grad(lambda h: run(h).q[-1, 0])(h) + 2 * g * (h - 1 / steps)) < 1e-12
+
+
+@pytest.mark.slow
+def test_by_a_matrix_that_lineax_solves_with():
+    """An anisotropic spring as its inverse: q'' = -C^-1 q, with C = diag(c, 1). So q = cos(t / sqrt(c)), and
+    dq/dc = t sin(t / sqrt(c)) / (2 c^(3/2)). The gradient was zero."""
+
+    def end(c):
+        compliance = lx.MatrixLinearOperator(jnp.diag(jnp.stack([c, jnp.ones_like(c)])))
+        system = uk.System(jnp.eye(2), lambda t, q, v: -lx.linear_solve(compliance, q).value)
+        return uk.simulate(system, jnp.ones(2), jnp.zeros(2), t1=1.0, ts=2, rtol=1e-10, atol=1e-10).q_end[0]
+
+    c = 0.5
+    slope = np.sin(1 / np.sqrt(c)) / (2 * c**1.5)
+    np.testing.assert_allclose(jax.grad(end)(c), slope, rtol=1e-8)
+    np.testing.assert_allclose(jax.jvp(end, (c,), (1.0,))[1], slope, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_second_derivatives_through_an_implicit_solver():
+    """Of cos(w) by w^2, w = sqrt(k); they were wrong by some percent."""
+
+    def end(k):
+        spring = uk.System(jnp.eye(1), lambda t, q, v: -k * q)
+        run = uk.simulate(
+            spring, jnp.ones(1), jnp.zeros(1), t1=1.0, ts=2, solver=dfx.Kvaerno5(), rtol=1e-8, atol=1e-8
+        )
+        return run.q_end[0]
+
+    w = np.sqrt(2.0)
+    bend = (np.sin(w) / w - np.cos(w)) / (4 * w**2)
+    np.testing.assert_allclose(jax.hessian(end)(2.0), bend, rtol=1e-5)

@@ -447,7 +447,7 @@ Y = np.zeros(3)
     ("t", "y", "options", "words"),
     [
         ([0.1, 0.3, 0.2], Y, {}, r"t\[2\] = 0.2 follows 0.3"),
-        ([0.1, np.inf, 0.2], Y, {}, "must be finite"),
+        ([0.1, np.nan, 0.2], Y, {}, "must be finite, got nan in entry 1"),
         ([0.1, 0.2, 0.3], [0.0, np.nan, 0.0], {}, "nan at sample 1, t = 0.2: give missing='nan'"),
         ([0.1, 0.2, 0.3], np.zeros(4), {}, "there are 3 times"),
         ([0.1, 0.2, 0.3], {"a": Y}, {"missing": {"b": Y > 0}}, "unknown series in missing 'b'"),

@@ -7,6 +7,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import optimistix as optx
 import pytest
@@ -64,6 +65,11 @@ def _doubled_slope(x: Any) -> Any:
 
 _doubled_slope.defjvp(lambda x, dx: (jnp.sin(x[0]), 2 * jnp.cos(x[0]) * dx[0]))
 
+
+def _shifted(a: Any) -> Any:
+    return lx.MatrixLinearOperator(a + 4 * jnp.eye(len(a)))
+
+
 SMOOTH: dict[str, tuple[Callable[..., Any], Any]] = {
     "entries": (lambda x: (jnp.sin(x) * x.sum(), x[::-1] ** 2 / jnp.tanh(x)), X),
     "functions": (
@@ -84,6 +90,21 @@ SMOOTH: dict[str, tuple[Callable[..., Any], Any]] = {
     "eigh": (lambda a: jnp.linalg.eigvalsh(a + a.T), MATRIX),
     "svd": (lambda a: jnp.linalg.svd(a[:3], compute_uv=False), MATRIX),
     "qr": (lambda a: jnp.linalg.qr(a)[1], MATRIX),
+    "solve by Lineax": (lambda a: lx.linear_solve(_shifted(a), jnp.arange(4.0)).value, MATRIX),
+    "solves by Lineax": (
+        lambda a: jax.vmap(lambda s: lx.linear_solve(_shifted(s * a), a[0]).value)(a[1] ** 2),
+        MATRIX,
+    ),
+    "root by Optimistix": (
+        lambda x: optx.root_find(lambda y, x: y + x * jnp.sin(y) - 1, optx.Newton(1e-12, 1e-12), x, x).value,
+        0.3 * X,
+    ),
+    "conjugate gradients": (
+        lambda a: jax.scipy.sparse.linalg.cg(
+            lambda x: a @ (a.T @ x) + x, jax.device_put((a[0], a[1]))[0], tol=1e-14
+        )[0],
+        MATRIX,
+    ),
     "sorted": (lambda x: jnp.sort(jnp.outer(x, jnp.sin(jnp.arange(1.0, 20.0))), axis=None), X),
 }
 ROUGH: dict[str, tuple[Callable[..., Any], Any]] = {
@@ -270,6 +291,34 @@ def _rooted(x: Any) -> Any:
 _rooted.defvjp(lambda x: (_rooted(x), x), lambda x, g: (0.5 * g / jnp.sqrt(x),))
 
 
+def test_second_derivatives_of_even_functions_where_they_are_even() -> None:
+    """Of sqrt(x^2 + y^2) by x at x = 0: 1 / y; it was zero, since the slope of |x| was zero there."""
+    f = uk.scalarize(lambda x: jnp.hypot(x, 2.0))
+    found = [jax.hessian(f)(0.0), jax.grad(jax.grad(f))(0.0), jax.jacfwd(jax.jacfwd(f))(0.0)]
+    assert_allclose(found, 0.5, rtol=1e-15)
+
+
+@jax.custom_jvp
+def _still(x: Any) -> Any:
+    return jnp.zeros_like(x)
+
+
+_still.defjvp(lambda x, dx: (_still(*x), 3 * dx[0]))
+
+
+def test_a_constant_has_the_derivative_that_its_author_gives() -> None:
+    f = uk.scalarize(lambda x: x**2 + _still(x))
+    assert_allclose([f(2.0), jax.grad(f)(2.0), jax.jvp(f, (2.0,), (1.0,))[1]], [4.0, 7.0, 7.0], rtol=1e-15)
+
+
+def test_a_rule_that_is_not_looked_at_is_told() -> None:
+    """Of a matrix of 3,600 entries, by which the operations of Lineax have no derivative of their own."""
+    f = uk.scalarize(lambda x: lx.linear_solve(_shifted(x * jnp.ones((60, 60))), jnp.arange(60.0)).value[0])
+    assert np.isfinite(f(1.0))
+    with pytest.raises(uk.Untranslatable, match="no derivative: a rule for derivatives"):
+        jax.grad(f)(1.0)
+
+
 def test_a_rule_for_reverse_mode_only_is_taken() -> None:
     """Within a loop, in a function that is called, in a batch, and twice; forward mode has none, as in JAX."""
     scalar = uk.scalarize(lambda x: jnp.sum(_clipped(x) ** 2))
@@ -377,6 +426,23 @@ def test_an_operation_without_scalar_code_is_named() -> None:
         uk.scalarize(callback, fallback="numpy")  # type: ignore[arg-type]
     with pytest.raises(uk.InputError, match="takes a function"):
         uk.scalarize(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_products_with_the_orthogonal_matrix_of_reflectors(left: bool, transpose: bool) -> None:
+    """As Lineax takes them from JAX 0.9 on, beside NumPy's orthogonal factor."""
+    if not hasattr(jax.lax.linalg, "ormqr"):
+        pytest.skip("this JAX has no such operation")
+    tall, c = np.asarray(MATRIX)[:, :2], np.asarray(MATRIX) ** 2
+
+    def product(a: jax.Array, c: jax.Array) -> jax.Array:
+        reflectors, taus = jnp.linalg.qr(a, mode="raw")
+        return jax.lax.linalg.ormqr(reflectors.mT, taus, c, left=left, transpose=transpose)
+
+    q = np.linalg.qr(tall, mode="complete")[0]
+    q = q.T if transpose else q
+    assert_allclose(uk.scalarize(product)(tall, c), q @ c if left else c @ q, rtol=1e-12, atol=1e-12)
 
 
 def test_an_error_that_equinox_would_raise_is_nan() -> None:

@@ -494,6 +494,12 @@ def expected(n):
     return 0 if n == 1 else 1 + expected(n // 2 if n % 2 == 0 else 3 * n + 1)
 
 assert list(runs.value.values) == list(one.value.values) == [expected(int(n)) for n in x]
+
+for kind in jax.sharding.AxisType.Explicit, jax.sharding.AxisType.Auto:  # the user's mesh is another one
+    with jax.set_mesh(jax.make_mesh((2,), ("x",), axis_types=(kind,))):
+        for given in None, jax.devices()[:1]:
+            within = uk.sweep(collatz, {"x": x}, chunk=7, devices=given)
+            assert list(within.value.values) == list(one.value.values)
 print("same")
 """
 
@@ -502,6 +508,11 @@ def test_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     done = subprocess.run([sys.executable, "-c", SEVERAL], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr
+
+
+def test_within_jit_a_sweep_is_refused() -> None:
+    with pytest.raises(uk.InputError, match="sweep cannot run inside"):
+        jax.jit(lambda x: x * uk.sweep(lambda y: {"z": y}, {"y": [1.0]}).z.values[0])(1.0)
 
 
 @pytest.mark.slow

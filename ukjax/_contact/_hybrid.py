@@ -163,7 +163,8 @@ class Crossed(NamedTuple):
     def values(self, own: Array) -> Array:
         """What Diffrax sees of functions with values of their own (k,)."""
         sign = self.before + self.by_jump
-        return jnp.where(sign != 0, sign * (1 + self.since - jax.lax.stop_gradient(self.since)), own)
+        crossed = sign * (1 + self.since - jax.lax.stop_gradient(self.since))
+        return jnp.where(sign != 0, crossed.astype(own.dtype), own)
 
 
 def uncrossed(count: int, t: Array) -> tuple[Crossed, ...]:

@@ -247,7 +247,7 @@ def _locate_event(
     part, k = _bracket_event(args, found, t0, t1, y0, steps.curve(dense, t0, t1))
     # A quarter to both sides: a step that ends there may differ from what is interpolated.
     start, lower, upper = (
-        t0 + x * (t1 - t0) for x in (part, *jnp.clip(part + jnp.array((-0.25, 0.25)), 0, 1))
+        t0 + x * (t1 - t0) for x in (part, *jnp.clip(part + jnp.array((-0.25, 0.25), part.dtype), 0, 1))
     )
     no, zero = jnp.zeros((), bool), jnp.zeros_like(start)
     begun = _Search(start, lower, upper, upper - lower, zero, no, ~found.happens, jnp.zeros((), int))

@@ -309,13 +309,22 @@ def fails(holds: Callable[..., Any], *values: Any) -> bool:
 def require_finite(name: str, value: Any) -> None:
     """Raises `InputError` if a concrete array holds NaN or infinity; says nothing while tracing."""
     if fails(np.isfinite, value):
-        raise InputError(f"{name} must be finite, got {value}.")
+        raise InputError(f"{name} must be finite, got {_first_entry(~np.isfinite(value), value)}.")
 
 
 def require_not_negative(name: str, value: Any) -> None:
     """Raises `InputError` unless all numbers of a concrete array are finite and not negative."""
-    if fails(lambda x: (x >= 0) & np.isfinite(x), value):
-        raise InputError(f"{name} must be finite and not negative, got {value}.")
+    good = lambda x: (x >= 0) & np.isfinite(x)
+    if fails(good, value):
+        found = _first_entry(~good(np.asarray(value)), value)
+        raise InputError(f"{name} must be finite and not negative, got {found}.")
+
+
+def _first_entry(wrong: Any, value: Any) -> str:
+    """The first entry of an array that is wrong, and where it is."""
+    place = tuple(map(int, np.argwhere(wrong)[0])) if np.ndim(value) else ()
+    where = f" in entry {', '.join(map(str, place))}" if place else ""
+    return f"{np.asarray(value)[place]}{where}"
 
 
 def whole_number(name: str, value: Any, least: int = 1, most: int = _LARGEST) -> int:

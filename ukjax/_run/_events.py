@@ -254,10 +254,12 @@ class Condition(eqx.Module):
             return self._checked(number_array(f"what {describe_event(self.name)} returns", result))
 
         self._require_change(value, t, y)
-        if self.start is None:
-            return value(t, y)
-        t0, at_start = self.start
-        return jnp.where(t == t0, at_start, value(t, y))
+        found = value(t, y)
+        if self.start is not None:
+            t0, at_start = self.start
+            found = jnp.where(t == t0, at_start, found)
+        # Diffrax, which alone gives `more`, puts 0.0 in the place of events that did not occur: a value has its type.
+        return found.astype(float) if more else found
 
     def _checked(self, result: Array) -> Array:
         if result.ndim:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import diffrax as dfx
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import all_of, flag, require_between, require_own_process, whole_number
@@ -53,6 +54,16 @@ def _devices(devices: Any) -> tuple[Any, ...]:
     if not devices:
         raise InputError("devices must name at least one, such as jax.devices().")
     return devices
+
+
+def _without_mesh() -> contextlib.AbstractContextManager[Any]:
+    """Chunks have a mesh of their own, whatever `jax.set_mesh` says."""
+    try:
+        return jax.set_mesh(Mesh(np.empty((), object), ()))
+    except ValueError as error:
+        raise InputError(
+            "sweep cannot run inside jax.jit: call it outside, or take jax.vmap of uk.simulate there."
+        ) from error
 
 
 class _Here(NamedTuple):
@@ -216,22 +227,24 @@ def sweep(
     options |= {"contact": contact, "on_violation": on_violation}
     reduced = check_reductions(reductions)
     definition = (outputs, gradients, stabilizer, formula, options, reduced)
-    if executor is None:
-        devices = _devices(devices)
-        plan = prepare(fn_or_problem, samples, *definition)
-        with bar(progress, plan.template.attributes["model"], count(samples)) as update:
-            return _run(
-                plan, place, _Here(plan, devices, place is not None), overwrite, chunk, memory, update
-            )
-    if place is None or devices is not None:
+    if executor is not None and (place is None or devices is not None):
         raise InputError(
             "with an executor give store=, a folder or URL that all workers reach, and no devices: "
             "each worker writes there, and has one device."
         )
-    from ._cluster._sweep import open_cluster
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_without_mesh())
+        link = ""
+        if executor is None:
+            devices = _devices(devices)
+            plan = prepare(fn_or_problem, samples, *definition)
+            maker = _Here(plan, devices, place is not None)
+        else:
+            from ._cluster._sweep import open_cluster
 
-    plan = prepare(fn_or_problem, samples, *definition)
-    with open_cluster(executor, fn_or_problem, samples, definition) as cluster:
-        name, link = plan.template.attributes["model"], cluster.workers.dashboard
-        with bar(progress, name, count(samples), link) as update:
-            return _run(plan, place, cluster, overwrite, chunk, memory, update)
+            plan = prepare(fn_or_problem, samples, *definition)
+            maker = stack.enter_context(open_cluster(executor, fn_or_problem, samples, definition))
+            link = maker.workers.dashboard
+        name = plan.template.attributes["model"]
+        update = stack.enter_context(bar(progress, name, count(samples), link))
+        return _run(plan, place, maker, overwrite, chunk, memory, update)

@@ -77,6 +77,7 @@ def _settles(here: Stiffness, q: Coordinates) -> Bool[Array, ""]:
     root = jnp.sqrt(jnp.finfo(q.dtype).eps)
     balanced = jnp.linalg.norm(here.W @ here.unbalanced) <= root * here.size
     near = jnp.max(jnp.abs(compute_remaining_step(here))) <= root * (1e-2 + jnp.max(jnp.abs(q)))
+    near &= jnp.any(here.reduced != 0)  # without any stiffness, as in free fall, nothing tells how far it is
     return (balanced | near) & jnp.all(_open(here.rows) <= root)
 
 

@@ -342,16 +342,19 @@ class Builder:
         return terms[0]
 
     def rule(
-        self, value: Operand, rule: DerivativeRule, k: int, i: int, inputs: Sequence[Operand]
+        self, value: Operand, t: str, rule: DerivativeRule, k: int, i: int, inputs: Sequence[Operand]
     ) -> Operand:
         """A value, entry i of output k of a function of the inputs that has a derivative of its own."""
+        # Also a number, of which the author may say that it has a derivative.
+        return (
+            value if all(map(is_number, inputs)) else self.node("rule", t, value, *inputs, data=(rule, k, i))
+        )
+
+    def refuse(self, value: Operand, message: str, backward: bool, inputs: Sequence[Operand] = ()) -> Operand:
+        """A value whose derivative, by itself or by the inputs, raises: in reverse mode only where `backward`."""
         if is_number(value):
             return value
-        return self.node("rule", value.type, value, *inputs, data=(rule, k, i))
-
-    def refuse(self, value: Operand, message: str, backward: bool) -> Operand:
-        """A value whose derivative raises: in reverse mode only where `backward`."""
-        return value if is_number(value) else self.node("refuse", value.type, value, data=(message, backward))
+        return self.node("refuse", value.type, value, *inputs, data=(message, backward))
 
     # --- arrays
 

@@ -67,10 +67,11 @@ def lu(x: Any, **params: Any) -> Any:
 def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
     """The order of rows that exchanges of them one after the other lead to."""
 
-    def exchange(k: Any, order: Any) -> Any:
-        return _exchange_rows(order, k, pivots[k])
+    def order(pivots: Any) -> Any:
+        exchange = lambda k, order: _exchange_rows(order, k, pivots[k])
+        return _repeat(pivots.shape[0], exchange, jnp.arange(permutation_size, dtype=pivots.dtype))
 
-    return _repeat(pivots.shape[0], exchange, jnp.arange(permutation_size, dtype=pivots.dtype))
+    return _map_leading_axes(order, pivots, ndims=(1,))
 
 
 def _exchange_rows(x: Any, k: Any, pivot: Any) -> Any:
@@ -163,22 +164,29 @@ def geqrf(x: Any, **params: Any) -> Any:
     return _map_leading_axes(factor, x, ndims=(2,))
 
 
-def householder_product(a: Any, taus: Any, **params: Any) -> Any:
-    """The orthogonal matrix of Householder's reflectors."""
+def ormqr(a: Any, taus: Any, c: Any, *, left: bool, transpose: bool, **_: Any) -> Any:
+    """Q C, Q^T C, C Q or C Q^T, for the orthogonal Q of Householder's reflectors."""
 
-    def product(a: Any, taus: Any) -> Any:
-        rows, columns = a.shape
-        places = jnp.arange(rows)
+    def multiply(a: Any, taus: Any, c: Any) -> Any:
+        places = jnp.arange(a.shape[0])
         count = taus.shape[0]
+        forwards = transpose == left  # Q = H_0 H_1 ..., and each H is symmetric
 
-        def reflect(i: Any, q: Any) -> Any:
-            k = count - 1 - i
+        def reflect(i: Any, c: Any) -> Any:
+            k = i if forwards else count - 1 - i
             v = jnp.where(places == k, 1.0, jnp.where(places > k, a[:, k], 0.0))
-            return q - taus[k] * jnp.outer(v, v @ q)
+            return c - taus[k] * jnp.outer(v, v @ c)
 
-        return _repeat(count, reflect, jnp.eye(rows, columns, dtype=a.dtype))
+        c = _repeat(count, reflect, c if left else c.T)
+        return c if left else c.T
 
-    return _map_leading_axes(product, a, taus, ndims=(2, 1))
+    return _map_leading_axes(multiply, a, taus, c, ndims=(2, 1, 2))
+
+
+def householder_product(a: Any, taus: Any, **params: Any) -> Any:
+    """The orthogonal matrix of Householder's reflectors, as many columns of it as `a` has."""
+    columns = jnp.broadcast_to(jnp.eye(*a.shape[-2:], dtype=a.dtype), a.shape)
+    return ormqr(a, taus, columns, left=True, transpose=False)
 
 
 def qr(x: Any, *, pivoting: bool, full_matrices: bool, **_: Any) -> Any:
@@ -327,6 +335,7 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "triangular_solve": triangular_solve,
     "geqrf": geqrf,
     "householder_product": householder_product,
+    "ormqr": ormqr,
     "qr": qr,
     "eigh": eigh,
     "svd": svd,

@@ -60,9 +60,9 @@ class Rebuilder:
         if op == "zeros_like":
             return b.zeros_like(args[0])
         if op == "rule":
-            return b.rule(args[0], *node.data, inputs=args[1:])
+            return b.rule(args[0], t, *node.data, inputs=args[1:])
         if op == "refuse":
-            return b.refuse(args[0], *node.data)
+            return b.refuse(args[0], *node.data, inputs=args[1:])
         if op == "convert" and is_number(args[0]):
             return convert_number(args[0], t)
         if op in _AS_THEY_ARE or (op == "stop_gradient" and node.size is not None):

@@ -78,7 +78,10 @@ OPERATIONS: dict[str, Operation] = {
     "rem": Operation(np.fmod, None, "fmod()", cost=20),
     "pow": Operation(np.power, None, "pow()", cost=40),
     "atan2": Operation(np.arctan2, None, "atan2()", cost=40),
-    "abs": Operation(np.abs, _unary(lambda b, t, x, y: b.apply("sign", t, x)), "@fabs"),
+    # As JAX has it: of size 1 at zero too, for the second derivative of a square or of jnp.hypot there.
+    "abs": Operation(
+        np.abs, _unary(lambda b, t, x, y: b.select(b.compare("ge", x, 0.0, t), 1.0, -1.0, t)), "@fabs"
+    ),
     "sign": Operation(np.sign, _no_slope),
     "floor": Operation(np.floor, _no_slope, "@floor"),
     "ceil": Operation(np.ceil, _no_slope, "@ceil"),

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
+from jax.interpreters import ad
 
 from ..._misc._errors import Untranslatable
 from ..._misc._types import as_jax
@@ -86,10 +87,12 @@ _LOOPING_RULE = (
 _PASSED = {
     "select_if_vmap": 1,
     **dict.fromkeys(
-        ("nonbatchable", "copy", "copy_p", "reduce_precision", "device_put", "sharding_constraint", "pvary"),
+        ("nonbatchable", "copy", "copy_p", "reduce_precision", "sharding_constraint", "pvary"),
         0,
     ),
 }
+# Operations of others and of ours whose derivative is that of what they compute.
+_AS_COMPUTED = frozenset(("maybe_set", "noinline", "nontraceable", "lazily_differentiated", "linear"))
 _REFUSED = frozenset(("nondifferentiable", "nondifferentiable_backward", "not_differentiable"))
 
 
@@ -279,7 +282,11 @@ class Interpreter:
             return self._with_rule(e, inputs, self.closed(params["call_jaxpr"], inputs))
         if name.startswith("custom_vjp_call"):
             values = self._called(e, inputs)
-            return self._refuse(e, values, _LOOPING_RULE) if loops(e) else self._with_rule(e, inputs, values)
+            return (
+                self._refuse(e, inputs, values, _LOOPING_RULE)
+                if loops(e)
+                else self._with_rule(e, inputs, values)
+            )
         if name == "custom_linear_solve":
             sizes, solve = params["const_lengths"], params["jaxprs"].solve
             start = sizes.matvec + sizes.vecmat
@@ -315,6 +322,8 @@ class Interpreter:
             return [Stored(self.b.blank(avals[0].size, type_of(avals[0])), avals[0].shape)]
         if name in _PASSED:
             return [inputs[_PASSED[name]]]
+        if name == "device_put":
+            return inputs
         if name == "stop_gradient" and isinstance(x := inputs[0], Stored):
             return [Stored(self.b.stop_gradient(x.node), x.shape)]
         if name in _REFUSED:
@@ -452,9 +461,12 @@ class Interpreter:
         callee = Subprogram(build.top, outputs)
         return callee if callee.size >= self.least_called else None
 
-    def _refuse(self, e: Any, values: list[Value], reason: str) -> list[Value]:
+    def _refuse(self, e: Any, inputs: list[Value], values: list[Value], reason: str) -> list[Value]:
         """What a function gives whose rule for derivatives is not looked at."""
-        refuse = lambda y: self.b.refuse(y, reason, False)
+        # Of all inputs, also of those that its own operations have no derivative by.
+        flat = [[x.node] if isinstance(x, Stored) else x.reshape(-1) for x in self._settled(inputs)]
+        given = [y for x in flat for y in x if isinstance(y, Node)]
+        refuse = lambda y: self.b.refuse(y, reason, False, given)
 
         def of(x: Value, t: str) -> Value:
             if not is_float(t):
@@ -470,8 +482,8 @@ class Interpreter:
         composed = e.params.get("_prim")  # so JAX 0.12 tells what it composes itself: jnp.searchsorted
         params = {} if composed else e.params
         function = composed.expand if composed else getattr(e.primitive, "impl", None)
-        own = isinstance(function, functools.partial)  # JAX's own are partials
-        if e.effects or function is None or own or e.primitive in self._opened:
+        of_jax = isinstance(function, functools.partial)
+        if e.effects or function is None or of_jax or e.primitive in self._opened:
             raise Untranslatable(f"'{e.primitive.name}' has no scalar code")
         for v in (*e.invars, *e.outvars):
             type_of(v.aval)
@@ -481,14 +493,17 @@ class Interpreter:
         self._opened.append(e.primitive)
         outputs = self.closed(closed, inputs)
         self._opened.pop()
-        return outputs
+        name = getattr(params.get("prim"), "name", e.primitive.name)  # Equinox's "vprim" is one of a batch
+        # Lineax tells the derivative by a matrix of its own, since there is none through the factors that it is given.
+        own = not composed and e.primitive in ad.primitive_jvps and name not in _AS_COMPUTED
+        return self._with_rule(e, inputs, outputs) if own else outputs
 
     def _with_rule(self, e: Any, inputs: list[Value], values: list[Value]) -> list[Value]:
         """The values of a function whose author gave its derivative, marked as such."""
         if all(map(is_known, inputs)):
             return values
         if sum(x.size for x in (*inputs, *values) if isinstance(x, Stored)) > MATERIALIZED:
-            return self._refuse(e, values, _LONG_RULE)
+            return self._refuse(e, inputs, values, _LONG_RULE)
         values = [to_scalars(self.b, x) for x in values]
         given = {
             v: to_scalars(self.b, x)
@@ -501,11 +516,11 @@ class Interpreter:
         flat = [x for array in given.values() for x in array.reshape(-1)]
 
         def marked(k: int, array: Any) -> Scalars:
-            if not is_float(type_of(e.outvars[k].aval)):
+            t = type_of(e.outvars[k].aval)
+            if not is_float(t):
                 return array
-            return fill_array(
-                array.shape, [self.b.rule(x, rule, k, i, flat) for i, x in enumerate(array.reshape(-1))]
-            )
+            of = lambda i, x: self.b.rule(x, t, rule, k, i, flat)
+            return fill_array(array.shape, [of(i, x) for i, x in enumerate(array.reshape(-1))])
 
         return [marked(k, x) for k, x in enumerate(values)]
 
