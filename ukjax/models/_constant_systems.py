@@ -10,22 +10,22 @@ from .._system._system import AbstractSystem
 
 
 class AbstractConstantSystem(AbstractSystem):
-    """M = diag(masses) and Q = loads, both constant: its energy is v.M v / 2 - Q.q."""
+    """M = diag(masses) and a force Q, both constant: its energy is v.M v / 2 - Q.q."""
 
     @abc.abstractmethod
     def masses(self) -> Float[Array, " n"]:
         """The diagonal of the mass matrix."""
 
     @abc.abstractmethod
-    def loads(self) -> Float[Array, " n"]:
+    def constant_force(self) -> Float[Array, " n"]:
         """The force, such as weights."""
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return jnp.diag(self.masses()).astype(q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        return self.loads().astype(q.dtype)
+        return self.constant_force().astype(q.dtype)
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        masses, loads = self.masses().astype(q.dtype), self.loads().astype(q.dtype)
-        return 0.5 * jnp.dot(masses * v, v) - jnp.dot(loads, q)
+        masses, force = self.masses().astype(q.dtype), self.constant_force().astype(q.dtype)
+        return 0.5 * jnp.dot(masses * v, v) - jnp.dot(force, q)

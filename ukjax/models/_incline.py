@@ -62,7 +62,7 @@ class KnifeEdge(AbstractConstantSystem):
     def masses(self) -> Float[Array, "3"]:
         return jnp.stack([self.mass, self.mass, self.inertia])
 
-    def loads(self) -> Float[Array, "3"]:
+    def constant_force(self) -> Float[Array, "3"]:
         o = jnp.zeros_like(self.mass)
         return jnp.stack([self.mass * self.gravity * jnp.sin(self.slope), o, o])
 
@@ -142,7 +142,7 @@ class RollingDisk(AbstractConstantSystem):
         axle = 0.5 * self.mass * self.radius**2
         return jnp.stack([self.mass, self.mass, 0.5 * axle, axle])
 
-    def loads(self) -> Float[Array, "4"]:
+    def constant_force(self) -> Float[Array, "4"]:
         o = jnp.zeros_like(self.mass)
         return jnp.stack([self.mass * self.gravity * jnp.sin(self.slope), o, o, o])
 

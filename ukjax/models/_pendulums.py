@@ -36,7 +36,7 @@ class Pendulum(AbstractConstantSystem):
     def masses(self) -> Float[Array, " n"]:
         return jnp.stack([self.mass] * len(self.labels))
 
-    def loads(self) -> Float[Array, " n"]:
+    def constant_force(self) -> Float[Array, " n"]:
         level = [jnp.zeros_like(self.mass)] * (len(self.labels) - 1)
         return jnp.stack([*level, -self.mass * self.gravity])
 
@@ -151,7 +151,7 @@ class NPendulum(AbstractConstantSystem):
     def masses(self) -> Float[Array, " n"]:
         return jnp.full_like(self.mass, self.mass, shape=2 * self.n)
 
-    def loads(self) -> Float[Array, " n"]:
+    def constant_force(self) -> Float[Array, " n"]:
         return jnp.tile(jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity]), self.n)
 
     def rods(self, t: Time, q: Coordinates) -> Float[Array, " n"]:
@@ -225,7 +225,7 @@ class LightCartPole(AbstractConstantSystem):
     def masses(self) -> Float[Array, "3"]:
         return jnp.stack([self.cart, self.mass, self.mass])
 
-    def loads(self) -> Float[Array, "3"]:
+    def constant_force(self) -> Float[Array, "3"]:
         o = jnp.zeros_like(self.mass)
         return jnp.stack([o, o, -self.mass * self.gravity])
 

@@ -50,7 +50,7 @@ class AbstractPlanarSystem(AbstractConstantSystem):
     def units(self) -> tuple[str, ...]:
         return ("m", "m", "rad") * len(self.body_names)
 
-    def loads(self) -> Float[Array, " n"]:
+    def constant_force(self) -> Float[Array, " n"]:
         masses = self.masses()
         return jnp.where(np.arange(masses.size) % 3 == 1, -self.gravity * masses, 0.0)
 
