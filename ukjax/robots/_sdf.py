@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known, unknown_name
 from ._contact_selection import ContactSelection
 from ._files import find_mesh, is_ascii, local_name, parse_xml
 from ._graph import (
@@ -186,8 +186,7 @@ class Model:
         first, _, rest = name.partition("::")
         if not rest:
             return self, name
-        if first not in self.inside:
-            raise unknown_name(f"model in {self.what}:", first, self.inside)
+        require_known(f"model in {self.what}:", self.inside, first)
         return self.inside[first].scope_of(rest)
 
     def place(self, name: str) -> np.ndarray:
@@ -196,11 +195,9 @@ class Model:
             return np.eye(4) if name != WORLD else inverse(self.in_world)
         first, _, rest = name.partition("::")
         if rest or first in self.inside:
-            if first not in self.inside:
-                raise unknown_name(f"model in {self.what}:", first, self.inside)
+            require_known(f"model in {self.what}:", self.inside, first)
             return self.inside[first].in_above @ self.inside[first].place(rest)
-        if name not in self.named:
-            raise unknown_name(f"frame in {self.what}:", name, [*self.named, *self.inside])
+        require_known(f"frame in {self.what}:", [*self.named, *self.inside], name)
         if name in self._pending:
             raise InputError(
                 f"{self.what}: the poses of {', '.join(map(repr, self._pending))} refer to each other in a circle."
@@ -247,8 +244,7 @@ class Model:
         if own in scope.inside or own == "__model__":
             model = scope.inside.get(own, scope)
             return model.link_of(model.canonical)
-        if own not in scope.named:
-            raise unknown_name(f"link or frame in {scope.what}:", own, [*scope.named, *scope.inside])
+        require_known(f"link or frame in {scope.what}:", [*scope.named, *scope.inside], own)
         element = scope.named[own]
         if element.tag == "link":
             return scope.prefix + own, scope.in_world @ scope.place(own)
