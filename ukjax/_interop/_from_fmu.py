@@ -15,7 +15,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
-from .._misc._errors import InputError, missing_extra, unknown_name
+from .._misc._errors import InputError, missing_extra, require_known
 from .._misc._files import as_path, require_there
 
 
@@ -155,9 +155,7 @@ def _choose(kind: str, chosen: Sequence[str] | None, described: Any) -> list[Any
     numbers = {x.name: x for x in described.modelVariables if x.type in ("Real", "Float64")}
     if chosen is None:
         return [x for x in numbers.values() if x.causality == kind and x.variability == "continuous"]
-    for name in chosen:
-        if name not in numbers:
-            raise unknown_name("variable of the FMU", name, list(numbers))
+    require_known("variable of the FMU", numbers, *chosen)
     return [numbers[name] for name in chosen]
 
 

@@ -11,12 +11,7 @@ from .._misc._types import Coordinates, Forces, Time, Velocities
 
 @final
 class InputForce(eqx.Module):
-    """The generalized force B u of an action u.
-
-    **Arguments:**
-
-    - `B`: input matrix (n, p).
-    """
+    """The generalized force B u of an action u."""
 
     B: Float[Array, "n p"]
 

@@ -10,11 +10,8 @@ from ..._misc._errors import InputError, missing_extra
 
 @final
 class DaskExecutor(Executor):
-    """The workers of a Dask scheduler. Dask's own executor leaves tasks open forever where the scheduler dies.
-
-    **Arguments:**
-
-    - `at`: the address of the scheduler, a client of it, or the executor of a client.
+    """The workers of a Dask scheduler, given by its address, a client of it, or the executor of a client. Dask's own
+    executor leaves tasks open forever where the scheduler dies.
 
     **Raises:** `InputError` where there is no scheduler.
     """

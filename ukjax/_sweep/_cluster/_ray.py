@@ -33,12 +33,8 @@ def _require_open(address: str) -> None:
 class RayExecutor(Executor):
     """The actors of a Ray cluster, as many as it has room for, each with one task at a time.
 
-    One that dies is replaced; one for which there is no room yet gets no task.
-
-    **Arguments:**
-
-    - `address`: of the cluster: "ray://host:10001", "host:6379", "auto" for the one this machine belongs to, or "local"
-      to start one here.
+    One that dies is replaced; one for which there is no room yet gets no task. Addresses of clusters are
+    "ray://host:10001", "host:6379", "auto" for the one this machine belongs to, and "local" to start one here.
 
     **Raises:** `InputError` where there is none.
     """
