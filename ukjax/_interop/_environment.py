@@ -29,8 +29,7 @@ from .._system._driven import DrivenSystem
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._environment_state import EnvironmentState, require_state
-from ._input_force import InputForce
+from ._environment_state import EnvironmentState, InputForce, require_state
 
 if TYPE_CHECKING:
     from ._gymnasium import SingleEnvironment, VectorEnvironment

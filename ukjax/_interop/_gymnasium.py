@@ -15,7 +15,7 @@ from .._compiler import JitByZeros
 from .._misc._arguments import real_array, require_finite, whole_number
 from .._misc._errors import InputError
 from .._system._system import AbstractSystem
-from ._input_force import InputForce
+from ._environment_state import InputForce
 
 if TYPE_CHECKING:
     from ._environment import Environment

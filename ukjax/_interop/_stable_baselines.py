@@ -11,8 +11,8 @@ from stable_baselines3.common.vec_env import VecEnv  # pyright: ignore[reportMis
 
 from .._compiler import JitByZeros
 from .._system._system import AbstractSystem
+from ._environment_state import InputForce
 from ._gymnasium import Copies
-from ._input_force import InputForce
 
 if TYPE_CHECKING:
     from ._environment import Environment
