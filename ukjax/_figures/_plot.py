@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, needing
 from .._misc._files import as_path, writing
 from .._misc._tables import RunTable
 from .._system._constraint import OF_POSITIONS, OF_VELOCITIES
@@ -363,12 +363,10 @@ def drawing(
 
     **Raises:** `MissingExtraError` without matplotlib, which `what` needs and `extra` brings.
     """
-    try:
+    with needing(what, extra):
         from matplotlib import rc_context
 
         from ._notebook import Picture
-    except ImportError as error:
-        raise missing_extra(what, extra) from error
     with rc_context(STYLE):
         figure = Picture(figsize=size, layout="constrained")
         yield figure

@@ -21,7 +21,7 @@ from .._misc._arguments import (
     require_function,
     whole_number,
 )
-from .._misc._errors import InputError, format_value, missing_extra
+from .._misc._errors import InputError, format_value, needing
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._motion._project import Projection, project
 from .._run._step import step
@@ -304,10 +304,8 @@ class Environment(eqx.Module):
         **Raises:** `MissingExtraError` without gymnasium, and `InputError` for bounds of other shapes or in the wrong
         order.
         """
-        try:
+        with needing("Environment.gymnasium()", "gym"):
             from ._gymnasium import VectorEnvironment
-        except ImportError as error:
-            raise missing_extra("Environment.gymnasium()", "gym") from error
         return VectorEnvironment(self, num_envs, low, high)
 
     def gymnasium_env(self, low: Array | float, high: Array | float) -> "SingleEnvironment":
@@ -321,10 +319,8 @@ class Environment(eqx.Module):
 
         **Raises:** as `gymnasium`.
         """
-        try:
+        with needing("Environment.gymnasium_env()", "gym"):
             from ._gymnasium import SingleEnvironment
-        except ImportError as error:
-            raise missing_extra("Environment.gymnasium_env()", "gym") from error
         return SingleEnvironment(self, low, high)
 
     def stable_baselines(
@@ -344,8 +340,6 @@ class Environment(eqx.Module):
 
         **Raises:** `MissingExtraError` without stable-baselines3 (`ukjax[sb3]`), and `InputError` as `gymnasium`.
         """
-        try:
+        with needing("Environment.stable_baselines()", "sb3"):
             from ._stable_baselines import StableBaselinesEnvironment
-        except ImportError as error:
-            raise missing_extra("Environment.stable_baselines()", "sb3") from error
         return StableBaselinesEnvironment(self, num_envs, low, high)

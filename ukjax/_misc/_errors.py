@@ -1,7 +1,8 @@
 """The errors ukjax raises. Each carries one sentence: what was wrong and what would be right."""
 
+import contextlib
 import difflib
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 
@@ -78,6 +79,15 @@ def missing_extra(feature: str, extra: str) -> MissingExtraError:
     return MissingExtraError(
         f"{feature} needs an optional dependency: install it with `pip install 'ukjax[{extra}]'`."
     )
+
+
+@contextlib.contextmanager
+def needing(feature: str, extra: str) -> Iterator[None]:
+    """Turns an import that fails within into `missing_extra`."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing_extra(feature, extra) from error
 
 
 _SHOWN = 200  # characters of a value in a message

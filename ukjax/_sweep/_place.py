@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, final
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, needing
 from .._misc._files import as_path, writing
 from ._lease import acquire_lease
 
@@ -25,10 +25,8 @@ _FINAL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, er
 
 def zarr() -> Any:
     """The package, or `MissingExtraError`."""
-    try:
+    with needing("sweep(store=...)", "sweep"):
         import zarr
-    except ImportError as error:
-        raise missing_extra("sweep(store=...)", "sweep") from error
     return zarr
 
 

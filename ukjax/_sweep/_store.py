@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, needing
 from ._chunks import Chunks, values_in
 from ._member import RESULT
 from ._place import AbstractPlace, zarr
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 
 def _xarray() -> Any:
-    try:
+    with needing("sweep()", "sweep"):
         import xarray
-    except ImportError as error:
-        raise missing_extra("sweep()", "sweep") from error
     return xarray
 
 

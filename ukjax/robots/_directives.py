@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from .._misc._errors import InputError, missing_extra, require_known, unknown_name
+from .._misc._errors import InputError, needing, require_known, unknown_name
 from ._contact_selection import ContactSelection
 from ._files import find_file
 from ._graph import Description, Joint, add_closure, add_start, inverse, place_of, pose_arguments
@@ -42,10 +42,8 @@ def read_directives(path: Path, wanted: ContactSelection, describe: Describe) ->
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
+    with needing("loading a robot from YAML", "robots"):
         import yaml
-    except ImportError as error:
-        raise missing_extra("loading a robot from YAML", "robots") from error
 
     class Loader(yaml.SafeLoader):
         """With tags such as `!Rpy`, as the values under `"!"`."""

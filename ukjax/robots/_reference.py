@@ -7,17 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._misc._errors import missing_extra
+from .._misc._errors import needing
 from .._system._labels import unique_names
 from ..mechanisms import GROUND
 
 
 def mujoco() -> Any:
     """The module `mujoco`."""
-    try:
+    with needing("loading a robot", "robots"):
         import mujoco
-    except ImportError as error:
-        raise missing_extra("loading a robot", "robots") from error
     return mujoco
 
 

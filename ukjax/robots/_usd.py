@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, needing
 from ._contact_selection import ContactSelection
 from ._graph import (
     ENDLESS,
@@ -40,10 +40,8 @@ _DEGREE = np.pi / 180.0
 
 def read_usd(path: Path, wanted: ContactSelection) -> Description:
     """A USD file."""
-    try:
+    with needing("loading a robot from USD", "usd"):
         from pxr import Tf, Usd  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise missing_extra("loading a robot from USD", "usd") from error
     try:
         stage = Usd.Stage.Open(str(path))
     except Tf.ErrorException as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
 from typing import Any, final
 
-from ..._misc._errors import InputError, missing_extra
+from ..._misc._errors import InputError, needing
 
 
 @final
@@ -74,10 +74,8 @@ def _tell(future: Future, result: Any = None, error: BaseException | None = None
 
 
 def _client(address: str) -> Any:
-    try:
+    with needing(f"sweep(executor='{address}')", "cluster"):
         from distributed import Client
-    except ImportError as error:
-        raise missing_extra(f"sweep(executor='{address}')", "cluster") from error
     try:
         return Client(address)
     except (OSError, ValueError) as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, final
 
-from ..._misc._errors import InputError, missing_extra
+from ..._misc._errors import InputError, needing
 
 _LOOKED = 5.0  # how often to look for new machines [s]
 _PATIENCE = 10.0  # for a connection to a machine; those of one network take milliseconds [s]
@@ -40,10 +40,8 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, address: str):
-        try:
+        with needing("sweep(executor=...) on a Ray cluster", "ray"):
             import ray  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise missing_extra("sweep(executor=...) on a Ray cluster", "ray") from error
         self._ray: Any = ray
         self._started = not ray.is_initialized()
         if self._started:
