@@ -9,7 +9,7 @@ import oracles
 import pytest
 
 import ukjax as uk
-from ukjax._interop._input_force import InputForce
+from ukjax._interop._environment_state import InputForce
 from ukjax._system._driven import DrivenSystem
 
 B = jnp.asarray([[1.0], [0.0]])  # a push along x

@@ -28,7 +28,7 @@ from ._bench import bench
 from ._export import export
 from ._robot_files import load
 from ._sweep import sweep
-from ._terminal import OneLineErrors, interruptible, print_json, show, start_jax
+from ._terminal import OneLineErrors, interruptible, print_json, show, show_rows, start_jax
 from ._tune import tune
 
 _EXAMPLES = """[bold]Try[/bold]
@@ -89,13 +89,12 @@ def _points(problem: "uk.Problem", trajectory: "uk.Trajectory") -> dict[str, Any
 _EVENTS_SHOWN = 8  # lines of a table
 
 
-def _summary_table(problem: "uk.Problem", figures: dict[str, Any], rows: dict[str, str]) -> Table:
-    """What a person reads of a run: its figures in words, then further rows."""
+def _in_words(problem: "uk.Problem", figures: dict[str, Any]) -> dict[str, str]:
+    """What a person reads of a run."""
 
     def short(x: float | None) -> str:
         return "-" if x is None else f"{x:.3g}"
 
-    table = Table(title=problem.name, caption=problem.citation, show_header=False)
     ranks = sorted({figures["rank_min"], figures["rank_max"]})
     evaluations = figures["evaluations"]
     shown = {
@@ -125,9 +124,7 @@ def _summary_table(problem: "uk.Problem", figures: dict[str, Any], rows: dict[st
     if (told := figures.get("contact_events")) is not None:
         more = [f"and {len(told) - _EVENTS_SHOWN} more (--json)"] if len(told) > _EVENTS_SHOWN else []
         shown["contacts"] = "\n".join([*told[:_EVENTS_SHOWN], *more]) or "none met"
-    for name, value in (shown | rows).items():
-        table.add_row(escape(name), escape(value))
-    return table
+    return shown
 
 
 @app.command("list")
@@ -187,12 +184,8 @@ def simulate(
     start_jax(float32)
     import diffrax as dfx
 
-    settings: dict[str, Any] = {
-        "formula": _options.formula_of(formula, method, rcond),
-        "stabilizer": _options.stabilizer_of(stabilizer, alpha, beta, rcond),
-        "solver": _options.choose("solver", solver, _options.solvers())(),
-        "progress": dfx.TqdmProgressMeter() if progress else False,
-    }
+    settings = _options.numerics(formula, method, rcond, stabilizer, alpha, beta, solver)
+    settings |= {"progress": dfx.TqdmProgressMeter() if progress else False}
     settings |= {"t1": t1, "dt0": dt0, "contact": contact, "rtol": rtol, "atol": atol, "max_steps": max_steps}
     settings |= {"on_violation": on_violation}
     problem = _options.problem_of(name, parameters)
@@ -213,9 +206,10 @@ def simulate(
     if as_json:
         print_json(figures)
     else:
-        rows = {"simulation took": f"{wall_time:.1f} s, compiling included"}
+        rows = _in_words(problem, figures)
+        rows |= {"simulation took": f"{wall_time:.1f} s, compiling included"}
         rows |= {"written": ", ".join(written)} if written else {}
-        show(_summary_table(problem, figures, rows))
+        show_rows(rows, title=problem.name, caption=problem.citation)
     if view:
         shown = trajectory.view()
         if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
@@ -271,17 +265,15 @@ def doctor(as_json: _options.Json = False) -> None:
         return print_json(facts)
     versions = [f"{name} {version}" for name, version in facts["versions"].items()]
     missing = ", ".join(f"ukjax[{x}]" for x in facts["missing_extras"])
-    rows = {
-        "python": facts["python"],
-        "versions": "\n".join(versions),
-        "devices": "\n".join(facts["devices"]),
-        "cache": facts["cache"] or f"{_cache.VARIABLE}={os.environ[_cache.VARIABLE]}: nothing is kept",
-        "extras not installed": missing or "none",
-    }
-    table = Table(show_header=False)
-    for row in rows.items():
-        table.add_row(*map(escape, row))
-    show(table)
+    show_rows(
+        {
+            "python": facts["python"],
+            "versions": "\n".join(versions),
+            "devices": "\n".join(facts["devices"]),
+            "cache": facts["cache"] or f"{_cache.VARIABLE}={os.environ[_cache.VARIABLE]}: nothing is kept",
+            "extras not installed": missing or "none",
+        }
+    )
 
 
 @app.command()

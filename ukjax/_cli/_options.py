@@ -214,6 +214,23 @@ def stabilizer_of(
     return (uk.Baumgarte if name == "baumgarte" else uk.Baumgarte.squared)(alpha, beta)
 
 
+def numerics(
+    formula: str,
+    method: str | None,
+    rcond: float | None,
+    stabilizer: str,
+    alpha: float | None,
+    beta: float | None,
+    solver: str,
+) -> dict[str, Any]:
+    """The formula, the stabilizer and the solver of runs."""
+    return {
+        "formula": formula_of(formula, method, rcond),
+        "stabilizer": stabilizer_of(stabilizer, alpha, beta, rcond),
+        "solver": choose("solver", solver, solvers())(),
+    }
+
+
 def _require(feature: str, extra: str, *modules: str) -> None:
     if any(importlib.util.find_spec(module) is None for module in modules):
         raise missing_extra(feature, extra)

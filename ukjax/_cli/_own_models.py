@@ -91,14 +91,8 @@ def _no_function(place: str, name: str, module: ModuleType) -> InputError:
 
 @final
 class OwnModel:
-    """A function of the user's that is checked to return a `Problem`. It travels to other processes by its name.
-
-    **Arguments:**
-
-    - `function`: the function.
-    - `name`: what it is called.
-    - `place`: the file or module it is in.
-    """
+    """A function of the user's that is checked to return a `Problem`. It travels to other processes by its name and the
+    file or module it is in."""
 
     def __init__(self, function: Callable[..., Any], name: str, place: str):
         self._function, self._name, self._place = function, name, place

@@ -242,25 +242,11 @@ def sweep(
     model, fixed = _options.model_of(name, parameters)
     if both := fixed.keys() & set(samples.names):
         raise InputError(f"{min(both)} is both set and varied.")
-    settings: dict[str, Any] = {
-        "formula": _options.formula_of(formula, method, rcond),
-        "stabilizer": _options.stabilizer_of(stabilizer, alpha, beta, rcond),
-        "solver": _options.choose("solver", solver, _options.solvers())(),
-        "outputs": output or None,
-        "gradients": gradient or (),
-    }
-    settings |= {
-        "t1": t1,
-        "dt0": dt0,
-        "contact": contact,
-        "ts": times,
-        "rtol": rtol,
-        "atol": atol,
-        "max_steps": max_steps,
-        "on_violation": on_violation,
-    }
+    settings = _options.numerics(formula, method, rcond, stabilizer, alpha, beta, solver)
+    settings |= {"outputs": output or None, "gradients": gradient or ()}
+    settings |= {"t1": t1, "dt0": dt0, "contact": contact, "ts": times, "rtol": rtol, "atol": atol}
+    settings |= {"max_steps": max_steps, "on_violation": on_violation, "executor": executor}
     settings |= {"store": out, "overwrite": overwrite, "chunk": chunk, "progress": progress}
-    settings |= {"executor": executor}
     start = time.perf_counter()
     dataset = interruptible(lambda: uk.sweep(functools.partial(model, **fixed), samples, **settings))
     summary = _summary(dataset, time.perf_counter() - start)

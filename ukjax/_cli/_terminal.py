@@ -8,12 +8,13 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 from typer.core import TyperGroup
@@ -119,6 +120,14 @@ def show(table: Table) -> None:
     console = Console()
     least = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
     Console(width=max(console.width, least)).print(table)
+
+
+def show_rows(rows: Mapping[str, str], **options: Any) -> None:
+    """Prints names beside what is said of them; options are those of a table."""
+    table = Table(show_header=False, **options)
+    for row in rows.items():
+        table.add_row(*map(escape, row))
+    show(table)
 
 
 def print_json(value: Any) -> None:

@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 import ukjax as uk
 
 from .._misc._errors import InputError
 from . import _options
-from ._terminal import interruptible, print_json, show, start_jax
+from ._terminal import interruptible, print_json, show_rows, start_jax
 
 _OPTIMIZERS = ("lbfgs", "adam", "sgd")
 
@@ -35,9 +33,8 @@ def _perturb_starts(problem: "uk.Problem", size: float, count: int) -> "uk.Probl
     return [dataclasses.replace(problem, q0=off(problem.q0), v0=off(problem.v0)) for _ in range(count)]
 
 
-def _table(summary: dict[str, Any], written: list[str], seconds: float) -> Table:
+def _in_words(summary: dict[str, Any], written: list[str], seconds: float) -> dict[str, str]:
     """What a person reads of a search."""
-    table = Table(title=summary["model"], show_header=False)
     shown = {name: f"{x:.6g}" for name, x in summary["gains"].items()}
     from .._tune._result import ending  # which loads JAX
 
@@ -46,11 +43,7 @@ def _table(summary: dict[str, Any], written: list[str], seconds: float) -> Table
         "evaluations of the run": f"{summary['evaluations']}, before {summary['evaluations_before']}",
         "search": f"{ending(summary['stopped'])} after {summary['iterations']} iterations, {seconds:.1f} s",
     }
-    if written:
-        shown["written"] = ", ".join(written)
-    for name, value in shown.items():
-        table.add_row(escape(name), escape(value))
-    return table
+    return shown | ({"written": ", ".join(written)} if written else {})
 
 
 def tune(
@@ -126,4 +119,5 @@ def tune(
         interruptible(lambda: result.plot(plot, resolution=resolution))
     if as_json:
         return print_json(result.summary() | {"wall_time": seconds})
-    show(_table(result.summary(), written, seconds))
+    summary = result.summary()
+    show_rows(_in_words(summary, written, seconds), title=summary["model"])

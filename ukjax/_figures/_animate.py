@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, needing
 from .._misc._files import as_path, replacing
 from ._meshes import mesh_of
 from ._moving import FORCES, HALF_SPACE, Curve, SceneNode, corners
@@ -165,12 +165,10 @@ def animate(scene: Scene, title: str, path: Path | None, fps: int) -> "FuncAnima
 
     **Raises:** `InputError` for a file that cannot be written; `MissingExtraError` without matplotlib.
     """
-    try:
+    with needing("animate()", "plot"):
         from matplotlib import rc_context
 
         from ._notebook import Film, Picture
-    except ImportError as error:
-        raise missing_extra("animate()", "plot") from error
     with rc_context(STYLE):
         figure = Picture(layout="constrained")
         _, draw = _lay_out(figure, scene, _INCHES, title)
@@ -189,11 +187,9 @@ def draw_end(scene: Scene) -> bytes:
 
     **Raises:** `MissingExtraError` without matplotlib.
     """
-    try:
+    with needing("a picture", "plot"):
         from matplotlib import rc_context
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise missing_extra("a picture", "plot") from error
     file = io.BytesIO()
     with rc_context(STYLE | _ON_ANY_PAGE):
         figure = Figure(layout="constrained")

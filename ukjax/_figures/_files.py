@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._misc._errors import InputError, MissingExtraError, missing_extra
+from .._misc._errors import InputError, MissingExtraError, needing
 from .._misc._files import (
     AT_END,
     ATTRIBUTE,
@@ -36,10 +36,8 @@ def to_xarray(table: RunTable) -> "xarray.Dataset":
 
     **Raises:** `MissingExtraError` without xarray.
     """
-    try:
+    with needing("to_xarray()", "data"):
         import xarray
-    except ImportError as error:
-        raise missing_extra("to_xarray()", "data") from error
     variables = {
         name: xarray.Variable(column.dims, column.values, {"units": column.units})
         for name, column in table.columns.items()
@@ -98,10 +96,8 @@ def save(table: RunTable, path: str | Path) -> Path:
         write_npz(path, header, {name: column.values for name, column in table.columns.items()})
         return path
     dataset = to_xarray(table)
-    try:
+    with needing(f"saving to {suffix}", "data"):
         _write_netcdf(dataset, path) if suffix == ".nc" else _write_zarr(dataset, path)
-    except ImportError as error:
-        raise missing_extra(f"saving to {suffix}", "data") from error
     return path
 
 
@@ -156,10 +152,8 @@ def _read(path: Path, suffix: str) -> RunTable:
             for name, (dims, units) in header["columns"].items()
         }
         return RunTable(columns, dict(header["labels"]), dict(header["attributes"]))
-    try:
+    with needing(f"loading {suffix}", "data"):
         import xarray
-    except ImportError as error:
-        raise missing_extra(f"loading {suffix}", "data") from error
     if suffix == ".zarr":
         require_intact_folder(path)
         return _from_xarray(xarray.open_zarr(path, consolidated=False).load())

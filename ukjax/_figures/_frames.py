@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._misc._errors import missing_extra
+from .._misc._errors import needing
 from .._misc._tables import Column, RunTable
 from .._system._labels import make_indexed_names, unique_names
 
@@ -44,10 +44,8 @@ def to_pandas(table: RunTable) -> "pandas.DataFrame":
 
     **Raises:** `MissingExtraError` without pandas.
     """
-    try:
+    with needing("to_pandas()", "data"):
         import pandas
-    except ImportError as error:
-        raise missing_extra("to_pandas()", "data") from error
     columns = _all_flat(table)
     frame = pandas.DataFrame(columns, index=pandas.Index(columns.pop("t"), name="t"))
     frame.attrs.update(table.attributes)

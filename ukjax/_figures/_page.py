@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._misc._errors import missing_extra
+from .._misc._errors import needing
 from ..mechanisms import Visual
 from ..mechanisms._visual import facing
 from ._meshes import capsule, tube
@@ -114,10 +114,8 @@ def page(scene: Scene, title: str) -> str:
 
     **Raises:** `MissingExtraError` without viser.
     """
-    try:
+    with needing("a view in the browser", "view"):
         import viser
-    except ImportError as error:
-        raise missing_extra("a view in the browser", "view") from error
     with _silence(), contextlib.ExitStack() as at_end:
         server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
         at_end.callback(server.stop)

@@ -1,6 +1,7 @@
 """Figures of a run over time: coordinates, forces, contacts, constraint and servo errors, inputs, energy."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, needing
 from .._misc._files import as_path, writing
 from .._misc._tables import RunTable
 from .._system._constraint import OF_POSITIONS, OF_VELOCITIES
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Those of Okabe and Ito, which colour-blind people tell apart, and three more.
-_COLOURS = (
+COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#6b6f77", "#882255", "#000000",
 )  # fmt: skip
 STYLE: dict[Any, Any] = {
@@ -29,7 +30,7 @@ STYLE: dict[Any, Any] = {
     "legend.edgecolor": "none",
     "font.size": 9.0,
     "lines.linewidth": 1.2,
-    "axes.prop_cycle": f"cycler('color', {list(_COLOURS)})",
+    "axes.prop_cycle": f"cycler('color', {list(COLOURS)})",
 }
 # So many lines can be told apart, by the colours of Matplotlib's cycle and in a legend.
 _MOST_LINES = 10
@@ -56,10 +57,10 @@ def _lines(
     for i in shown:
         axes.plot(table.columns["t"].values, values[:, i], label=labels[i])
     axes.set_title(title, loc="left")
-    _set_legend(axes)
+    set_legend(axes)
 
 
-def _set_legend(axes: Any) -> None:
+def set_legend(axes: Any) -> None:
     """Beside the axes, where it hides nothing."""
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
 
@@ -125,7 +126,7 @@ def _servo(axes: Any, table: RunTable) -> None:
     axes.set_title(
         "Tracking error" + (f": {len(axes.lines)} of {len(kinds)} rows" if more else ""), loc="left"
     )
-    _set_legend(axes)
+    set_legend(axes)
 
 
 class _Pairs(NamedTuple):
@@ -204,9 +205,9 @@ def _gaps(axes: Any, table: RunTable, found: _Pairs, own: np.ndarray, unit: str)
     for i in own:
         if not np.isinf(found.gap[:, i]).any():
             axes.plot(table.columns["t"].values, found.gap[:, i], color=f"C{i}", label=found.names[i])
-    axes.axhline(0.0, color=_COLOURS[-1], lw=0.6, zorder=1)
+    axes.axhline(0.0, color=COLOURS[-1], lw=0.6, zorder=1)
     axes.set_title(f"Gaps [{unit}]: {found.which}", loc="left")
-    _set_legend(axes)
+    set_legend(axes)
 
 
 def _contact_forces(axes: Any, table: RunTable, found: _Pairs, own: np.ndarray, unit: str) -> None:
@@ -223,7 +224,7 @@ def _contact_forces(axes: Any, table: RunTable, found: _Pairs, own: np.ndarray, 
     if cut:
         axes.set_ylim(-0.1 * usual, 2 * usual)
     axes.set_title(f"Normal forces [{unit}]{cut}; dashed: friction", loc="left")
-    _set_legend(axes)
+    set_legend(axes)
 
 
 def _impulses(axes: Any, table: RunTable) -> None:
@@ -239,7 +240,7 @@ def _impulses(axes: Any, table: RunTable) -> None:
         axes.vlines(t[at], 0, values[at, i], color=line.get_color(), lw=1)
     more = f": {len(shown)} of {len(struck)}, those that are largest" if len(struck) > len(shown) else ""
     axes.set_title(f"Impulses of impacts{more}", loc="left")
-    _set_legend(axes)
+    set_legend(axes)
 
 
 def _contact_states(axes: Any, table: RunTable, found: _Pairs) -> None:
@@ -346,24 +347,34 @@ def plot(
 
     **Raises:** `MissingExtraError` without matplotlib.
     """
-    try:
-        from matplotlib import rc_context
-
-        from ._notebook import Picture
-    except ImportError as error:
-        raise missing_extra("plot()", "plot") from error
     panels = _panels(table, units, pairs)
-    with rc_context(STYLE):
-        figure = Picture(figsize=(11.0, 1.2 + 2.6 * ((len(panels) + 1) // 2)), layout="constrained")
+    with drawing((11.0, 1.2 + 2.6 * ((len(panels) + 1) // 2)), path) as figure:
         for panel, axes in zip(panels, _grid(figure, len(panels)), strict=True):
             panel(axes, table)
         figure.suptitle(str(table.attributes["model"]).replace("_", " "))
-        if path is not None:
-            write_figure(figure, path)
     return figure
 
 
-def write_figure(figure: "Figure", path: str | Path) -> None:
+@contextlib.contextmanager
+def drawing(
+    size: tuple[float, float], path: str | Path | None, what: str = "plot()", extra: str = "plot"
+) -> Iterator["Figure"]:
+    """A figure of a size in inches, to be drawn in the style of ukjax; then it is written where there is a path.
+
+    **Raises:** `MissingExtraError` without matplotlib, which `what` needs and `extra` brings.
+    """
+    with needing(what, extra):
+        from matplotlib import rc_context
+
+        from ._notebook import Picture
+    with rc_context(STYLE):
+        figure = Picture(figsize=size, layout="constrained")
+        yield figure
+        if path is not None:
+            _write(figure, path)
+
+
+def _write(figure: "Figure", path: str | Path) -> None:
     """Writes a figure.
 
     **Raises:** `InputError` for another suffix, and where it cannot be written.

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
@@ -385,11 +384,8 @@ class UdwadiaKalaba(AbstractFormula):
     - `pinv`: a pseudoinverse method, or any lineax solver.
     """
 
-    pinv: AbstractPseudoinverse
+    pinv: AbstractPseudoinverse = eqx.field(converter=as_pseudoinverse, default_factory=GramSchmidt)
     needs_definite_mass: ClassVar[bool] = True
-
-    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
-        self.pinv = as_pseudoinverse(pinv)
 
     @property
     def inverted_by(self) -> AbstractPseudoinverse:
@@ -411,11 +407,8 @@ class Schur(AbstractFormula):
     - `pinv`: a pseudoinverse method, applied to S.
     """
 
-    pinv: AbstractPseudoinverse
+    pinv: AbstractPseudoinverse = eqx.field(converter=as_pseudoinverse, default_factory=GramSchmidt)
     needs_definite_mass: ClassVar[bool] = True
-
-    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
-        self.pinv = as_pseudoinverse(pinv)
 
     @property
     def inverted_by(self) -> AbstractPseudoinverse:

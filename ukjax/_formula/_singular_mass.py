@@ -8,8 +8,8 @@ in which the constraint force is gone, and A a = b.
 import dataclasses
 from typing import Any, ClassVar, final
 
+import equinox as eqx
 import jax.numpy as jnp
-import lineax as lx
 from jaxtyping import Array, Bool, Float
 
 from .._misc._arguments import real_array, require_finite
@@ -69,11 +69,8 @@ class RangeForm(AbstractFormula):
     - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver.
     """
 
-    pinv: AbstractPseudoinverse
+    pinv: AbstractPseudoinverse = eqx.field(converter=as_pseudoinverse, default_factory=GramSchmidt)
     needs_definite_mass: ClassVar[bool] = False
-
-    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
-        self.pinv = as_pseudoinverse(pinv)
 
     @in_full_precision
     def solve(self, equations: Equations) -> Acceleration:
@@ -85,7 +82,9 @@ class RangeForm(AbstractFormula):
         return result(equations, a, inverse, inverse.rank + Z.rank == M.shape[0])
 
 
-def _vector(eta: Any) -> Array:
+def _free_acceleration(eta: Any) -> Array | None:
+    if eta is None:
+        return None
     array = real_array("eta", eta)
     if array.ndim != 1:
         raise InputError(f"eta has shape {array.shape}; it must be a vector.")
@@ -107,17 +106,9 @@ class StackedForm(AbstractFormula):
       gives the solution of least norm.
     """
 
-    pinv: AbstractPseudoinverse
-    eta: Float[Array, " n"] | None
+    pinv: AbstractPseudoinverse = eqx.field(converter=as_pseudoinverse, default_factory=GramSchmidt)
+    eta: Float[Array, " n"] | None = eqx.field(converter=_free_acceleration, default=None)
     needs_definite_mass: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt(),
-        eta: Float[Array, " n"] | None = None,
-    ):
-        self.pinv = as_pseudoinverse(pinv)
-        self.eta = None if eta is None else _vector(eta)
 
     @in_full_precision
     def solve(self, equations: Equations) -> Acceleration:
@@ -147,11 +138,8 @@ class NullSpace(AbstractFormula):
     - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver.
     """
 
-    pinv: AbstractPseudoinverse
+    pinv: AbstractPseudoinverse = eqx.field(converter=as_pseudoinverse, default_factory=GramSchmidt)
     needs_definite_mass: ClassVar[bool] = False
-
-    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
-        self.pinv = as_pseudoinverse(pinv)
 
     @in_full_precision
     def solve(self, equations: Equations) -> Acceleration:
@@ -189,11 +177,8 @@ class KKT(AbstractFormula):
     - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver; it decides the rank of A.
     """
 
-    pinv: AbstractPseudoinverse
+    pinv: AbstractPseudoinverse = eqx.field(converter=as_pseudoinverse, default_factory=GramSchmidt)
     needs_definite_mass: ClassVar[bool] = False
-
-    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
-        self.pinv = as_pseudoinverse(pinv)
 
     @in_full_precision
     def solve(self, equations: Equations) -> Acceleration:

@@ -4,7 +4,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, final
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -19,6 +19,7 @@ from .._contact._rows import PushedSystem
 from .._formula._servo import Servoed
 from .._misc._arguments import call_user_function, require_function
 from .._misc._errors import InputError, Untranslatable, unknown_name
+from .._misc._types import T
 from .._motion._acceleration_code import AccelerationProgram, compile_acceleration
 from .._pseudoinverse import GramSchmidt, pinv
 from .._run._step import step
@@ -35,7 +36,6 @@ from ..mechanisms import Prismatic
 from ..mechanisms._tree import TreeSystem
 from ._units import describe_entries, describe_field, force_units
 
-T = TypeVar("T")
 Values = dict[str, Array]
 
 # --- What can be exported

@@ -21,7 +21,7 @@ from .._misc._arguments import (
     require_function,
     whole_number,
 )
-from .._misc._errors import InputError, format_value, missing_extra
+from .._misc._errors import InputError, format_value, needing
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._motion._project import Projection, project
 from .._run._step import step
@@ -29,8 +29,7 @@ from .._system._driven import DrivenSystem
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._environment_state import EnvironmentState, require_state
-from ._input_force import InputForce
+from ._environment_state import EnvironmentState, InputForce, require_state
 
 if TYPE_CHECKING:
     from ._gymnasium import SingleEnvironment, VectorEnvironment
@@ -305,10 +304,8 @@ class Environment(eqx.Module):
         **Raises:** `MissingExtraError` without gymnasium, and `InputError` for bounds of other shapes or in the wrong
         order.
         """
-        try:
+        with needing("Environment.gymnasium()", "gym"):
             from ._gymnasium import VectorEnvironment
-        except ImportError as error:
-            raise missing_extra("Environment.gymnasium()", "gym") from error
         return VectorEnvironment(self, num_envs, low, high)
 
     def gymnasium_env(self, low: Array | float, high: Array | float) -> "SingleEnvironment":
@@ -322,10 +319,8 @@ class Environment(eqx.Module):
 
         **Raises:** as `gymnasium`.
         """
-        try:
+        with needing("Environment.gymnasium_env()", "gym"):
             from ._gymnasium import SingleEnvironment
-        except ImportError as error:
-            raise missing_extra("Environment.gymnasium_env()", "gym") from error
         return SingleEnvironment(self, low, high)
 
     def stable_baselines(
@@ -345,8 +340,6 @@ class Environment(eqx.Module):
 
         **Raises:** `MissingExtraError` without stable-baselines3 (`ukjax[sb3]`), and `InputError` as `gymnasium`.
         """
-        try:
+        with needing("Environment.stable_baselines()", "sb3"):
             from ._stable_baselines import StableBaselinesEnvironment
-        except ImportError as error:
-            raise missing_extra("Environment.stable_baselines()", "sb3") from error
         return StableBaselinesEnvironment(self, num_envs, low, high)

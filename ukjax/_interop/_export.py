@@ -15,7 +15,7 @@ from jax.extend.core import jaxpr_as_fun
 from .._compiler import to_leave_process
 from .._compiler._structured._jaxprs import core_jaxpr, jaxprs_in, line_of
 from .._misc._arguments import all_of, call_user_function, number_array, one_of, whole_number
-from .._misc._errors import InputError, format_value, missing_extra
+from .._misc._errors import InputError, format_value, needing
 from .._misc._files import AT_END, add_checksum, as_path, intact, replacing, require_there
 from .._misc._traced import nan_for_errors
 from .._run._reports import COLUMNS
@@ -73,10 +73,8 @@ def _without_places() -> Iterator[None]:
 
 
 def _require_flatbuffers(feature: str) -> None:
-    try:
+    with needing(feature, "export"):
         import flatbuffers  # noqa: F401
-    except ImportError as error:
-        raise missing_extra(feature, "export") from error
 
 
 def _find_callback(program: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
 
-from .._misc._errors import InputError, missing_extra, unknown_name
+from .._misc._errors import InputError, needing, require_known
 from .._misc._files import as_path, require_there
 
 
@@ -155,9 +155,7 @@ def _choose(kind: str, chosen: Sequence[str] | None, described: Any) -> list[Any
     numbers = {x.name: x for x in described.modelVariables if x.type in ("Real", "Float64")}
     if chosen is None:
         return [x for x in numbers.values() if x.causality == kind and x.variability == "continuous"]
-    for name in chosen:
-        if name not in numbers:
-            raise unknown_name("variable of the FMU", name, list(numbers))
+    require_known("variable of the FMU", numbers, *chosen)
     return [numbers[name] for name in chosen]
 
 
@@ -225,11 +223,9 @@ def load_fmu(
     **Raises:** `InputError` for co-simulation alone, events, unknown names, and a platform that it has no binary for;
     `MissingExtraError` without FMPy.
     """
-    try:
+    with needing("load_fmu()", "fmu"):
         import fmpy
         import fmpy.simulation
-    except ImportError as error:
-        raise missing_extra("load_fmu()", "fmu") from error
     path = as_path("path", path)
     require_there(path)
     if not zipfile.is_zipfile(path):

@@ -15,7 +15,7 @@ from .._compiler import JitByZeros
 from .._misc._arguments import real_array, require_finite, whole_number
 from .._misc._errors import InputError
 from .._system._system import AbstractSystem
-from ._input_force import InputForce
+from ._environment_state import InputForce
 
 if TYPE_CHECKING:
     from ._environment import Environment
@@ -100,6 +100,11 @@ class Copies:
         require_finite("actions", actions)
         return actions
 
+    def advance(self, program: JitByZeros, environment: "Environment", *given: Any) -> list[np.ndarray]:
+        """What a compiled step of the states tells beside the next ones."""
+        self.states, *told = program(environment, self.states, *given, folded=self.folded(environment))
+        return [np.array(x) for x in told]
+
 
 def _check_seed(seed: int | None) -> int | None:
     return None if seed is None else whole_number("seed", seed, 0, 2**128)
@@ -134,11 +139,9 @@ class VectorEnvironment(gym.vector.VectorEnv):
         return self._copies.reset(self.np_random), {}
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        copies = self._copies
-        actions = copies.checked(actions)
-        given = self.environment, copies.states, self._over, actions
-        copies.states, *told = _step(*given, folded=copies.folded(self.environment))
-        seen, reward, terminated, truncated = (np.array(x) for x in told)
+        actions = self._copies.checked(actions)
+        told = self._copies.advance(_step, self.environment, self._over, actions)
+        seen, reward, terminated, truncated = told
         self._over = jnp.asarray(terminated | truncated)
         return seen, reward, terminated, truncated, {}
 
@@ -164,9 +167,7 @@ class SingleEnvironment(gym.Env):
         return self._copies.reset(self.np_random)[0], {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        copies = self._copies
-        actions = copies.checked(real_array("action", action)[None])
-        given = self.environment, copies.states, jnp.zeros(1, bool), actions
-        copies.states, *told = _step(*given, folded=copies.folded(self.environment))
-        seen, reward, terminated, truncated = (np.array(x)[0] for x in told)
+        actions = self._copies.checked(real_array("action", action)[None])
+        told = self._copies.advance(_step, self.environment, jnp.zeros(1, bool), actions)
+        seen, reward, terminated, truncated = (x[0] for x in told)
         return seen, float(reward), bool(terminated), bool(truncated), {}

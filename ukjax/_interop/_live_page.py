@@ -24,7 +24,7 @@ from .._figures._page import FIELD, place_camera
 from .._figures._scene import Scene, first_name, scene_of
 from .._figures._serve import write_page
 from .._misc._arguments import positive_time, require_instance, require_solver
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known
 from .._run._step import step
 from .._system._driven import DrivenSystem
 from .._system._problem import Problem
@@ -190,8 +190,7 @@ def _choose_parameters(
         names = [x.name for x in every if _name_ending(x) in _FIRST] or list(known)
         names = names[:_SLIDERS]
     names = [names] if isinstance(names, str) else list(names)
-    if unknown := [x for x in names if x not in known]:
-        raise unknown_name("parameter", unknown[0], known)
+    require_known("parameter", known, *names)
     place = {name: i for i, name in enumerate(names)}
     value = lambda p, x: p[place[x.name]] if x.name in place else jnp.asarray(x.default)
     return [known[name] for name in names], lambda p: with_every([value(p, x) for x in every])[0]

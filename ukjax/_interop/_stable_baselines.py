@@ -11,8 +11,8 @@ from stable_baselines3.common.vec_env import VecEnv  # pyright: ignore[reportMis
 
 from .._compiler import JitByZeros
 from .._system._system import AbstractSystem
+from ._environment_state import InputForce
 from ._gymnasium import Copies
-from ._input_force import InputForce
 
 if TYPE_CHECKING:
     from ._environment import Environment
@@ -55,10 +55,8 @@ class StableBaselinesEnvironment(VecEnv):
         self._actions = self._copies.checked(actions)
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        copies = self._copies
-        given = self.environment, copies.states, self._actions
-        copies.states, *told = _step(*given, folded=copies.folded(self.environment))
-        seen, last, reward, terminated, truncated = (np.array(x) for x in told)
+        told = self._copies.advance(_step, self.environment, self._actions)
+        seen, last, reward, terminated, truncated = told
         done = terminated | truncated
         infos: list[dict[str, Any]] = [
             {"TimeLimit.truncated": bool(truncated[i] and not terminated[i])}

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, needing
 
 if TYPE_CHECKING:
     import torch  # pyright: ignore[reportMissingImports]
@@ -89,10 +89,8 @@ def to_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     **Raises:** `MissingExtraError` without torch; when called, `InputError` for what is not a tensor, for 64-bit
     tensors where JAX's 64-bit types are off, for floats of 16 bits, and within `torch.func`.
     """
-    try:
+    with needing("to_torch()", "torch"):
         import torch  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise missing_extra("to_torch()", "torch") from error
     run = jax.jit(lambda *arrays: function(*arrays))
     derivative = functools.cache(lambda wanted: to_torch(_pullback(function, wanted)))
 

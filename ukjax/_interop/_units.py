@@ -63,9 +63,6 @@ def describe_entries(owner: Any, field: str, system: Any) -> list[tuple[str, str
     for load in getattr(tree, "loads", ()):
         if isinstance(load, Actuators) and (owner is load or owner is load.laws):
             return _describe_actuators(load, field, velocity_units(tree))
-    for load in getattr(tree, "loads", ()):
-        if isinstance(load, Actuators) and any(owner is x for x in (load, load.laws)):
-            return _describe_actuators(load, field, velocity_units(tree))
     if isinstance(owner, JointDamping):
         places = owner.places
     elif isinstance(owner, JointSprings):

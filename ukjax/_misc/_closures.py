@@ -10,7 +10,7 @@ import inspect
 import types
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar, final
+from typing import Any, Generic, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -19,14 +19,9 @@ from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 
 from ._errors import InputError
-from ._types import is_traced
+from ._types import T, is_traced
 
 # --- What is compared by a key, so that what was compiled for one serves its equals
-
-# --- Functions that take traced values from around them
-
-
-T = TypeVar("T")
 
 
 @final
@@ -83,6 +78,9 @@ def trace_once(fn: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*arguments)
     run, structure = jaxpr_as_fun(closed), jax.tree.structure(shapes)
     return lambda *arguments: jax.tree.unflatten(structure, run(*jax.tree.leaves(arguments)))
+
+
+# --- Functions that take traced values from around them
 
 
 def _as_hashable(x: Any) -> HashableByKey[Any]:

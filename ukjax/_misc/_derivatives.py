@@ -1,6 +1,7 @@
 """Derivatives told to JAX: traced only where they are needed, in reverse mode only, or those of something else."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import equinox as eqx
@@ -163,11 +164,22 @@ mlir.register_lowering(_lazy_p, _lazy_lowered)
 # can be transposed, which is all that reverse mode does with it, but neither computed nor compiled, which is what
 # forward mode would do.
 
-_identity_p = Primitive("reverse_only")
+
+def _make_identity(name: str) -> Primitive:
+    """A primitive that returns its one array, whatever its parameters; how it is differentiated is its maker's part."""
+    same = Primitive(name)
+    same.def_impl(lambda x, **_: x)
+    same.def_abstract_eval(lambda x, **_: x)
+    batching.primitive_batchers[same] = lambda args, axes, **of: (same.bind(*args, **of), axes[0])
+    mlir.register_lowering(same, lambda _, x, **__: [x])
+    return same
+
+
+_identity_p = _make_identity("reverse_only")
 _tangent_p = Primitive("reverse_only_tangent")
-_constant_p = Primitive("not_differentiable")
-_first_p = Primitive("first_derivative")
-_forward_p = Primitive("forward_only")
+_constant_p = _make_identity("not_differentiable")
+_first_p = _make_identity("first_derivative")
+_forward_p = _make_identity("forward_only")
 
 _ONCE = (
     "second derivatives cannot go through the reverse mode of this run, which is for one derivative: take "
@@ -188,11 +200,7 @@ def _jvp_of_identity(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     return _identity_p.bind(*primals), changed
 
 
-_identity_p.def_impl(lambda x: x)
-_identity_p.def_abstract_eval(lambda x: x)
 ad.primitive_jvps[_identity_p] = _jvp_of_identity
-batching.primitive_batchers[_identity_p] = lambda args, axes: (_identity_p.bind(*args), axes[0])
-mlir.register_lowering(_identity_p, lambda _, x: [x])
 
 _tangent_p.def_impl(_refuse)
 _tangent_p.def_abstract_eval(lambda x: x)
@@ -201,61 +209,43 @@ batching.primitive_batchers[_tangent_p] = _refuse
 mlir.register_lowering(_tangent_p, _refuse)
 
 
-def _has_none(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
+def _refuse_tangents(same: Primitive, primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
     if type(tangents[0]) is not ad.Zero:
         raise InputError(message)
-    return _constant_p.bind(*primals, message=message), tangents[0]
-
-
-_constant_p.def_impl(lambda x, **_: x)
-_constant_p.def_abstract_eval(lambda x, **_: x)
-ad.primitive_jvps[_constant_p] = _has_none
-batching.primitive_batchers[_constant_p] = lambda args, axes, **of: (_constant_p.bind(*args, **of), axes[0])
-mlir.register_lowering(_constant_p, lambda _, x, **__: [x])
-
-
-def not_differentiable(tree: T, message: str) -> T:
-    """The same pytree, whose floating-point arrays raise `InputError` when they are differentiated."""
-    bound = lambda x: _constant_p.bind(x, message=message) if eqx.is_inexact_array(x) else x
-    return jax.tree.map(bound, tree)
-
-
-def forward_only(tree: T, message: str) -> T:
-    """The same pytree, whose floating-point arrays raise `InputError` under reverse-mode differentiation."""
-    bound = lambda x: _forward_p.bind(x, message=message) if eqx.is_inexact_array(x) else x
-    return jax.tree.map(bound, tree)
-
-
-def reverse_only(tree: T) -> T:
-    """The same pytree, whose floating-point arrays raise `InputError` under forward-mode differentiation."""
-    return jax.tree.map(lambda x: _identity_p.bind(x) if eqx.is_inexact_array(x) else x, tree)
+    return same.bind(*primals, message=message), tangents[0]
 
 
 def _refuse_transposed(*_: Any, message: str) -> NoReturn:
     raise InputError(message)
 
 
-_forward_p.def_impl(lambda x, **_: x)
-_forward_p.def_abstract_eval(lambda x, **_: x)
+ad.primitive_jvps[_constant_p] = partial(_refuse_tangents, _constant_p)
+
 ad.deflinear2(_forward_p, _refuse_transposed)
-batching.primitive_batchers[_forward_p] = lambda args, axes, **of: (_forward_p.bind(*args, **of), axes[0])
-mlir.register_lowering(_forward_p, lambda _, x, **__: [x])
 
-
-def _has_no_second(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
-    if type(tangents[0]) is not ad.Zero:
-        raise InputError(message)
-    return _first_p.bind(*primals, message=message), tangents[0]
-
-
-_first_p.def_impl(lambda x, **_: x)
-_first_p.def_abstract_eval(lambda x, **_: x)
-ad.primitive_jvps[_first_p] = _has_no_second
+ad.primitive_jvps[_first_p] = partial(_refuse_tangents, _first_p)
 ad.primitive_transposes[_first_p] = lambda change, _, message: (
     change if type(change) is ad.Zero else _constant_p.bind(change, message=message),
 )
-batching.primitive_batchers[_first_p] = lambda args, axes, **of: (_first_p.bind(*args, **of), axes[0])
-mlir.register_lowering(_first_p, lambda _, x, **__: [x])
+
+
+def _bound(primitive: Primitive, tree: T, **parameters: Any) -> T:
+    return jax.tree.map(lambda x: primitive.bind(x, **parameters) if eqx.is_inexact_array(x) else x, tree)
+
+
+def not_differentiable(tree: T, message: str) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` when they are differentiated."""
+    return _bound(_constant_p, tree, message=message)
+
+
+def forward_only(tree: T, message: str) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` under reverse-mode differentiation."""
+    return _bound(_forward_p, tree, message=message)
+
+
+def reverse_only(tree: T) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` under forward-mode differentiation."""
+    return _bound(_identity_p, tree)
 
 
 _THROUGH_EVENTS = (

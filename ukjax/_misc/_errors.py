@@ -1,7 +1,8 @@
 """The errors ukjax raises. Each carries one sentence: what was wrong and what would be right."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 
@@ -80,6 +81,15 @@ def missing_extra(feature: str, extra: str) -> MissingExtraError:
     )
 
 
+@contextlib.contextmanager
+def needing(feature: str, extra: str) -> Iterator[None]:
+    """Turns an import that fails within into `missing_extra`."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing_extra(feature, extra) from error
+
+
 _SHOWN = 200  # characters of a value in a message
 
 
@@ -102,7 +112,7 @@ def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
     - `name`: what was given.
     - `known`: the names there are.
     """
-    known = list(known)
+    known = list(dict.fromkeys(known))
     close = difflib.get_close_matches(str(name), known, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else "."
     if len(known) <= _MOST_LISTED:
@@ -110,3 +120,11 @@ def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
     alike = difflib.get_close_matches(str(name), known, n=_ALIKE, cutoff=0)
     rest = len(known) - len(alike)
     return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(alike)} and {rest} more.")
+
+
+def require_known(kind: str, known: Iterable[str], *names: Any) -> None:
+    """Raises `unknown_name` for the first of some names that is not among those there are."""
+    known = known if isinstance(known, Container) else list(known)
+    for name in names:
+        if name not in known:
+            raise unknown_name(kind, name, known)

@@ -1,6 +1,6 @@
 """The Moore-Penrose inverse by any method a user names."""
 
-from typing import Any, final
+from typing import final
 
 import equinox as eqx
 import jax
@@ -96,7 +96,7 @@ class NormalEquations(AbstractPseudoinverse):
 # --- The inverse of any matrix, by any method
 
 
-def as_pseudoinverse(x: Any) -> AbstractPseudoinverse:
+def as_pseudoinverse(x: AbstractPseudoinverse | lx.AbstractLinearSolver) -> AbstractPseudoinverse:
     """`x` itself if it is a pseudoinverse method, or a lineax solver wrapped as `Lineax`.
 
     **Raises:** `InputError` for anything else, naming the choices.

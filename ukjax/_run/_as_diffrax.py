@@ -6,7 +6,6 @@ import diffrax as dfx
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import require_instance, require_solver
 from .._misc._types import Numbers, Time, is_traced
 from .._motion._model import Model, translate_model
 from .._motion._project import Projection
@@ -74,8 +73,7 @@ def as_diffrax(
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     system, t, q, v = resolve_state(system, t0, q0, v0)
     require_bilateral("as_diffrax", system.constraints)
-    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
-    require_solver(solver)
+    _options.require_method(formula, stabilizer, solver)
     chosen = _options.formula(formula, stabilizer, q.dtype)
     model = Model(system, chosen, stabilizer)
     model = translate_model(model, solver, t, q, v, automatic=formula is None)[0].ready()

@@ -15,12 +15,11 @@ from .._contact._history import AT_TIMES
 from .._contact._moreau import contacts_at_once
 from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import TimeSteppingRun, run_time_stepping, steps_within
-from .._misc._arguments import require_instance, require_solver, whole_number
+from .._misc._arguments import whole_number
 from .._misc._derivatives import not_differentiable
 from .._misc._errors import InputError
 from .._misc._modules import replace_unchecked
 from .._misc._types import as_jax, is_traced, is_tracing
-from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
@@ -127,8 +126,7 @@ def _result_of(found: TimeSteppingRun) -> Any:
 def _require_fitting(options: Options) -> None:
     """Raises `InputError` for options that equal steps do not have."""
     o = options
-    require_instance("stabilizer", o.stabilizer, AbstractStabilizer, "Projection()")
-    require_solver(o.solver)
+    _options.require_method(o.formula, o.stabilizer, o.solver)
     if not o.with_dt0:
         raise InputError("contact='steps' needs dt0, the length of its steps [s].")
     for name in ("event", "dense", "stepsize_controller", "adjoint", "progress"):

@@ -15,7 +15,7 @@ from .._contact._history import ContactHistory
 from .._contact._hybrid import HybridSolver, Log, drop_after, empty_log, events_of, prepend_event, uncrossed
 from .._contact._modes import Mode, open_mode
 from .._contact._rows import contact_model, layout_of, require_rigid
-from .._misc._arguments import require_instance, require_solver, whole_number
+from .._misc._arguments import whole_number
 from .._misc._closures import combine_static
 from .._misc._closures import partition_static as divided
 from .._misc._derivatives import reverse_only
@@ -24,7 +24,6 @@ from .._misc._traced import diffrax_called
 from .._misc._types import in_full_precision, is_traced, is_tracing
 from .._motion._solvers import Stop, shortest_step
 from .._system._constraint import unilateral
-from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
@@ -115,8 +114,7 @@ def _history(run: ContactRun, events: dict[str, Any], at_times: dict[str, Any]) 
 
 def _plan_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> ContactRun:
     o = options
-    require_instance("stabilizer", o.stabilizer, AbstractStabilizer, "Projection()")
-    require_solver(o.solver)
+    _options.require_method(o.formula, o.stabilizer, o.solver)
     controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), q.dtype)
     if not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         raise InputError(

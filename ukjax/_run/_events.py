@@ -115,14 +115,14 @@ class _Separated(dfx.AbstractStepSizeController):
     """A controller that takes a step with several events again, at half its size.
 
     - `controller`: for all other steps.
-    - `event`: with more than one condition.
+    - `stops`: the events.
     """
 
     controller: dfx.AbstractStepSizeController
-    event: dfx.Event
+    stops: "Stops"
 
     def wrap(self, direction: Any) -> "_Separated":
-        return _Separated(self.controller.wrap(direction), self.event)
+        return _Separated(self.controller.wrap(direction), self.stops)
 
     def init(
         self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
@@ -142,11 +142,9 @@ class _Separated(dfx.AbstractStepSizeController):
         error_order: Any,
         controller_state: Any,
     ) -> Any:
-        directions = jax.tree.leaves(self.event.direction, is_leaf=lambda x: x is None)
-        conditions = jax.tree.leaves(self.event.cond_fn, is_leaf=callable)
         occurred = [
             _occurs(condition(t0, y0, args), condition(t1, y1_candidate, args), direction)
-            for condition, direction in zip(conditions, directions, strict=True)
+            for condition, direction in zip(self.stops.conditions, self.stops.directions, strict=True)
         ]
         state, shortest = controller_state
         several = (jnp.sum(jnp.stack(occurred)) > 1) & (t1 - t0 > shortest)
@@ -162,9 +160,8 @@ def separate_events(
     """The controller, so that no step ends with more than one event."""
     if event is None or not isinstance(event.root_finder, Bracketing):  # Diffrax's own events are as it says
         return controller
-    if len(jax.tree.leaves(event.cond_fn, is_leaf=callable)) < 2:
-        return controller
-    return with_tolerances_of(_Separated(controller, event))
+    stops = Stops.of(event)
+    return controller if stops.count < 2 else with_tolerances_of(_Separated(controller, stops))
 
 
 # --- Events that end a run
@@ -388,7 +385,7 @@ class Stops(AbstractStops):
     - `directions`: of the crossings that count.
     """
 
-    conditions: tuple[Callable, ...]
+    conditions: tuple[Any, ...]
     directions: tuple[bool | None, ...] = eqx.field(static=True)
 
     @classmethod
@@ -435,7 +432,7 @@ def _side(value: Array, direction: bool | None) -> Array:
 
 def event_names(event: dfx.Event | None) -> tuple[str, ...]:
     """The names of the events, in the order of their indices."""
-    return () if event is None else tuple(x.name for x in jax.tree.leaves(event.cond_fn, is_leaf=callable))
+    return tuple(x.name for x in Stops.of(event).conditions)
 
 
 def which(event_mask: Any) -> Int[Array, ""]:

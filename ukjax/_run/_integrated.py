@@ -464,12 +464,7 @@ def _program_of(static: Static, tree: Any) -> Scalarized[..., Solved]:
 
 @final
 class Integrated:
-    """The steps of runs that have values: of one structure, with the same parameters.
-
-    **Arguments:**
-
-    - `static`, `reverse`, `arrays`: as of `integrate_run`.
-    """
+    """The steps of runs that have values: of one structure, with the same parameters."""
 
     def __init__(self, static: Static, reverse: bool, arrays: Any):
         self._given = static, reverse, arrays

@@ -1,6 +1,6 @@
 """What a run of a mechanism tells of its joints, loads and contacts; and all that tables of a run can be asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from .._compiler._structured._scalarize import scalarize
 from .._formula._servo import Servoed, compute_servo_run
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known
 from .._system._labels import title_of
 from .._system._system import innermost
 from ..mechanisms import GROUND, Contact, Effort, Reaction, TreeSystem, contact_frames
@@ -122,26 +122,14 @@ def forces_on_bodies(trajectory: "Trajectory") -> dict[str, ContactForce]:
     }
 
 
-def _name_reactions(trajectory: "Trajectory") -> dict[str, Array]:
-    by_joint = reactions(trajectory)
-    forces, torques = (
-        {f"{k}_{name}": getattr(x, k) for name, x in by_joint.items()} for k in ("force", "torque")
-    )
-    return forces | torques
-
-
-def _name_loads(trajectory: "Trajectory") -> dict[str, Array]:
-    by_load = loads(trajectory)
-    efforts, powers = (
-        {f"{k}_{name}": getattr(x, k) for name, x in by_load.items()} for k in ("effort", "power")
-    )
-    return efforts | powers
+def _name_fields(by_owner: Mapping[str, Any], *fields: str) -> dict[str, Array]:
+    return {f"{field}_{name}": getattr(x, field) for field in fields for name, x in by_owner.items()}
 
 
 PARTS: dict[str, Callable[["Trajectory"], dict[str, Array]]] = {
     "points": lambda run: {f"point_{name}": x for name, x in points(run).items()},
-    "reactions": _name_reactions,
-    "loads": _name_loads,
+    "reactions": lambda run: _name_fields(reactions(run), "force", "torque"),
+    "loads": lambda run: _name_fields(loads(run), "effort", "power"),
     "contacts": lambda run: {f"contact_{name}": x.force for name, x in contacts(run).items()},
     "energies": lambda run: {f"energy_{name}": x for name, x in energies(run).items()},
 }
@@ -178,9 +166,7 @@ def choose_parts(parts: Any) -> tuple[str, ...]:
     **Raises:** `InputError` for unknown ones.
     """
     names = (parts,) if isinstance(parts, str) else tuple(parts)
-    for name in names:
-        if name not in PARTS:
-            raise unknown_name("part of a run", name, PARTS)
+    require_known("part of a run", PARTS, *names)
     return names
 
 

@@ -20,6 +20,7 @@ from .._misc._arguments import (
     require_between,
     require_finite,
     require_instance,
+    require_solver,
     whole_number,
 )
 from .._misc._closures import find_instances
@@ -36,26 +37,34 @@ from .._system._tabulated import Tabulated
 # --- Step-size controllers around others, which tell Diffrax the tolerances of those
 
 
-@final
-class _WithTolerances(dfx.AbstractAdaptiveStepSizeController):
+class AbstractControllerAround(dfx.AbstractAdaptiveStepSizeController):
     """A controller around an adaptive one, of whose tolerances implicit solvers ask."""
 
+    controller: eqx.AbstractVar[Any]
+
+    @property
+    def rtol(self) -> Any:
+        return self.controller.rtol
+
+    @property
+    def atol(self) -> Any:
+        return self.controller.atol
+
+    @property
+    def norm(self) -> Callable[[Any], Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.controller.norm
+
+
+@final
+class _WithTolerances(AbstractControllerAround):
     around: Any
 
     def __init__(self, around: Any):
         self.around = around
 
     @property
-    def rtol(self) -> Any:
-        return self.around.controller.rtol
-
-    @property
-    def atol(self) -> Any:
-        return self.around.controller.atol
-
-    @property
-    def norm(self) -> Callable[[Any], Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.around.controller.norm
+    def controller(self) -> Any:
+        return self.around.controller
 
     def wrap(self, direction: Any) -> "_WithTolerances":
         return _WithTolerances(self.around.wrap(direction))
@@ -141,15 +150,19 @@ _CHECKPOINTS = 2**21  # bytes
 _RESOLVED = 1e3  # so that the times to save at, by default 201, differ
 
 
+def require_method(formula: Any, stabilizer: Any, solver: Any) -> None:
+    """Raises `InputError` unless these are what they should be; the formula may be left out."""
+    if formula is not None:
+        require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
+    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
+    require_solver(solver)
+
+
 def formula(
     given: AbstractFormula | None, stabilizer: AbstractStabilizer, dtype: jnp.dtype
 ) -> AbstractFormula:
-    """How accelerations are computed: by default `UdwadiaKalaba()`, with a wider rank rule where no step is projected.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """How accelerations are computed: by default `UdwadiaKalaba()`, with a wider rank rule where no step is projected."""
     if given is not None:
-        require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
         return given
     rcond = WITHOUT_PROJECTION if stabilizer.projection_method is None else None
     return UdwadiaKalaba(GramSchmidt(choose_by_precision(dtype, rcond, None)))

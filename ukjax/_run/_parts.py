@@ -50,14 +50,8 @@ def key(x: Any) -> Hashable:
 @final
 @jax.tree_util.register_static
 class RunOptions:
-    """The options of a run, and what can be done with them. JAX compiles nothing anew for equal ones.
-
-    **Arguments:**
-
-    - `simulate`: as `ukjax.simulate`.
-    - `certify`: what makes a `Certificate` of a trajectory.
-    - `options`: keyword arguments of `simulate` but for the start and the end, as they were given.
-    """
+    """The options of a run, keyword arguments of `simulate` as they were given but for the start and the end, and what
+    can be done with them. JAX compiles nothing anew for equal ones."""
 
     def __init__(self, simulate: Callable[..., Any], certify: Callable[..., Any], options: dict[str, Any]):
         self.simulate, self.certify, self.options = simulate, certify, options

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._formula._singular_mass import NullSpace
-from .._misc._arguments import one_of, require_instance, require_solver, whole_number
+from .._misc._arguments import one_of, whole_number
 from .._misc._closures import Static, combine_static, partition_static
 from .._misc._types import is_traced, is_tracing
 from .._motion._model import Model, translate_model
@@ -85,8 +85,7 @@ class RunPlan:
 
     def __init__(self, system: AbstractSystem, options: Options, t: Array, q: Array, v: Array):
         o, dtype = options, q.dtype
-        require_instance("stabilizer", o.stabilizer, AbstractStabilizer, "Projection()")
-        require_solver(o.solver)
+        _options.require_method(o.formula, o.stabilizer, o.solver)
         max_steps = whole_number("max_steps", o.max_steps)
         adjoint = _options.adjoint(o.adjoint, (q, v), max_steps)
         controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), dtype)

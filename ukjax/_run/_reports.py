@@ -1,7 +1,6 @@
 """What a run says of itself: a summary in words, and tables of named arrays."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -23,41 +22,6 @@ if TYPE_CHECKING:
 # --- The figures one looks at first, of a run: as plain numbers, and in a line
 
 
-def _summarize_run(run: "Trajectory") -> dict[str, Any]:
-    evaluations = run.stats.get("num_evaluations")
-    return {
-        "model": run.name,
-        "t1": float(run.t_end),
-        "steps": int(run.stats["num_steps"]),
-        "evaluations": None if evaluations is None else int(evaluations),
-    }
-
-
-def _summarize_constraints(run: "Trajectory") -> dict[str, Any]:
-    drift = run.energy_drift
-    return {
-        "max_position_error": float(run.max_position_error),
-        "max_velocity_error": float(run.max_velocity_error),
-        "energy_drift": None if drift is None else float(drift),
-        "rank_min": int(run.rank_min),
-        "rank_max": int(run.rank_max),
-    }
-
-
-def _summarize_ends(run: "Trajectory") -> dict[str, Any]:
-    sine, rows = find_nearly_dependent_rows(run)
-    rejected = run.stats.get("num_rejected_steps")  # which a trajectory put together by hand may lack
-    return {
-        "rejected_steps": None if rejected is None else int(rejected),
-        "least_sine": sine,
-        "nearly_dependent": list(rows),
-        "start_moved": [float(x) for x in run.start_moved],
-        "event": run.event_name,
-        "result": run.result_name,
-        "broken_rows": list(run.broken_rows),
-    }
-
-
 def _summarize_servo(run: "Trajectory") -> dict[str, Any]:
     """How servo rows were followed, which are none of the constraints."""
     if not is_servoed(run):
@@ -72,19 +36,32 @@ def _summarize_servo(run: "Trajectory") -> dict[str, Any]:
     }
 
 
-_FIGURES: tuple[Callable[["Trajectory"], dict[str, Any]], ...] = (
-    _summarize_run,
-    _summarize_constraints,
-    _summarize_servo,
-    _summarize_ends,
-)
-"""What a summary consists of, in its order."""
-
-
 def summary(run: "Trajectory") -> dict[str, Any]:
     """As `Trajectory.summary`."""
     require_values(run)
-    return {name: value for figures in _FIGURES for name, value in figures(run).items()}
+    number = lambda kind, x: (
+        None if x is None else kind(x)
+    )  # which a trajectory put together by hand may lack
+    sine, rows = find_nearly_dependent_rows(run)
+    return {
+        "model": run.name,
+        "t1": float(run.t_end),
+        "steps": int(run.stats["num_steps"]),
+        "evaluations": number(int, run.stats.get("num_evaluations")),
+        "max_position_error": float(run.max_position_error),
+        "max_velocity_error": float(run.max_velocity_error),
+        "energy_drift": number(float, run.energy_drift),
+        "rank_min": int(run.rank_min),
+        "rank_max": int(run.rank_max),
+        **_summarize_servo(run),
+        "rejected_steps": number(int, run.stats.get("num_rejected_steps")),
+        "least_sine": sine,
+        "nearly_dependent": list(rows),
+        "start_moved": [float(x) for x in run.start_moved],
+        "event": run.event_name,
+        "result": run.result_name,
+        "broken_rows": list(run.broken_rows),
+    }
 
 
 def as_line(run: "Trajectory") -> str:

@@ -13,7 +13,7 @@ from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import one_step
 from .._formula._acceleration import AbstractFormula
 from .._formula._equations import asymmetry
-from .._misc._arguments import positive_time, require_instance, require_solver
+from .._misc._arguments import positive_time
 from .._misc._closures import combine_static, partition_static
 from .._misc._types import Coordinates, Numbers, Time, Velocities, choose_by_precision
 from .._motion._model import Model, translate_model
@@ -72,9 +72,8 @@ def step(
     system, t, q, v = resolve_state(system, t, q, v)
     dt = positive_time("dt", dt).astype(q.dtype)
     automatic = formula is None
-    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
+    _options.require_method(formula, stabilizer, solver)
     formula = _options.formula(formula, stabilizer, q.dtype)
-    require_solver(solver)
     if unilateral(system.constraints):
         return _with_contacts(system, formula, stabilizer, solver, (t, q, v), dt, automatic)
     model = Model(system, formula, stabilizer)

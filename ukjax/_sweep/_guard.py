@@ -1,45 +1,29 @@
 """A step-size controller that gives a run up where no step is short enough, so that its neighbours need not wait."""
 
-from collections.abc import Callable
 from typing import Any, final
 
 import diffrax as dfx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._run import _options
+
 # The shortest step, in units of rounding of the largest time.
 _SHORTEST = 64.0
 
 
 @final
-class Guarded(dfx.AbstractAdaptiveStepSizeController):
+class Guarded(_options.AbstractControllerAround):
     """An adaptive controller whose first step is never NaN, and that ends a run whose steps become too short.
 
     Diffrax's own would go on to the largest number of steps.
-
-    **Arguments:**
-
-    - `controller`: the controller to guard.
-    - `end`: the largest time in magnitude [s].
     """
 
     controller: dfx.AbstractAdaptiveStepSizeController
-    end: Float[Array, ""]
+    end: Float[Array, ""]  # the largest time in magnitude [s]
 
     def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, end: Float[Array, ""]):
         self.controller, self.end = controller, end
-
-    @property
-    def rtol(self) -> Any:
-        return self.controller.rtol
-
-    @property
-    def atol(self) -> Any:
-        return self.controller.atol
-
-    @property
-    def norm(self) -> Callable[[Any], Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.controller.norm
 
     def wrap(self, direction: Any) -> "Guarded":
         wrapped: Any = self.controller.wrap(direction)
@@ -54,3 +38,13 @@ class Guarded(dfx.AbstractAdaptiveStepSizeController):
         shortest = _SHORTEST * jnp.finfo(self.end.dtype).eps * self.end
         stuck = ~(end - start > shortest)
         return *kept, start, end, jump, state, dfx.RESULTS.where(stuck, dfx.RESULTS.dt_min_reached, result)
+
+
+def guarded_steps(options: dict[str, Any], end: Any, dtype: Any) -> dict[str, Any]:
+    """Options of `simulate` for runs beside each other: how steps are controlled, and derivatives in forward mode."""
+    tolerances, with_dt0 = (options["rtol"], options["atol"]), options["dt0"] is not None
+    controller = options["stepsize_controller"]
+    controller = _options.controller(controller, options["solver"], with_dt0, tolerances, dtype)
+    if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        controller = Guarded(controller, jnp.asarray(end, dtype))
+    return {"stepsize_controller": controller, "adjoint": dfx.ForwardMode()}

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any, NamedTuple, final
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,14 +11,13 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array
 
 from .._misc._arguments import number_array
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known, unknown_name
 from .._misc._traced import fingerprint, trace_program
-from .._run import _options
 from .._run._contact_common import BY_STEPS
 from .._run._results import with_end
 from .._run._simulate import simulate
 from .._system._problem import Problem
-from ._guard import Guarded
+from ._guard import guarded_steps
 from ._names import Build, RunSpec, points_of, require_name
 from ._outputs import OUTCOMES, FinishedRun, Named, compute_outputs, description, has_succeeded, outcome
 from ._samples import inner_dims
@@ -60,27 +58,17 @@ class Member(eqx.Module):
 
     def integrate(self, problem: Problem, spec: RunSpec) -> FinishedRun:
         """The run that a specification describes."""
-        options = self.options
+        options: dict[str, Any] = self.options
         if options["contact"] not in BY_STEPS:  # which are equal, and have derivatives of their own
-            options = options | self._integration(jnp.result_type(spec.q0))
+            end = max(abs(options["t0"]), abs(options["t1"]))
+            steps = guarded_steps(options, end, jnp.result_type(spec.q0))
+            options = options | steps | {"rtol": None, "atol": None}
         given = {"formula": spec.formula, "stabilizer": spec.stabilizer}
         trajectory = simulate(spec.system, spec.q0, spec.v0, **given, **options)
         points = points_of(problem, spec.system)
         known = dataclasses.replace(problem, system=spec.system, q0=spec.q0, v0=spec.v0, points=points)
         trajectory = dataclasses.replace(trajectory, problem=known, name=problem.name)
         return FinishedRun(trajectory, spec, with_end(trajectory))
-
-    def _integration(self, dtype: Any) -> dict[str, Any]:
-        """How Diffrax integrates: options of `simulate`."""
-        o = self.options
-        tolerances, most = (o["rtol"], o["atol"]), max(abs(o["t0"]), abs(o["t1"]))
-        controller = _options.controller(
-            o["stepsize_controller"], o["solver"], o["dt0"] is not None, tolerances, dtype
-        )
-        if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
-            controller = Guarded(controller, jnp.asarray(most, dtype))
-        of_controller = {"stepsize_controller": controller, "rtol": None, "atol": None}
-        return of_controller | {"adjoint": dfx.ForwardMode()}
 
     def observe(self, values: Values) -> tuple[Values, Array]:
         """All outputs of one run as they are, and the code of its outcome."""
@@ -107,8 +95,7 @@ class Member(eqx.Module):
         def differentiated(values: Values) -> tuple[Values, tuple[Values, Array]]:
             outputs, code = self.observe(values)
             for name in self.gradients:
-                if name not in outputs:
-                    raise unknown_name("output to differentiate", name, outputs)
+                require_known("output to differentiate", outputs, name)
                 if not jnp.issubdtype(outputs[name].dtype, jnp.inexact):
                     raise InputError(f"{name} is a count, which has no gradient.")
             return {name: outputs[name] for name in self.gradients}, (outputs, code)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, final
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, needing
 from .._misc._files import as_path, writing
 from ._lease import acquire_lease
 
@@ -25,10 +25,8 @@ _FINAL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, er
 
 def zarr() -> Any:
     """The package, or `MissingExtraError`."""
-    try:
+    with needing("sweep(store=...)", "sweep"):
         import zarr
-    except ImportError as error:
-        raise missing_extra("sweep(store=...)", "sweep") from error
     return zarr
 
 
@@ -50,13 +48,7 @@ class AbstractPlace(abc.ABC):
 
     @abc.abstractmethod
     def create(self, lay_out: Callable[[Any], None], replace: bool) -> contextlib.ExitStack:
-        """Makes the store: it is there as a whole, and locked, or not at all.
-
-        **Arguments:**
-
-        - `lay_out`: writes it to what Zarr opens.
-        - `replace`: whether there is one to be replaced.
-        """
+        """Makes the store, which `lay_out` writes to what Zarr opens: it is there whole and locked, or not at all."""
 
     @abc.abstractmethod
     def locked(self) -> contextlib.ExitStack:
@@ -74,12 +66,7 @@ class AbstractPlace(abc.ABC):
         """Removes what was left of files that were being written."""
 
     def group(self, mode: Any) -> Any:
-        """The group of Zarr.
-
-        **Arguments:**
-
-        - `mode`: "r" or "r+".
-        """
+        """The group of Zarr, to be read ("r"), or written, too ("r+")."""
         return zarr().open_group(self.zarr_store(), mode=mode)
 
     def attributes(self) -> dict[str, Any] | None:
@@ -98,11 +85,7 @@ class AbstractPlace(abc.ABC):
         return attributes
 
     def patiently(self, act: Callable[[], _T]) -> _T:
-        """What `act` returns, called again while the store cannot be reached.
-
-        **Arguments:**
-
-        - `act`: what reads or writes the store, all or nothing.
+        """What `act` returns, which reads or writes the store, all or nothing; called again while that cannot be reached.
 
         **Raises:** `InputError` after `PATIENCE`, and at once for a full disk and where writing is not allowed.
         """
@@ -133,12 +116,7 @@ def _innermost(error: OSError) -> OSError:
 
 @final
 class LocalFolder(AbstractPlace):
-    """A folder.
-
-    **Arguments:**
-
-    - `path`: of it.
-    """
+    """A folder."""
 
     def __init__(self, path: Path):
         self.path, self.name = path, str(path)
@@ -198,12 +176,7 @@ class LocalFolder(AbstractPlace):
 
 @final
 class Remote(AbstractPlace):
-    """A URL that fsspec knows, such as s3://bucket/runs.zarr.
-
-    **Arguments:**
-
-    - `url`: of it.
-    """
+    """A URL that fsspec knows, such as s3://bucket/runs.zarr."""
 
     def __init__(self, url: str):
         self.name = url.rstrip("/")

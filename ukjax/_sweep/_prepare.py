@@ -15,8 +15,6 @@ from .._misc._arguments import (
     all_of,
     call_user_function,
     real_array,
-    require_instance,
-    require_solver,
     whole_number,
 )
 from .._misc._errors import InputError, format_value, unknown_name
@@ -218,10 +216,7 @@ def prepare(
 
     **Raises:** `InputError` for invalid arguments.
     """
-    if formula is not None:
-        require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
-    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
-    require_solver(options["solver"])
+    _options.require_method(formula, stabilizer, options["solver"])
     outputs = list(reductions) if outputs is None and reductions else outputs
     build, example = Build(model, samples.names, stabilizer, formula), values_of(samples, 0)
     problem: Problem | None = None

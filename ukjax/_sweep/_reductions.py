@@ -6,7 +6,8 @@ always in the order of the chunks. Runs that failed, and values that are not fin
 
 import abc
 from collections.abc import Iterable
-from typing import Any, final
+from functools import partial
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import numpy as np
@@ -22,10 +23,7 @@ Merged = dict[str, tuple[tuple[str, ...], np.ndarray]]
 class AbstractReduction(eqx.Module):
     """Figures of an output over all runs: `Mean`, `Variance`, `Quantiles`, `Histogram`, `Largest` or `Smallest`."""
 
-    @property
-    @abc.abstractmethod
-    def name(self) -> str:
-        """A word for it, as in `steps_mean`."""
+    name: eqx.AbstractClassVar[str]  # a word for it, as in `steps_mean`
 
     @abc.abstractmethod
     def state(self, x: np.ndarray, counts: Bool[np.ndarray, "b ..."], runs: Int[np.ndarray, " b"]) -> State:
@@ -59,24 +57,22 @@ def _moments(states: Iterable[State]) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return n, mean, squares
 
 
-def _moments_of(x: np.ndarray, counts: np.ndarray) -> State:
-    n = counts.sum(0)
-    known = np.where(counts, x, 0).astype(float)
-    mean = known.sum(0) / np.maximum(n, 1)
-    squares = np.where(counts, (known - mean) ** 2, 0).sum(0)
-    return {"count": n.astype(np.int64), "mean": mean, "squares": squares}
+class AbstractMoments(AbstractReduction):
+    """What follows from the number, the mean and the sum of squared deviations of the values that count."""
+
+    def state(self, x: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> State:
+        n = counts.sum(0)
+        known = np.where(counts, x, 0).astype(float)
+        mean = known.sum(0) / np.maximum(n, 1)
+        squares = np.where(counts, (known - mean) ** 2, 0).sum(0)
+        return {"count": n.astype(np.int64), "mean": mean, "squares": squares}
 
 
 @final
-class Mean(AbstractReduction):
+class Mean(AbstractMoments):
     """The mean over all runs, and how many counted: `<output>_mean`, `<output>_count`."""
 
-    @property
-    def name(self) -> str:
-        return "mean"
-
-    def state(self, x: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> State:
-        return _moments_of(x, counts)
+    name: ClassVar[str] = "mean"
 
     def merged(self, states: Iterable[State]) -> Merged:
         n, mean, _ = _moments(states)
@@ -84,19 +80,14 @@ class Mean(AbstractReduction):
 
 
 @final
-class Variance(AbstractReduction):
+class Variance(AbstractMoments):
     """The variance over all runs, sum (x - mean)^2 / (n - 1): `<output>_variance`.
 
     Chunks are merged by their means and sums of squared deviations (Chan, Golub and LeVeque, 1979): to rounding that of
     all values at once.
     """
 
-    @property
-    def name(self) -> str:
-        return "variance"
-
-    def state(self, x: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> State:
-        return _moments_of(x, counts)
+    name: ClassVar[str] = "variance"
 
     def merged(self, states: Iterable[State]) -> Merged:
         n, _, squares = _moments(states)
@@ -127,15 +118,12 @@ class Histogram(AbstractReduction):
     """
 
     edges: np.ndarray
+    name: ClassVar[str] = "histogram"
 
     def __init__(self, edges: Any):
         self.edges = np.asarray(number_array("edges", edges), float)
         if self.edges.ndim != 1 or self.edges.size < 1 or not np.all(np.diff(self.edges) > 0):
             raise InputError(f"edges must be ascending numbers, got {edges!r}.")
-
-    @property
-    def name(self) -> str:
-        return "histogram"
 
     def state(self, x: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> State:
         return _count_in_bins(np.searchsorted(self.edges, x, "right"), counts, self.edges.size + 1)
@@ -164,6 +152,7 @@ class Quantiles(AbstractReduction):
 
     levels: np.ndarray
     accuracy: float
+    name: ClassVar[str] = "quantile"
 
     def __init__(self, levels: Any, accuracy: float = 0.01):
         self.levels = np.atleast_1d(np.asarray(number_array("levels", levels), float))
@@ -172,10 +161,6 @@ class Quantiles(AbstractReduction):
         if not 1e-4 <= accuracy < 1:
             raise InputError(f"accuracy is between 1e-4 and 1, got {accuracy!r}.")
         self.accuracy = float(accuracy)
-
-    @property
-    def name(self) -> str:
-        return "quantile"
 
     @property
     def _log_ratio(self) -> float:
@@ -205,27 +190,33 @@ class Quantiles(AbstractReduction):
         return {"quantile": (("quantile",), np.stack(found, -1))}
 
 
-def _extreme(x: np.ndarray, counts: np.ndarray, runs: np.ndarray, k: int, sign: int) -> State:
-    """The k values that are largest times the sign, the largest first, of equal ones that of the first run."""
-    if x.ndim != 1:
-        raise InputError("Largest and Smallest are of outputs with one number a run.")
-    order = np.lexsort((runs, -sign * np.where(counts, x, 0).astype(float), ~counts))[:k]
-    order = order[counts[order]]
-    values, at = np.full(k, np.nan), np.full(k, -1, np.int64)
-    values[: order.size], at[: order.size] = x[order], runs[order]
-    return {"values": values, "runs": at}
+class AbstractExtremes(AbstractReduction):
+    """The values that are largest times a sign, and the numbers of their runs."""
 
+    k: eqx.AbstractVar[int]
+    sign: eqx.AbstractClassVar[int]
 
-def _extremes(states: Iterable[State], k: int, sign: int) -> State:
-    kept = {"values": np.full(k, np.nan), "runs": np.full(k, -1, np.int64)}
-    for state in states:
-        x, runs = (np.concatenate([kept[key], state[key]]) for key in ("values", "runs"))
-        kept = _extreme(x, runs >= 0, runs, k, sign)
-    return kept
+    def state(self, x: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> State:
+        """The k most extreme, in order, of equal ones that of the first run."""
+        if x.ndim != 1:
+            raise InputError("Largest and Smallest are of outputs with one number a run.")
+        order = np.lexsort((runs, -self.sign * np.where(counts, x, 0).astype(float), ~counts))[: self.k]
+        order = order[counts[order]]
+        values, at = np.full(self.k, np.nan), np.full(self.k, -1, np.int64)
+        values[: order.size], at[: order.size] = x[order], runs[order]
+        return {"values": values, "runs": at}
+
+    def merged(self, states: Iterable[State]) -> Merged:
+        kept = {"values": np.full(self.k, np.nan), "runs": np.full(self.k, -1, np.int64)}
+        for state in states:
+            x, runs = (np.concatenate([kept[key], state[key]]) for key in ("values", "runs"))
+            kept = self.state(x, runs >= 0, runs)
+        along = (self.name,)
+        return {self.name: (along, kept["values"]), f"{self.name}_run": (along, kept["runs"])}
 
 
 @final
-class Largest(AbstractReduction):
+class Largest(AbstractExtremes):
     """The largest values, and the numbers of their runs: `<output>_largest`, `<output>_largest_run` along `largest`.
 
     Runs are numbered with the last dimension of the sweep fastest. Chunks are merged exactly.
@@ -235,25 +226,13 @@ class Largest(AbstractReduction):
     - `k`: how many.
     """
 
-    k: int
-
-    def __init__(self, k: int):
-        self.k = whole_number("k", k)
-
-    @property
-    def name(self) -> str:
-        return "largest"
-
-    def state(self, x: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> State:
-        return _extreme(x, counts, runs, self.k, 1)
-
-    def merged(self, states: Iterable[State]) -> Merged:
-        found = _extremes(states, self.k, 1)
-        return {"largest": (("largest",), found["values"]), "largest_run": (("largest",), found["runs"])}
+    k: int = eqx.field(converter=partial(whole_number, "k"))
+    name: ClassVar[str] = "largest"
+    sign: ClassVar[int] = 1
 
 
 @final
-class Smallest(AbstractReduction):
+class Smallest(AbstractExtremes):
     """The smallest values, and the numbers of their runs: `<output>_smallest`, `<output>_smallest_run`; as `Largest`.
 
     **Arguments:**
@@ -261,18 +240,6 @@ class Smallest(AbstractReduction):
     - `k`: how many.
     """
 
-    k: int
-
-    def __init__(self, k: int):
-        self.k = whole_number("k", k)
-
-    @property
-    def name(self) -> str:
-        return "smallest"
-
-    def state(self, x: np.ndarray, counts: np.ndarray, runs: np.ndarray) -> State:
-        return _extreme(x, counts, runs, self.k, -1)
-
-    def merged(self, states: Iterable[State]) -> Merged:
-        found = _extremes(states, self.k, -1)
-        return {"smallest": (("smallest",), found["values"]), "smallest_run": (("smallest",), found["runs"])}
+    k: int = eqx.field(converter=partial(whole_number, "k"))
+    name: ClassVar[str] = "smallest"
+    sign: ClassVar[int] = -1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, needing
 from ._chunks import Chunks, values_in
 from ._member import RESULT
 from ._place import AbstractPlace, zarr
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 
 def _xarray() -> Any:
-    try:
+    with needing("sweep()", "sweep"):
         import xarray
-    except ImportError as error:
-        raise missing_extra("sweep()", "sweep") from error
     return xarray
 
 
@@ -55,23 +53,11 @@ class AbstractTarget(abc.ABC):
     of_chunks: Sequence[str]
 
     def values(self, number: int, batch: int) -> dict[str, np.ndarray]:
-        """The values of the parameters of a chunk, (batch, ...).
-
-        **Arguments:**
-
-        - `number`: of the chunk.
-        - `batch`: how many runs of it; the last is repeated.
-        """
+        """The values of the parameters of a chunk, (batch, ...); the last run is repeated."""
         return values_in(self.coordinates, self.dims, self.chunks.region(number), batch)
 
     def write(self, number: int, values: dict[str, Any]) -> None:
-        """Keeps the results of a chunk, all or none.
-
-        **Arguments:**
-
-        - `number`: of the chunk.
-        - `values`: by name; of runs in the shape of the chunk.
-        """
+        """Keeps the results of a chunk by name, of runs in its shape: all or none."""
         place, region = self.chunks.place(number), self.chunks.region(number)
         for name in sorted(values, key=lambda name: name == RESULT):
             if name in self.of_chunks:
@@ -81,12 +67,7 @@ class AbstractTarget(abc.ABC):
 
     @abc.abstractmethod
     def results(self, region: Any = ...) -> np.ndarray:
-        """The codes of runs, -1 for those not made.
-
-        **Arguments:**
-
-        - `region`: which runs; by default all.
-        """
+        """The codes of some runs, by default all; -1 for those not made."""
 
     @abc.abstractmethod
     def dataset(self) -> "xarray.Dataset":
@@ -189,14 +170,8 @@ def claim_store(
 
 @final
 class Store(AbstractTarget):
-    """A Zarr store that is there already.
-
-    **Arguments:**
-
-    - `place`: of it.
-    - `attributes`: of the sweep.
-    - `lock`: of the one process that may give out chunks.
-    """
+    """A Zarr store that is there already, with the attributes of its sweep, and the lock of the one process that may give
+    out chunks."""
 
     def __init__(
         self, place: AbstractPlace, attributes: dict[str, Any], lock: contextlib.ExitStack | None = None

@@ -13,16 +13,10 @@ from ._system import AbstractForwardingSystem, AbstractSystem
 
 @final
 class DrivenSystem(AbstractForwardingSystem):
-    """A system whose force gains that of an action; all else is the system's own.
-
-    **Arguments:**
-
-    - `system`: the system alone.
-    - `apply`: the generalized force of an action, a function of (t, q, v, action).
-    - `action`: the action.
-    """
+    """A system whose force gains that of an action; all else is the system's own."""
 
     system: AbstractSystem
+    # The generalized force of an action, a function of (t, q, v, action).
     apply: Callable[[Time, Coordinates, Velocities, Array], Forces]
     action: Array
 

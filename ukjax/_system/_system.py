@@ -166,6 +166,11 @@ class AbstractSystem(_Constrained, eqx.Module):
         as an angular velocity that turns a quaternion (Orsino 2017, section 2)."""
         return v
 
+    @property
+    def _has_own_kinematics(self) -> bool:
+        """Whether v need not be q'."""
+        return type(self).kinematics is not AbstractSystem.kinematics
+
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
         """The total mechanical energy [J], or None where it is not defined (the default)."""
         return None
@@ -288,10 +293,7 @@ def innermost(system: Any) -> Any:
 
 def has_quasi_velocities(system: AbstractSystem) -> bool:
     """Whether `kinematics` is the system's own, so that v need not be q'."""
-    system = innermost(system)
-    if isinstance(system, System):
-        return system.kinematics_ is not None or bool(system.state_labels)
-    return type(system).kinematics is not AbstractSystem.kinematics
+    return innermost(system)._has_own_kinematics
 
 
 def states_of(system: Any) -> tuple[str, ...]:
@@ -440,6 +442,10 @@ class System(AbstractSystem):
                 f"state_rate returned shape {rates.shape}; with {len(own[1])} states it must be {own[1].shape}."
             )
         return jnp.concatenate([jnp.asarray(Q).astype(rates.dtype), rates])
+
+    @property
+    def _has_own_kinematics(self) -> bool:
+        return self.kinematics_ is not None or bool(self.state_labels)
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
         v = self._split(v)[0]

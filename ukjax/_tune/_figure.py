@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._figures._plot import STYLE, write_figure
-from .._misc._errors import missing_extra
+from .._figures._plot import drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,13 +46,7 @@ def plot(
 
     **Raises:** `MissingExtraError` without matplotlib.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise missing_extra("plot()", "plot") from error
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.5, 4.5), layout="constrained")
+    with drawing((9.5, 4.5), path) as figure:
         widths = (1.0,) if landscape is None else (1.4, 1.0)
         parts: Any = figure.subfigures(1, len(widths), squeeze=False, width_ratios=widths)
         loss, gains = parts[0, -1].subplots(2, 1, sharex=True)
@@ -69,6 +62,4 @@ def plot(
             colours = _landscape(parts[0, 0].subplots(), names, history, landscape)
             parts[0, 0].colorbar(colours, ticks=colours.levels[::5])
         figure.suptitle(title)
-        if path is not None:
-            write_figure(figure, path)
     return figure

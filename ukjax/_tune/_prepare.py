@@ -10,13 +10,12 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .._formula._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
+from .._formula._acceleration import UdwadiaKalaba, require_shapes
 from .._misc._arguments import (
     call_user_function,
     one_of,
     real_array,
     require_instance,
-    require_solver,
     whole_number,
 )
 from .._misc._errors import InputError
@@ -91,13 +90,7 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
     dtype = problem.q0.dtype
     t0, t1 = (real_array(name, getattr(problem, name)).astype(dtype) for name in ("t0", "t1"))
     dt0, solver = _options.first_step(options["dt0"], dtype), options["solver"]
-    for argument, kind, such_as in (
-        ("formula", AbstractFormula, "UdwadiaKalaba()"),
-        ("stabilizer", AbstractStabilizer, "Projection()"),
-    ):
-        if argument != "formula" or options[argument] is not None:
-            require_instance(argument, options[argument], kind, such_as)
-    require_solver(solver)
+    _options.require_method(options["formula"], options["stabilizer"], solver)
     whole_number("max_steps", options["max_steps"])
     controller, contact = options["stepsize_controller"], options["contact"]
     by_steps = tier_of(problem.system, contact, resets=False) in BY_STEPS

@@ -25,10 +25,7 @@ Inputs = Iterable[str] | Array | Callable[[Time, Coordinates], Array] | None
 
 @final
 class Constant(eqx.Module):
-    """An input matrix that does not depend on the state.
-
-    **Arguments:**
-    """
+    """An input matrix that does not depend on the state."""
 
     B: Float[Array, "n p"]  # (n, p)
     labels: tuple[str, ...] = eqx.field(static=True, default=())  # names of the inputs
@@ -39,10 +36,7 @@ class Constant(eqx.Module):
 
 @final
 class MatrixForce(eqx.Module):
-    """The generalized force B_u(t, q) u of inputs u.
-
-    **Arguments:**
-    """
+    """The generalized force B_u(t, q) u of inputs u."""
 
     matrix: Callable[[Time, Coordinates], Array]  # B_u, a function of (t, q)
 

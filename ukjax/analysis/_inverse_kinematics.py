@@ -53,10 +53,7 @@ class InverseKinematics(eqx.Module):
 
 @final
 class TargetSpringSystem(AbstractForwardingSystem):
-    """A mechanism under no forces but those of the springs of the module's docstring.
-
-    **Arguments:**
-    """
+    """A mechanism under no forces but those of the springs of the module's docstring."""
 
     system: MechanismSystem  # the mechanism
     positions: Targets  # places of frames by name

@@ -22,10 +22,7 @@ Outputs = Iterable[str] | Callable[[Time, Coordinates, Velocities, Velocities], 
 
 @final
 class FramePositions(eqx.Module):
-    """The positions of frames, one after the other, as a function of (t, q, v, v').
-
-    **Arguments:**
-    """
+    """The positions of frames, one after the other, as a function of (t, q, v, v')."""
 
     system: MechanismSystem  # the mechanism
     names: tuple[str, ...] = eqx.field(static=True)  # of the frames

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from .._misc._arguments import call_user_function, real_array
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known
 from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem, innermost
@@ -81,7 +81,5 @@ def select_names(what: str, values: Any, known: Iterable[str]) -> tuple[str, ...
         raise InputError(
             f"give the names of one {what} or more in a list, such as {known[:2]}; got {values!r}."
         )
-    for name in names:
-        if name not in known:
-            raise unknown_name(what, name, known)
+    require_known(what, known, *names)
     return names

@@ -1,6 +1,5 @@
 """A mechanism in absolute coordinates: every body has its own, and every joint is rows of constraints."""
 
-import abc
 from collections.abc import Iterable, Sequence
 from typing import Any, final
 
@@ -94,6 +93,7 @@ class UnitNorm(eqx.Module):
         return self.body.norm(q)
 
 
+@final
 class AbsoluteSystem(MechanismSystem):
     """A mechanism in absolute coordinates, made by `assemble`: a block of M for each body, rows for each joint.
 
@@ -102,14 +102,16 @@ class AbsoluteSystem(MechanismSystem):
 
     - `mechanism`: the description.
     - `further`: further constraints, on the coordinates.
+    - `euler`: whether v = q' of quaternions, too; otherwise v has angular velocities in body axes.
     """
 
-    mechanism: eqx.AbstractVar[Mechanism]
-    further: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+    mechanism: Mechanism
+    further: tuple[AbstractConstraint, ...]
+    euler: bool = eqx.field(static=True)
 
-    @abc.abstractmethod
     def coordinates(self) -> dict[str, AbstractCoordinates]:
         """The coordinates of each body, by name."""
+        return coordinates_of(self.bodies, self.euler)
 
     @property
     def loads(self) -> tuple[AbstractLoad, ...]:
@@ -154,7 +156,8 @@ class AbsoluteSystem(MechanismSystem):
         parts = divide_assembly(self.mechanism, self.coordinates())
         if sum(map(len, parts)) == 1:
             return ()
-        return tuple(Members(type(self)(x.one, ()), x.q, x.v) for x in parts)  # pyright: ignore[reportCallIssue]
+        alone = lambda one: AbsoluteSystem(one, (), self.euler)  # pyright: ignore[reportCallIssue]
+        return tuple(Members(alone(x.one), x.q, x.v) for x in parts)
 
     @property
     def places(self) -> AbsolutePlaces:
@@ -179,6 +182,16 @@ class AbsoluteSystem(MechanismSystem):
     def twists(self, t: Time | float, q: Coordinates, v: Velocities) -> Twists:
         return call_each_body("twist", self._all_coordinates(), q, v)
 
+    @property
+    def _has_own_kinematics(self) -> bool:
+        return not self.euler and any(isinstance(body, Body) for body in self.bodies)
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        """p' = 1/2 p o (0, omega) for each quaternion p, which keeps its length."""
+        if not self._has_own_kinematics:
+            return v
+        return jnp.concatenate(list(call_each_body("rate", self.coordinates(), q, v).values()))
+
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         blocks = list(call_each_body("inertia", self.coordinates(), q).values())
         if all(block.ndim == 1 for block in blocks):
@@ -198,32 +211,6 @@ class AbsoluteSystem(MechanismSystem):
         placements = self.placements(t, q)
         _, transposed = jax.vjp(lambda v: self.mechanism.rates(placements, self.twists(t, q, v)), v)
         return transposed(self.mechanism.efforts(t, placements, self.twists(t, q, v)))[0]
-
-
-@final
-class RateSystem(AbsoluteSystem):
-    """Absolute coordinates with v = q': everything in the plane, point masses, Euler parameters."""
-
-    mechanism: Mechanism
-    further: tuple[AbstractConstraint, ...]
-
-    def coordinates(self) -> dict[str, AbstractCoordinates]:
-        return coordinates_of(self.bodies, euler=True)
-
-
-@final
-class QuaternionSystem(AbsoluteSystem):
-    """Absolute coordinates in space with angular velocities in body axes, q' = N(q) v."""
-
-    mechanism: Mechanism
-    further: tuple[AbstractConstraint, ...]
-
-    def coordinates(self) -> dict[str, AbstractCoordinates]:
-        return coordinates_of(self.bodies, euler=False)
-
-    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
-        """p' = 1/2 p o (0, omega) for each quaternion p, which keeps its length."""
-        return jnp.concatenate(list(call_each_body("rate", self.coordinates(), q, v).values()))
 
 
 def assemble(
@@ -261,12 +248,9 @@ def assemble(
         raise InputError(
             "a robot has joint coordinates: write tree([robot, ...], joints, loads, loops=...) instead."
         )
-    mechanism, further = (
-        Mechanism(bodies, joints, loads, name, visuals, contacts),
-        as_constraints(constraints),
-    )
-    turning = any(isinstance(body, Body) for body in mechanism.bodies)
-    kind = QuaternionSystem if turning and coordinates == "quaternion" else RateSystem
-    system = kind(mechanism, further)  # pyright: ignore[reportCallIssue]
+    mechanism = Mechanism(bodies, joints, loads, name, visuals, contacts)
+    further = as_constraints(constraints)
+    euler = coordinates == "euler parameters"
+    system = AbsoluteSystem(mechanism, further, euler)  # pyright: ignore[reportCallIssue]
     require_positions(system.places)
     return system

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._contact_list import SparseRows, entry, item, loop, put
+from .._contact._kinds import ContactMotion, Instant
+from .._formula._contact_list import entry, item, loop, put
 from .._misc._modules import replace_unchecked
 from ._contact_pairs import is_closed_form
 from ._contact_shapes import Capsule, Cuboid, HalfSpace, HeightField, Sphere, Surface
@@ -24,28 +24,26 @@ from ._contacts import Contact
 from ._convex_kinds import ConvexKind, convex_kind
 from ._field_kinds import FieldKind, field_kind
 from ._moving_bodies import (
+    AbstractPairKind,
     BodyRow,
     DividedBodies,
     MovingBodies,
     contact_motion,
     contact_row,
     gap_acceleration,
-    write_row,
 )
 from ._nearness import Nearness, no_nearness
 from ._placement import norm
+from ._slips import SlipForm
 from ._thin_bodies import bow, share_without_passing
 from ._vmap_by_structure import form_of
 
 
 @final
-class ShapeKind(eqx.Module):
+class ShapeKind(AbstractPairKind):
     """Contacts of pairs of shapes that are alike.
 
-    - `places`: where bodies are.
     - `stacked`: the contacts, their arrays stacked.
-    - `bodies`: the names of all bodies.
-    - `pairs`: of each contact the places of its bodies among these.
     - `contacts`: which of all contacts each is.
     - `margin`: of the sizes of both bodies, beyond which they are far apart.
     """
@@ -58,21 +56,8 @@ class ShapeKind(eqx.Module):
     margin: float = eqx.field(static=True, default=0.02)
 
     @property
-    def tangents(self) -> int:
-        """How many tangential rows each has."""
-        return self.stacked.form.tangents
-
-    @property
-    def has_gap(self) -> bool:
-        """They all have one."""
-        return True
-
-    def moving(self, motion: Motion) -> MovingBodies:
-        return self.places.move(self.bodies, motion)
-
-    def _numbers(self, i: Array) -> tuple[Array, Array]:
-        first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
-        return entry(first, i), entry(second, i)
+    def form(self) -> SlipForm:
+        return self.stacked.form
 
     def _contact(self, i: Array, dtype: jnp.dtype) -> Contact:
         arrays, rest = eqx.partition(self.stacked, eqx.is_array)
@@ -86,9 +71,6 @@ class ShapeKind(eqx.Module):
     def everywhere(self) -> "ShapeKind":
         """The same with the gaps of what is far apart."""
         return dataclasses.replace(self, margin=np.inf)
-
-    def _ends(self, placements: Any, i: Array) -> list[Any]:
-        return [jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(i)]
 
     def nothing(self, at: Instant) -> Nearness | None:
         if not self.seeks:
@@ -183,22 +165,11 @@ class ShapeKind(eqx.Module):
     def rows(self, moving: MovingBodies, kept: Nearness | None, i: Array) -> BodyRow:
         numbers, dtype = self._numbers(i), moving.twists.dtype
         contact = self._contact(i, dtype)
-        places = [jax.tree.map(lambda x, b=b: item(x, b), moving.placements) for b in numbers]
+        places = self._ends(moving.placements, i)
         meeting = contact.meeting(*places)
         gap = lambda *places: contact.meeting(*places).gap[0]
         slip = (contact.slip_axes(places, meeting.normal[0]), contact.slip_scale) if self.tangents else None
         return contact_row(gap, meeting.point[0], slip, places, numbers, moving)
-
-    @property
-    def width(self) -> int:
-        """How many velocities move each at most."""
-        return 2 * self.places.velocity_numbers(self.bodies).shape[1]
-
-    def write(self, rows: BodyRow, J: SparseRows, k: Array, row: Array) -> SparseRows:
-        return write_row(self.places, self.bodies, rows, J, k, row)
-
-    def drift(self, rows: BodyRow) -> Array:
-        return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
 
 
 def _balls_of(shape: Any) -> list[Sphere]:
@@ -248,4 +219,6 @@ def _shape_kind(places: DividedBodies, of: PairsOfShapes) -> ShapeKind:
     )
     bodies, first = tuple(of.bodies[i] for i in each), np.cumsum([0, *of.counts])[:-1]
     numbers = of.numbers[each] + np.arange(each.size) - first[each]
-    return ShapeKind(places, contact, of.names, bodies, tuple(numbers.tolist()))
+    return ShapeKind(  # pyright: ignore[reportCallIssue]
+        places=places, stacked=contact, bodies=of.names, pairs=bodies, contacts=tuple(numbers.tolist())
+    )

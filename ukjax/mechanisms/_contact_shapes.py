@@ -52,8 +52,37 @@ class AbstractShape(eqx.Module):
         return self.core().origin
 
 
+class AbstractCentredShape(AbstractShape):
+    """A shape about a place, its middle."""
+
+    centre: eqx.AbstractVar[Array]
+
+    @property
+    def dimension(self) -> int:
+        return self.centre.shape[0]
+
+    @property
+    def middle(self) -> Array:
+        return self.centre
+
+
+class AbstractLongShape(AbstractShape):
+    """A shape along a line between two places."""
+
+    start: eqx.AbstractVar[Array]
+    end: eqx.AbstractVar[Array]
+
+    @property
+    def dimension(self) -> int:
+        return self.start.shape[0]
+
+    @property
+    def middle(self) -> Array:
+        return 0.5 * (self.start + self.end)
+
+
 @final
-class Sphere(AbstractShape):
+class Sphere(AbstractCentredShape):
     """A ball; in the plane a disc. Without a radius it is a point.
 
     **Arguments:**
@@ -77,14 +106,6 @@ class Sphere(AbstractShape):
         self.radius = check_nonnegative(f"the radius of a sphere of '{body}'", radius)
 
     @property
-    def dimension(self) -> int:
-        return self.centre.shape[0]
-
-    @property
-    def middle(self) -> Array:
-        return self.centre
-
-    @property
     def inradius(self) -> Array:
         return self.radius
 
@@ -97,7 +118,7 @@ class Sphere(AbstractShape):
 
 
 @final
-class Capsule(AbstractShape):
+class Capsule(AbstractLongShape):
     """All that is no farther than a radius from a line between two points; in the plane a stadium.
 
     **Arguments:**
@@ -125,14 +146,6 @@ class Capsule(AbstractShape):
             raise InputError(f"a capsule of '{body}' has no length: it is a Sphere.")
 
     @property
-    def dimension(self) -> int:
-        return self.start.shape[0]
-
-    @property
-    def middle(self) -> Array:
-        return 0.5 * (self.start + self.end)
-
-    @property
     def inradius(self) -> Array:
         return self.radius
 
@@ -148,7 +161,7 @@ class Capsule(AbstractShape):
 
 
 @final
-class Cuboid(AbstractShape):
+class Cuboid(AbstractCentredShape):
     """A box; in the plane a rectangle.
 
     **Arguments:**
@@ -173,12 +186,7 @@ class Cuboid(AbstractShape):
         self.centre = check_array(f"the centre of a cuboid of '{body}'", centre, (2,), (3,))
         d = self.dimension
         self.size = check_nonnegative(f"the size of a cuboid of '{body}'", size, (d,))
-        rotation = np.eye(d) if rotation is None else rotation
         self.rotation = _check_rotation(f"the rotation of a cuboid of '{body}'", rotation, d)
-
-    @property
-    def dimension(self) -> int:
-        return self.centre.shape[0]
 
     def corners(self) -> Float[Array, "corners d"]:
         """The corners in the reference posture [m]."""
@@ -186,10 +194,6 @@ class Cuboid(AbstractShape):
         signs = np.array(np.meshgrid(*[(-1.0, 1.0)] * d, indexing="ij")).reshape(d, -1).T
         half = jnp.asarray(signs, self.size.dtype) * (0.5 * self.size)[None]
         return self.centre[None] + half @ self.rotation.T
-
-    @property
-    def middle(self) -> Array:
-        return self.centre
 
     @property
     def inradius(self) -> Array:
@@ -204,7 +208,7 @@ _CUBOID_LINKS = link([[i ^ 1, i ^ 2, i ^ 4] for i in range(8)])  # corners diffe
 
 
 @final
-class Cylinder(AbstractShape):
+class Cylinder(AbstractLongShape):
     """A cylinder with flat ends, in space.
 
     **Arguments:**
@@ -231,14 +235,6 @@ class Cylinder(AbstractShape):
         if fails(lambda a, b: np.any(a != b), start, end):
             raise InputError(f"a cylinder of '{body}' has no length.")
 
-    @property
-    def dimension(self) -> int:
-        return 3
-
-    @property
-    def middle(self) -> Array:
-        return 0.5 * (self.start + self.end)
-
     def core(self) -> Core:
         half = 0.5 * (self.end - self.start)
         along = half / jnp.linalg.norm(half)
@@ -250,7 +246,7 @@ class Cylinder(AbstractShape):
 
 
 @final
-class Ellipsoid(AbstractShape):
+class Ellipsoid(AbstractCentredShape):
     """An ellipsoid, in space.
 
     **Arguments:**
@@ -276,16 +272,7 @@ class Ellipsoid(AbstractShape):
         self.radii = check_array(f"the radii of an ellipsoid of '{body}'", radii, (3,))
         if fails(lambda r: np.all(r > 0), radii):
             raise InputError(f"the radii of an ellipsoid of '{body}' must be positive, got {radii}.")
-        rotation = np.eye(3) if rotation is None else rotation
         self.rotation = _check_rotation(f"the rotation of an ellipsoid of '{body}'", rotation, 3)
-
-    @property
-    def dimension(self) -> int:
-        return 3
-
-    @property
-    def middle(self) -> Array:
-        return self.centre
 
     def core(self) -> Core:
         axes = self.rotation * self.radii[None]
@@ -362,6 +349,7 @@ def _hull_of(what: str, points: np.ndarray) -> tuple[Array, float, Array | None]
 
 
 def _check_rotation(what: str, rotation: Any, d: int) -> Array:
+    rotation = np.eye(d) if rotation is None else rotation
     found = check_array(what, rotation, (d, d))
     if fails(lambda R: np.allclose(R @ R.T, np.eye(d), atol=1e-6), rotation):  # as read from a file
         raise InputError(f"{what} must be a rotation matrix.")
@@ -404,7 +392,7 @@ class HalfSpace(AbstractShape):
 
 
 @final
-class HeightField(AbstractShape):
+class HeightField(AbstractCentredShape):
     """The ground below a grid of heights, in space. Each cell is two triangles, with an edge from its first corner on.
 
     All convex shapes touch it, by time stepping. There are no derivatives by heights.
@@ -450,21 +438,12 @@ class HeightField(AbstractShape):
         self.depth = check_positive_scalar(f"the depth of a height field of '{body}'", depth)
         if fails(lambda h, d: h.min() > -d, heights, depth):
             raise InputError(f"{what} reach below its depth of {depth} m.")
-        rotation = np.eye(3) if rotation is None else rotation
         self.rotation = _check_rotation(f"the rotation of a height field of '{body}'", rotation, 3)
-
-    @property
-    def dimension(self) -> int:
-        return 3
 
     @property
     def normal(self) -> Array:
         """Upwards, in the reference posture."""
         return self.rotation[:, 2]
-
-    @property
-    def middle(self) -> Array:
-        return self.centre
 
     def field(self) -> Field:
         """The grid in the reference posture."""

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, require_instance
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known
 from .._misc._modules import replace_unchecked
 from .._misc._types import Coordinates, Velocities, as_jax, is_traced, module_for
 from .._system._constraint import ImpactLaw, impact_law, require_soft
@@ -416,6 +416,4 @@ def require_fits(contact: Contact, dimension: int, bodies: Collection[str]) -> N
         raise InputError(
             f"contact '{contact.name}' is {words[contact.dimension]} but the mechanism is {words[dimension]}."
         )
-    for name in contact.bodies:
-        if name not in bodies:
-            raise unknown_name(f"body in contact '{contact.name}':", name, bodies)
+    require_known(f"body in contact '{contact.name}':", bodies, *contact.bodies)

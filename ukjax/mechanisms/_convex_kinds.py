@@ -16,23 +16,15 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._contact_list import SparseRows, entry, item, loop, put, put_item
+from .._contact._kinds import ContactMotion, Instant
+from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._blank import blank
 from ._contact_shapes import HalfSpace
 from ._contact_table import PairsOfShapes
 from ._convex import Core, Pair, join_cores, pick_core
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
-from ._moving_bodies import (
-    BodyRow,
-    DividedBodies,
-    MovingBodies,
-    contact_motion,
-    contact_row,
-    gap_acceleration,
-    write_row,
-)
+from ._moving_bodies import AbstractSoughtKind, BodyRow, DividedBodies, MovingBodies
 from ._nearness import Nearness, no_nearness
 from ._placement import norm
 from ._slips import SlipForm
@@ -54,17 +46,12 @@ class _Touches(NamedTuple):
 
 
 @final
-class ConvexKind(eqx.Module):
+class ConvexKind(AbstractSoughtKind):
     """Contacts of pairs of convex bodies, or of half-spaces and convex bodies.
 
-    - `places`: where bodies are.
     - `cores`: of all shapes, joined.
-    - `directions`: of each pair that of which directions of slip are made (pairs, 3).
-    - `scales`: of each pair what its slip is scaled by (pairs, tangents); None where it is not.
-    - `bodies`: the names of all bodies.
-    - `pairs`, `shapes`: of each pair the places of its bodies among these, and of its shapes among all.
+    - `shapes`: of each pair the places of its shapes among all.
     - `firsts`, `counts`: of each pair which of all contacts its first is, and how many there are.
-    - `form`: which kinds of slip friction resists.
     - `on_plane`: whether the first shape is a half-space.
     - `margin`: of the sizes of a pair, beyond which the distance of the balls about them stands for the gap.
     """
@@ -87,16 +74,6 @@ class ConvexKind(eqx.Module):
         return dataclasses.replace(self, margin=np.inf)
 
     @property
-    def has_gap(self) -> bool:
-        """They all have one."""
-        return True
-
-    @property
-    def tangents(self) -> int:
-        """How many tangential rows each has."""
-        return self.form.tangents
-
-    @property
     def contacts(self) -> tuple[int, ...]:
         """Which of all contacts each is."""
         return tuple(n + r for n, count in zip(self.firsts, self.counts, strict=True) for r in range(count))
@@ -107,18 +84,10 @@ class ConvexKind(eqx.Module):
         pairs, rows = (jnp.asarray(np.array(x)) for x in zip(*all_rows, strict=True))
         return entry(pairs, i), entry(rows, i)
 
-    def _numbers(self, i: Array) -> tuple[Array, Array]:
-        first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
-        return entry(first, i), entry(second, i)
-
     def _cores(self, i: Array, dtype: jnp.dtype) -> tuple[Core, Core]:
         table = jnp.asarray(np.array(self.shapes).reshape(-1))
         one = lambda place: pick_core(self.cores, entry(table, place), dtype)
         return one(2 * i), one(2 * i + 1)
-
-    def _ends(self, placements: Any, i: Array) -> tuple[Any, Any]:
-        first, second = (jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(i))
-        return first, second
 
     def _pair(self, placements: Any, i: Array, dtype: jnp.dtype) -> Pair:
         return Pair(self._cores(i, dtype), self._ends(placements, i))
@@ -138,14 +107,6 @@ class ConvexKind(eqx.Module):
     def _touch_like(self, placements: Any, dtype: jnp.dtype) -> Touch:
         make = lambda: touch_of(self._pair(placements, jnp.asarray(0), dtype), self.on_plane, no_parts(dtype))
         return jax.eval_shape(make)  # pyright: ignore[reportReturnType]
-
-    def moving(self, motion: Motion) -> MovingBodies:
-        return self.places.move(self.bodies, motion)
-
-    @property
-    def seeks(self) -> bool:
-        """Which parts touch is sought."""
-        return True
 
     def nothing(self, at: Instant) -> _Touches:
         placements = self.places.locate(self.bodies, at)
@@ -272,47 +233,24 @@ class ConvexKind(eqx.Module):
         number, r = self._pair_and_row(i)
         pair = self._pair(kept.pairs.placements, number, kept.records.dtype)
         there = (entry(kept.pairs.near, number) > 0) & item(self._read(kept, number).there, r)
-
-        def look(_: Array, so_far: ContactMotion) -> ContactMotion:
-            gap, point, _ = self._read(kept, number).gap(pair, r)
-            return contact_motion(gap, point, pair.places, self._numbers(number), moving)
-
-        none = pair.cores[1].size
-        return loop(there.astype(i.dtype), look, ContactMotion(none, zero := jnp.zeros_like(none), zero))
+        gap = lambda *places: self._read(kept, number).gap(pair._replace(places=places), r)
+        return self._motion_where(there, gap, pair.cores[1].size, number, pair.places, moving)
 
     def acceleration(self, moving: MovingBodies, kept: _Touches, i: Array) -> Array:
         number, r = self._pair_and_row(i)
         pair = self._pair(kept.pairs.placements, number, kept.records.dtype)
         touch = self._read(kept, number)
-        gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
-        return gap_acceleration(gap, pair.places, self._numbers(number), moving)
+        gap = lambda *places: touch.gap(pair._replace(places=places), r)
+        return self._acceleration(gap, number, pair.places, moving)
 
     def rows(self, moving: MovingBodies, kept: _Touches, i: Array) -> BodyRow:
         number, r = self._pair_and_row(i)
         sought = self._pair(kept.pairs.placements, number, kept.records.dtype)
         pair = self._pair(moving.placements, number, kept.records.dtype)
         touch = self._read(kept, number).hold_rims(sought)
-        _, point, normal = touch.gap(pair, r)
-        own = lambda x: item(jnp.asarray(x).astype(point.dtype), number)
-        gap = lambda *places: touch.gap(pair._replace(places=places), r)[0]
-        slip = None
-        if self.tangents:
-            scale = None if self.scales is None else own(self.scales)
-            slip = self.form.axes(own(self.directions), pair.places, normal), scale
-        row = contact_row(gap, point, slip, pair.places, self._numbers(number), moving)
-        # Of pairs that are not near nothing is kept.
-        return row._replace(by_twist=jnp.where(entry(kept.pairs.near, number) > 0, row.by_twist, 0))
-
-    @property
-    def width(self) -> int:
-        """How many velocities move each at most."""
-        return 2 * self.places.velocity_numbers(self.bodies).shape[1]
-
-    def write(self, rows: BodyRow, J: SparseRows, k: Array, row: Array) -> SparseRows:
-        return write_row(self.places, self.bodies, rows, J, k, row)
-
-    def drift(self, rows: BodyRow) -> Array:
-        return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
+        gap = lambda *places: touch.gap(pair._replace(places=places), r)
+        near = entry(kept.pairs.near, number) > 0  # of others nothing is kept
+        return self._row_where(near, gap, number, pair.places, moving)
 
 
 def convex_kind(places: DividedBodies, of: PairsOfShapes) -> ConvexKind:
@@ -322,6 +260,16 @@ def convex_kind(places: DividedBodies, of: PairsOfShapes) -> ConvexKind:
     cores = join_cores([x.plane() if isinstance(x, HalfSpace) else x.core() for x in used])
     shapes = tuple((number[a], number[b]) for a, b in of.pairs)
     on_plane, contact = isinstance(used[0], HalfSpace), of.contact
-    own = cores, contact.direction, contact.slip_scale
-    firsts, counts = tuple(of.numbers.tolist()), tuple(of.counts.tolist())
-    return ConvexKind(places, *own, of.names, of.bodies, shapes, firsts, counts, contact.form, on_plane)
+    return ConvexKind(
+        places=places,
+        cores=cores,
+        directions=contact.direction,
+        scales=contact.slip_scale,
+        bodies=of.names,
+        pairs=of.bodies,
+        shapes=shapes,
+        firsts=tuple(of.numbers.tolist()),
+        counts=tuple(of.counts.tolist()),
+        form=contact.form,
+        on_plane=on_plane,
+    )

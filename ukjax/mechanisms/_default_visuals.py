@@ -155,24 +155,10 @@ def _draw_body(
         radius = 2.0 * spread[1:].mean() if body.dimension == 3 else 0.0
         start, end = (lift_to_space(body.points[x], depth) for x in ("start", "end"))
         return [_make_capsule(name, start, end, max(radius, width))]
-    return _draw_points_or_inertia(body, joints, touching, width, depth)
-
-
-def _draw_points_or_inertia(
-    body: AbstractBody,
-    joints: Sequence[AbstractJoint],
-    touching: Sequence[Visual],
-    width: float,
-    depth: float,
-) -> list[Visual]:
-    """Lines through points, or through joints, more than two as a plate; with less to go by the ellipsoid of inertia.
-
-    What touches is in place of plates and ellipsoids.
-    """
-    name, (spread, axes), centre = body.name, _compute_spread(body), lift_to_space(body.centre, depth)
+    # Lines through points, or through joints, more than two as a plate; with less to go by the ellipsoid of inertia. What
+    # touches is in place of plates and ellipsoids.
     ends = {tuple(lift_to_space(x, depth)) for x in (_joint_point(joint, name) for joint in joints)}
-    of_joints = getattr(body, "shape", "") == "joints"
-    named = [] if of_joints else [lift_to_space(x, depth) for x in body.points.values()]
+    named = [] if shape == "joints" else [lift_to_space(x, depth) for x in body.points.values()]
     through = named or _order_outline([np.array(x) for x in sorted(ends)])
     visuals = [*touching]
     if len(through) < 2:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._contact._kinds import ContactMotion, Instant, Motion
-from .._formula._contact_list import SparseRows, entry, item, loop, put, put_item
+from .._contact._kinds import ContactMotion, Instant
+from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._blank import blank
 from .._misc._types import as_jax, module_for
 from ._contact_table import PairsOfShapes
@@ -30,15 +30,7 @@ from ._height_fields import (
     slot_like,
     unpack_slot,
 )
-from ._moving_bodies import (
-    BodyRow,
-    DividedBodies,
-    MovingBodies,
-    contact_motion,
-    contact_row,
-    gap_acceleration,
-    write_row,
-)
+from ._moving_bodies import AbstractSoughtKind, BodyRow, DividedBodies, MovingBodies
 from ._placement import AnyPlacement, norm
 from ._slips import SlipForm
 from ._thin_bodies import bow, share_without_passing
@@ -52,15 +44,11 @@ class _Places(NamedTuple):
 
 
 @final
-class FieldKind(eqx.Module):
+class FieldKind(AbstractSoughtKind):
     """Contacts of pairs of height fields and convex bodies.
 
-    - `places`: where bodies are.
     - `heights`: of all fields, one after the other.
     - `fields`, `cores`: of each pair all but these, stacked, and joined.
-    - `directions`, `scales`, `form`: of slip, as in `ConvexKind`.
-    - `bodies`: the names of all bodies.
-    - `pairs`: of each pair the places of its bodies among these.
     - `firsts`: of each pair which of all contacts its first is.
     - `margin`: of the size of a body, beyond which places are not sought.
     """
@@ -82,21 +70,6 @@ class FieldKind(eqx.Module):
         return dataclasses.replace(self, margin=1.0)
 
     @property
-    def has_gap(self) -> bool:
-        """They all have one."""
-        return True
-
-    @property
-    def seeks(self) -> bool:
-        """Where they touch is sought."""
-        return True
-
-    @property
-    def tangents(self) -> int:
-        """How many tangential rows each has."""
-        return self.form.tangents
-
-    @property
     def contacts(self) -> tuple[int, ...]:
         """Which of all contacts each is."""
         return tuple(n + r for n in self.firsts for r in range(PLACES))
@@ -105,20 +78,12 @@ class FieldKind(eqx.Module):
         """The pair of contact i."""
         return entry(jnp.asarray(np.repeat(np.arange(len(self.pairs)), PLACES)), i)
 
-    def _numbers(self, pair: Array) -> tuple[Array, Array]:
-        first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
-        return entry(first, pair), entry(second, pair)
-
     def _shapes(self, pair: Array, dtype: jnp.dtype) -> tuple[Field, Core]:
         real = lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
         fields = self.fields._replace(heights=None)  # pyright: ignore[reportArgumentType]
         field = jax.tree.map(lambda x: real(item(jnp.asarray(x), pair)), fields)
         heights = jnp.asarray(self.heights).astype(dtype)
         return field._replace(heights=heights), pick_core(self.cores, pair, dtype)
-
-    def _ends(self, placements: Any, pair: Array) -> tuple[AnyPlacement, AnyPlacement]:
-        first, second = (jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(pair))
-        return first, second
 
     def _like(self, placements: Any, dtype: jnp.dtype) -> Slot:
         field, core = self._shapes(zero := jnp.asarray(0), dtype)
@@ -127,9 +92,6 @@ class FieldKind(eqx.Module):
     def _read(self, kept: _Places, i: Array) -> Slot:
         """What is kept of contact i."""
         return unpack_slot(item(kept.records, i), self._like(kept.placements, kept.records.dtype))
-
-    def moving(self, motion: Motion) -> MovingBodies:
-        return self.places.move(self.bodies, motion)
 
     def nothing(self, at: Instant) -> _Places:
         placements = self.places.locate(self.bodies, at)
@@ -198,43 +160,20 @@ class FieldKind(eqx.Module):
     def motion(self, moving: MovingBodies, kept: _Places, i: Array) -> ContactMotion:
         pair, slot = self._pair_of(i), self._read(kept, i)
         (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(kept.placements, pair)
-
-        def look(_: Array, so_far: ContactMotion) -> ContactMotion:
-            gap, point, _ = gap_of(slot, field, core, ends)
-            return contact_motion(gap, point, ends, self._numbers(pair), moving)
-
-        none = ContactMotion(core.size, zero := jnp.zeros_like(core.size), zero)
-        return loop(slot.there.astype(i.dtype), look, none)
+        gap = lambda *places: gap_of(slot, field, core, places)
+        return self._motion_where(slot.there, gap, core.size, pair, ends, moving)
 
     def acceleration(self, moving: MovingBodies, kept: _Places, i: Array) -> Array:
         pair, slot = self._pair_of(i), self._read(kept, i)
         (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(kept.placements, pair)
-        gap = lambda *places: gap_of(slot, field, core, places)[0]
-        return gap_acceleration(gap, ends, self._numbers(pair), moving)
+        return self._acceleration(lambda *places: gap_of(slot, field, core, places), pair, ends, moving)
 
     def rows(self, moving: MovingBodies, kept: _Places, i: Array) -> BodyRow:
         pair, slot = self._pair_of(i), self._read(kept, i)
         (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(moving.placements, pair)
-        gap = lambda *places: gap_of(slot, field, core, places)[0]
-        _, point, normal = gap_of(slot, field, core, ends)
-        own = lambda x: item(jnp.asarray(x).astype(point.dtype), pair)
-        slip = None
-        if self.tangents:
-            scale = None if self.scales is None else own(self.scales)
-            slip = self.form.axes(own(self.directions), ends, normal), scale
-        row = contact_row(gap, point, slip, ends, self._numbers(pair), moving)
-        return row._replace(by_twist=jnp.where(slot.there, row.by_twist, 0))
-
-    @property
-    def width(self) -> int:
-        """How many velocities move each at most."""
-        return 2 * self.places.velocity_numbers(self.bodies).shape[1]
-
-    def write(self, rows: BodyRow, J: SparseRows, k: Array, row: Array) -> SparseRows:
-        return write_row(self.places, self.bodies, rows, J, k, row)
-
-    def drift(self, rows: BodyRow) -> Array:
-        return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
+        return self._row_where(
+            slot.there, lambda *places: gap_of(slot, field, core, places), pair, ends, moving
+        )
 
 
 def field_kind(places: DividedBodies, of: PairsOfShapes) -> FieldKind:
@@ -244,7 +183,15 @@ def field_kind(places: DividedBodies, of: PairsOfShapes) -> FieldKind:
     heights = [x.heights for x in fields]
     begin = np.cumsum([0, *(x.size for x in heights)])[:-1]
     own_fields = [x._replace(heights=None, first=n) for x, n in zip(fields, begin, strict=True)]
-    joined = as_jax(module_for(*heights).concatenate(heights))
-    shapes, contact = (joined, stack(own_fields), join_cores(cores)), of.contact
-    slip = contact.direction, contact.slip_scale, contact.form
-    return FieldKind(places, *shapes, *slip, of.names, of.bodies, tuple(of.numbers.tolist()))
+    return FieldKind(
+        places=places,
+        heights=as_jax(module_for(*heights).concatenate(heights)),
+        fields=stack(own_fields),
+        cores=join_cores(cores),
+        directions=of.contact.direction,
+        scales=of.contact.slip_scale,
+        form=of.contact.form,
+        bodies=of.names,
+        pairs=of.bodies,
+        firsts=tuple(of.numbers.tolist()),
+    )

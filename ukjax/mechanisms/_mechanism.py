@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import all_of, fails
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known, unknown_name
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, AbstractBody, PointMass, check_name
@@ -254,8 +254,7 @@ def _resolve_joint(item: Any, joints: dict[str, AbstractAxisJoint]) -> Any:
     name = getattr(item, "joint", None)
     if not isinstance(name, str):
         return item
-    if name not in joints:
-        raise unknown_name(f"joint with a position, in '{item.name}':", name, joints)
+    require_known(f"joint with a position, in '{item.name}':", joints, name)
     return dataclasses.replace(item, joint=joints[name])
 
 
@@ -288,9 +287,7 @@ def _require_dimension(mechanism: Mechanism) -> None:
 
 def _check_ends(what: str, item: AbstractJoint | AbstractLoad, mechanism: Mechanism) -> None:
     known = [*mechanism.by_name, GROUND]
-    for name in item.bodies:
-        if name not in known:
-            raise unknown_name(f"body in {what} '{item.name}':", name, known)
+    require_known(f"body in {what} '{item.name}':", known, *item.bodies)
 
 
 def _check_point_masses(joint: AbstractJoint, mechanism: Mechanism) -> None:

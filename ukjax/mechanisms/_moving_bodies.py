@@ -6,7 +6,7 @@ velocities move the two bodies.
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ from .._misc._blank import blank
 from .._misc._types import Coordinates, Velocities
 from ._bodies import GROUND
 from ._placement import AnyPlacement, Twist, ground_placement, norm, rate_of
-from ._slips import SlipAxes, velocity_of
+from ._slips import SlipAxes, SlipForm, velocity_of
 
 
 def flat_twist(twist: Twist) -> Float[Array, " s"]:
@@ -204,6 +204,10 @@ def gap_acceleration(
     return jax.jvp(speed, (list(places), twists), (flows, rates))[1]
 
 
+Gap = Callable[..., tuple[Array, Array, Array]]
+"""Gap, point and normal of a contact, as a function of two placements."""
+
+
 class BodyRow(NamedTuple):
     """The rows of a contact: by the twists of its two bodies (1 + d, 2, s), and which bodies these are."""
 
@@ -235,25 +239,102 @@ def contact_row(
     return BodyRow(jax.jacfwd(velocities)(jnp.zeros((2, of.twists.shape[1]), point.dtype)), numbers, of)
 
 
-def write_row(
-    places: DividedBodies, names: Sequence[str], row: BodyRow, J: SparseRows, k: Array, to: Array
-) -> SparseRows:
-    """J with the rows of contact k of a list, from row `to` on."""
-    numbers, widths = places.velocity_numbers(names), jnp.asarray(places.velocity_counts(names))
-    (_, s, most), flat = row.of.columns.shape, row.of.columns.reshape(-1)
-    rows, J, numbers = row.by_twist.shape[0], J.begin(k), jnp.asarray(numbers.reshape(-1))
+class AbstractPairKind(eqx.Module):
+    """What kinds of contacts between pairs of bodies share.
 
-    def of_body(J: SparseRows, body: Array, by_twist: Array) -> SparseRows:
-        def column(j: Array, J: SparseRows) -> SparseRows:
-            moves = [entry(flat, (body * s + c) * most + j) for c in range(s)]
-            values = [
-                sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
-                for a in range(rows)
-            ]
-            return J.add(k, to, entry(numbers, body * most + j), values)
+    - `places`: where bodies are.
+    - `bodies`: the names of all bodies.
+    - `pairs`: of each pair the places of its bodies among these.
+    - `form`: which kinds of slip friction resists.
+    """
 
-        return loop(entry(widths, body), column, J)
+    places: eqx.AbstractVar[DividedBodies]
+    bodies: eqx.AbstractVar[tuple[str, ...]]
+    pairs: eqx.AbstractVar[tuple[tuple[int, int], ...]]
+    form: eqx.AbstractVar[SlipForm]
+    has_gap: ClassVar[bool] = True
 
-    for place, body in enumerate(row.bodies):
-        J = of_body(J, body, row.by_twist[:, place])
-    return J
+    @property
+    def tangents(self) -> int:
+        """How many tangential rows each has."""
+        return self.form.tangents
+
+    @property
+    def width(self) -> int:
+        """How many velocities move each at most."""
+        return 2 * self.places.velocity_numbers(self.bodies).shape[1]
+
+    def _numbers(self, pair: Array) -> tuple[Array, Array]:
+        first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
+        return entry(first, pair), entry(second, pair)
+
+    def _ends(self, placements: Any, pair: Array) -> tuple[Any, Any]:
+        first, second = (jax.tree.map(lambda x, b=b: item(x, b), placements) for b in self._numbers(pair))
+        return first, second
+
+    def moving(self, motion: Motion) -> MovingBodies:
+        return self.places.move(self.bodies, motion)
+
+    def write(self, rows: BodyRow, J: SparseRows, k: Array, row: Array) -> SparseRows:
+        numbers = self.places.velocity_numbers(self.bodies)
+        widths = jnp.asarray(self.places.velocity_counts(self.bodies))
+        (_, s, most), flat = rows.of.columns.shape, rows.of.columns.reshape(-1)
+        count, J, numbers = rows.by_twist.shape[0], J.begin(k), jnp.asarray(numbers.reshape(-1))
+
+        def of_body(J: SparseRows, body: Array, by_twist: Array) -> SparseRows:
+            def column(j: Array, J: SparseRows) -> SparseRows:
+                moves = [entry(flat, (body * s + c) * most + j) for c in range(s)]
+                values = [
+                    sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
+                    for a in range(count)
+                ]
+                return J.add(k, row, entry(numbers, body * most + j), values)
+
+            return loop(entry(widths, body), column, J)
+
+        for place, body in enumerate(rows.bodies):
+            J = of_body(J, body, rows.by_twist[:, place])
+        return J
+
+    def drift(self, rows: BodyRow) -> Array:
+        return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
+
+
+class AbstractSoughtKind(AbstractPairKind):
+    """Contacts whose places are sought and kept. With the places of both bodies they say gap, point and normal.
+
+    - `directions`: of each pair that of which directions of slip are made (pairs, 3).
+    - `scales`: of each pair what its slip is scaled by (pairs, tangents); None where it is not.
+    """
+
+    directions: eqx.AbstractVar[Array]
+    scales: eqx.AbstractVar[Array | None]
+    seeks: ClassVar[bool] = True
+
+    def _motion_where(
+        self, there: Array, gap: Gap, far: Array, pair: Array, ends: tuple[Any, Any], of: MovingBodies
+    ) -> ContactMotion:
+        """The motion of a contact; of one that is not there the gap is `far`."""
+
+        def look(_: Array, so_far: ContactMotion) -> ContactMotion:
+            distance, point, _ = gap(*ends)
+            return contact_motion(distance, point, ends, self._numbers(pair), of)
+
+        none = ContactMotion(far, zero := jnp.zeros_like(far), zero)
+        return loop(there.astype(pair.dtype), look, none)
+
+    def _acceleration(self, gap: Gap, pair: Array, ends: tuple[Any, Any], of: MovingBodies) -> Array:
+        return gap_acceleration(lambda *places: gap(*places)[0], ends, self._numbers(pair), of)
+
+    def _row_where(
+        self, there: Array, gap: Gap, pair: Array, ends: tuple[Any, Any], of: MovingBodies
+    ) -> BodyRow:
+        """The rows of a contact; of one that is not there nothing is known."""
+        _, point, normal = gap(*ends)
+        own = lambda x: item(jnp.asarray(x).astype(point.dtype), pair)
+        slip = None
+        if self.tangents:
+            scale = None if self.scales is None else own(self.scales)
+            slip = self.form.axes(own(self.directions), ends, normal), scale
+        row = contact_row(lambda *places: gap(*places)[0], point, slip, ends, self._numbers(pair), of)
+        return row._replace(by_twist=jnp.where(there, row.by_twist, 0))

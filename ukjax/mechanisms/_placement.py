@@ -10,8 +10,9 @@ placements is its derivative along their flow R' = hat(omega) R, p' = velocity, 
 in the twists, so its transpose turns an effort into the forces and torques that do the same work.
 """
 
+import abc
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Self, final
 
 import equinox as eqx
 import jax
@@ -40,8 +41,51 @@ class Twist(eqx.Module):
     velocity: Array
 
 
+class AbstractPlacement(eqx.Module):
+    """The place of a body. Concrete ones: `Placement`, `PlanarPlacement`."""
+
+    p: eqx.AbstractVar[Array]
+    centre: eqx.AbstractVar[Array]
+
+    @abc.abstractmethod
+    def vector(self, u: Float[Array, " d"]) -> Float[Array, " d"]:
+        """A vector fixed to the body, in world axes.
+
+        **Arguments:**
+
+        - `u`: the vector in the reference posture (3,), in the plane (2,).
+        """
+
+    @abc.abstractmethod
+    def back(self, u: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The inverse of `vector`: a world vector in body axes.
+
+        **Arguments:**
+
+        - `u`: the vector in world axes (3,), in the plane (2,).
+        """
+
+    @abc.abstractmethod
+    def flow(self, twist: Twist) -> Self:
+        """The rate of the placement under a twist.
+
+        **Arguments:**
+
+        - `twist`: the body's `Twist`.
+        """
+
+    def point(self, X: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The world place of a point of the body [m].
+
+        **Arguments:**
+
+        - `X`: where it is in the reference posture [m] (3,), in the plane (2,).
+        """
+        return self.p + self.vector(X - self.centre)
+
+
 @final
-class Placement(eqx.Module):
+class Placement(AbstractPlacement):
     """The place of a body in space.
 
     - `R`: rotation from the reference posture (3, 3).
@@ -54,44 +98,17 @@ class Placement(eqx.Module):
     centre: Float[Array, "3"]
 
     def vector(self, u: Float[Array, "3"]) -> Float[Array, "3"]:
-        """A vector fixed to the body, in world axes.
-
-        **Arguments:**
-
-        - `u`: the vector in the reference posture (3,).
-        """
         return self.R @ u
 
     def back(self, u: Float[Array, "3"]) -> Float[Array, "3"]:
-        """The inverse of `vector`: a world vector in body axes.
-
-        **Arguments:**
-
-        - `u`: the vector in world axes (3,).
-        """
         return self.R.T @ u
 
-    def point(self, X: Float[Array, "3"]) -> Float[Array, "3"]:
-        """The world place of a point of the body [m].
-
-        **Arguments:**
-
-        - `X`: where it is in the reference posture [m] (3,).
-        """
-        return self.p + self.vector(X - self.centre)
-
     def flow(self, twist: Twist) -> "Placement":
-        """The rate of the placement under a twist.
-
-        **Arguments:**
-
-        - `twist`: the body's `Twist`.
-        """
         return Placement(hat(twist.omega) @ self.R, twist.velocity, jnp.zeros_like(self.centre))
 
 
 @final
-class PlanarPlacement(eqx.Module):
+class PlanarPlacement(AbstractPlacement):
     """The place of a body in the plane.
 
     - `angle`: turned from the reference posture [rad].
@@ -104,41 +121,14 @@ class PlanarPlacement(eqx.Module):
     centre: Float[Array, "2"]
 
     def vector(self, u: Float[Array, "2"]) -> Float[Array, "2"]:
-        """A vector fixed to the body, in world axes.
-
-        **Arguments:**
-
-        - `u`: the vector in the reference posture (2,).
-        """
         c, s = jnp.cos(self.angle), jnp.sin(self.angle)
         return jnp.stack([c * u[0] - s * u[1], s * u[0] + c * u[1]])
 
     def back(self, u: Float[Array, "2"]) -> Float[Array, "2"]:
-        """The inverse of `vector`: a world vector in body axes.
-
-        **Arguments:**
-
-        - `u`: the vector in world axes (2,).
-        """
         c, s = jnp.cos(self.angle), jnp.sin(self.angle)
         return jnp.stack([c * u[0] + s * u[1], c * u[1] - s * u[0]])
 
-    def point(self, X: Float[Array, "2"]) -> Float[Array, "2"]:
-        """The world place of a point of the body [m].
-
-        **Arguments:**
-
-        - `X`: where it is in the reference posture [m] (2,).
-        """
-        return self.p + self.vector(X - self.centre)
-
     def flow(self, twist: Twist) -> "PlanarPlacement":
-        """The rate of the placement under a twist.
-
-        **Arguments:**
-
-        - `twist`: the body's `Twist`.
-        """
         return PlanarPlacement(twist.omega, twist.velocity, jnp.zeros_like(self.centre))
 
 

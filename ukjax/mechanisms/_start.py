@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from .._compiler import evaluate_at_state
 from .._formula._equations import equations_at
 from .._misc._arguments import explain_arguments, real_array
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, in_full_precision, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, solve_on_host
 from .._system._problem import Problem, resolve_state
@@ -308,7 +308,5 @@ def input_matrix(system: Any, *names: str) -> InputMatrix:
     known = {load.name: load for load in system.loads if isinstance(load, Actuator)}
     if not known:
         raise InputError("this mechanism has no actuators: give Actuator('motor', joint) among its loads.")
-    for name in names:
-        if name not in known:
-            raise unknown_name("actuator", name, known)
+    require_known("actuator", known, *names)
     return InputMatrix(system, tuple(known[name] for name in names or known))

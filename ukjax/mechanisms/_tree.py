@@ -40,6 +40,7 @@ from ._tree_place import TreeAt, cast_arrays, place_tree, twists_by_name
 from ._visual import Visual
 
 
+@final
 class TreeSystem(MechanismSystem):
     """A kinematic tree in minimal coordinates; made by `tree`.
 
@@ -52,12 +53,12 @@ class TreeSystem(MechanismSystem):
     - `armature`: what each velocity moves besides the bodies (n,), or None.
     - `order`: what hangs on what."""
 
-    mechanism: eqx.AbstractVar[Mechanism]
-    further: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
-    on_coordinates: eqx.AbstractVar[tuple[AbstractCoordinateLoad, ...]]
-    on_tree: eqx.AbstractVar[tuple[AbstractTreeLoad, ...]]
-    armature: eqx.AbstractVar[Float[Array, "*parts n"] | None]
-    order: eqx.AbstractVar[Order]
+    mechanism: Mechanism
+    further: tuple[AbstractConstraint, ...]
+    on_coordinates: tuple[AbstractCoordinateLoad, ...]
+    on_tree: tuple[AbstractTreeLoad, ...]
+    armature: Float[Array, "*parts n"] | None
+    order: Order = eqx.field(static=True)
     in_joint_coordinates: ClassVar[bool] = True
 
     @property
@@ -154,6 +155,13 @@ class TreeSystem(MechanismSystem):
         at = self._place_bodies(q)
         twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
         return at.mechanism, at.placements, self._twists_by_name(twists)
+
+    @property
+    def _has_own_kinematics(self) -> bool:
+        return bool(self.state_labels) or len(self.labels) != self.order.layout.nv
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        return self.order.layout.rate(q, v) if self._has_own_kinematics else v
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), the armature on its diagonal, and what loads move."""
@@ -377,8 +385,7 @@ def _make_part(
     states = [name for load in on_tree for name in load.states]
     if states:
         own_order = order_tree(mechanism.bodies, mechanism.joints[: len(mechanism.bodies)], states)
-    kind = _Tree if not states and len(entries.q) == len(entries.v) else _QuasiTree
-    return kind(mechanism, further, on_coordinates, on_tree, armature, own_order)  # pyright: ignore[reportCallIssue]
+    return TreeSystem(mechanism, further, on_coordinates, on_tree, armature, own_order)  # pyright: ignore[reportCallIssue]
 
 
 def _find_touched(x: Any, q: Coordinates, v: Velocities) -> Touched | None:
@@ -407,29 +414,6 @@ def _pull_back(
     """The wrenches on all bodies, stacked, and the forces on velocities that efforts come to."""
     of = lambda twists, v: rate(motion._replace(v=v, twists=twists_by_name(bodies, twists)))
     return jax.vjp(of, twists, motion.v)[1](effort)
-
-
-@final
-class _Tree(TreeSystem):
-    mechanism: Mechanism
-    further: tuple[AbstractConstraint, ...]
-    on_coordinates: tuple[AbstractCoordinateLoad, ...]
-    on_tree: tuple[AbstractTreeLoad, ...]
-    armature: Float[Array, "*parts n"] | None
-    order: Order = eqx.field(static=True)
-
-
-@final
-class _QuasiTree(TreeSystem):  # with quaternions, or with states
-    mechanism: Mechanism
-    further: tuple[AbstractConstraint, ...]
-    on_coordinates: tuple[AbstractCoordinateLoad, ...]
-    on_tree: tuple[AbstractTreeLoad, ...]
-    armature: Float[Array, "*parts n"] | None
-    order: Order = eqx.field(static=True)
-
-    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
-        return self.order.layout.rate(q, v)
 
 
 def tree(
@@ -501,9 +485,8 @@ def tree(
     states = [name for load in on_tree for name in load.states]
     mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts, offsets)
     hierarchy = order_tree(mechanism.bodies, mechanism.joints[: len(joints)], states)
-    kind = _Tree if not states and len(hierarchy.labels) == hierarchy.layout.nv else _QuasiTree
     rotors = None if armature is None else check_armature(armature, hierarchy.velocity_labels, len(states))
-    system = kind(mechanism, constraints, on_coordinates, on_tree, rotors, hierarchy)  # pyright: ignore[reportCallIssue]
+    system = TreeSystem(mechanism, constraints, on_coordinates, on_tree, rotors, hierarchy)  # pyright: ignore[reportCallIssue]
     require_positions(system.places)
     return system
 

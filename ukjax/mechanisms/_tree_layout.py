@@ -7,7 +7,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known
 from .._misc._types import as_jax, module_for
 from ._abstract_joint import AbstractJoint, Freedom
 from ._bodies import GROUND, AbstractBody, check_nonnegative
@@ -143,9 +143,7 @@ def check_armature(given: Any, labels: tuple[str, ...], states: int) -> Float[Ar
     """One entry for each velocity, zero for the states, which are the last ones."""
     labels = labels[: len(labels) - states]
     if isinstance(given, Mapping):
-        for name in given:
-            if name not in labels:
-                raise unknown_name("velocity in armature:", name, labels)
+        require_known("velocity in armature:", labels, *given)
         known = {name: check_nonnegative(f"the armature of '{name}'", x) for name, x in given.items()}
         xp = module_for(*known.values())
         values = xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels])

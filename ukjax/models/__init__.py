@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known
 from .._system._problem import Problem
 from ._andrews import andrews as andrews
 from ._any_order import jerk_point as jerk_point
@@ -86,8 +86,7 @@ def named(name: str) -> Callable[..., Problem]:
 
     **Raises:** `InputError` if it is not known, with the closest name that is.
     """
-    if name not in MODELS:
-        raise unknown_name("model", name, MODELS)
+    require_known("model", MODELS, name)
     return MODELS[name]
 
 
@@ -104,9 +103,7 @@ def require_parameters(name: str, model: Callable[..., Problem], parameters: Ite
     if any(x.kind is x.VAR_KEYWORD for x in taken.values()):
         return
     parameters = list(parameters)
-    for parameter in parameters:
-        if parameter not in taken:
-            raise unknown_name(f"parameter of {name}", parameter, taken)
+    require_known(f"parameter of {name}", taken, *parameters)
     needed = [k for k, x in taken.items() if x.default is x.empty and x.kind is not x.VAR_POSITIONAL]
     if missing := [k for k in needed if k not in parameters]:
         raise InputError(f"{name} needs {', '.join(missing)}, which has no default.")

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._types import Coordinates, Time, Velocities
 from .._system._constraint import AbstractConstraint, Nonholonomic
 from .._system._problem import Problem
-from .._system._system import AbstractSystem
+from ._constant_systems import AbstractConstantSystem
 from ._parameters import Scalar, as_parameter, check_finite, check_positive, stack_parameters
 
 
@@ -46,7 +46,7 @@ _KNIFE_EDGE = (
 
 
 @final
-class KnifeEdge(AbstractSystem):
+class KnifeEdge(AbstractConstantSystem):
     """Coordinates (x, y, heading): x down the slope, y across [m], heading from x to y [rad]."""
 
     mass: Array = eqx.field(converter=as_parameter)
@@ -59,16 +59,12 @@ class KnifeEdge(AbstractSystem):
     labels: ClassVar[tuple[str, ...]] = ("x", "y", "heading")
     units: ClassVar[tuple[str, ...]] = ("m", "m", "rad")
 
-    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(jnp.stack([self.mass, self.mass, self.inertia])).astype(q.dtype)
+    def masses(self) -> Float[Array, "3"]:
+        return jnp.stack([self.mass, self.mass, self.inertia])
 
-    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+    def constant_force(self) -> Float[Array, "3"]:
         o = jnp.zeros_like(self.mass)
-        return jnp.stack([self.mass * self.gravity * jnp.sin(self.slope), o, o]).astype(q.dtype)
-
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        kinetic = 0.5 * self.mass * (v[0] ** 2 + v[1] ** 2) + 0.5 * self.inertia * v[2] ** 2
-        return kinetic - self.mass * self.gravity * jnp.sin(self.slope) * q[0]
+        return jnp.stack([self.mass * self.gravity * jnp.sin(self.slope), o, o])
 
     def sideslip(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         """The velocity across the edge [m/s]."""
@@ -126,7 +122,7 @@ _ROLLING_DISK = "Vertical rolling disk; A. M. Bloch, Nonholonomic Mechanics and 
 
 
 @final
-class RollingDisk(AbstractSystem):
+class RollingDisk(AbstractConstantSystem):
     """Coordinates (x, y, heading, roll): x down the slope, y across [m], heading from x to y [rad].
 
     A uniform disk kept upright: m R^2 / 2 about its axle, m R^2 / 4 about the incline's normal.
@@ -142,20 +138,13 @@ class RollingDisk(AbstractSystem):
     labels: ClassVar[tuple[str, ...]] = ("x", "y", "heading", "roll")
     units: ClassVar[tuple[str, ...]] = ("m", "m", "rad", "rad")
 
-    def _masses(self) -> Float[Array, "4"]:
+    def masses(self) -> Float[Array, "4"]:
         axle = 0.5 * self.mass * self.radius**2
         return jnp.stack([self.mass, self.mass, 0.5 * axle, axle])
 
-    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(self._masses()).astype(q.dtype)
-
-    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+    def constant_force(self) -> Float[Array, "4"]:
         o = jnp.zeros_like(self.mass)
-        return jnp.stack([self.mass * self.gravity * jnp.sin(self.slope), o, o, o]).astype(q.dtype)
-
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        drop = jnp.sin(self.slope) * q[0]
-        return 0.5 * jnp.dot(self._masses() * v, v) - self.mass * self.gravity * drop
+        return jnp.stack([self.mass * self.gravity * jnp.sin(self.slope), o, o, o])
 
     def slip_along(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         """The contact point's velocity along the heading less that of rolling [m/s]."""

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._types import Coordinates, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
-from .._system._system import AbstractSystem
+from ._constant_systems import AbstractConstantSystem
 from ._parameters import Scalar, as_parameter, check_count, check_finite, check_positive, evaluate_start
 
 
@@ -21,7 +21,7 @@ def stretch(r: Array, length: Array) -> Float[Array, ""]:
 
 
 @final
-class Pendulum(AbstractSystem):
+class Pendulum(AbstractConstantSystem):
     """A point mass at (x, y) or (x, y, z), the last one up, on a massless rod from the origin."""
 
     mass: Array = eqx.field(converter=as_parameter)
@@ -33,15 +33,12 @@ class Pendulum(AbstractSystem):
     def units(self) -> tuple[str, ...]:
         return ("m",) * len(self.labels)
 
-    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return self.mass * jnp.eye(q.size, dtype=q.dtype)
+    def masses(self) -> Float[Array, " n"]:
+        return jnp.stack([self.mass] * len(self.labels))
 
-    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        weight = jnp.zeros_like(q[-1]) - self.mass * self.gravity
-        return jnp.concatenate([jnp.zeros_like(q[:-1]), weight[None]])
-
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        return self.mass * (0.5 * jnp.dot(v, v) + self.gravity * q[-1])
+    def constant_force(self) -> Float[Array, " n"]:
+        level = [jnp.zeros_like(self.mass)] * (len(self.labels) - 1)
+        return jnp.stack([*level, -self.mass * self.gravity])
 
     def rod(self, t: Time, q: Coordinates) -> Float[Array, ""]:
         return stretch(q, self.length)
@@ -135,7 +132,7 @@ _N_PENDULUM = (
 
 
 @final
-class NPendulum(AbstractSystem):
+class NPendulum(AbstractConstantSystem):
     """Points (x1, y1, ..., xn, yn), y up, chained from the origin by massless rods."""
 
     mass: Array = eqx.field(converter=as_parameter)
@@ -151,15 +148,11 @@ class NPendulum(AbstractSystem):
     def units(self) -> tuple[str, ...]:
         return ("m",) * (2 * self.n)
 
-    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return self.mass * jnp.eye(2 * self.n, dtype=q.dtype)
+    def masses(self) -> Float[Array, " n"]:
+        return jnp.full_like(self.mass, self.mass, shape=2 * self.n)
 
-    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        weight = jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity])
-        return jnp.tile(weight, self.n).astype(q.dtype)
-
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        return self.mass * (0.5 * jnp.dot(v, v) + self.gravity * jnp.sum(q[1::2]))
+    def constant_force(self) -> Float[Array, " n"]:
+        return jnp.tile(jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity]), self.n)
 
     def rods(self, t: Time, q: Coordinates) -> Float[Array, " n"]:
         """By how much each rod is too long [m], as array operations, so that only their size depends on n."""
@@ -218,7 +211,7 @@ def n_pendulum(
 
 
 @final
-class LightCartPole(AbstractSystem):
+class LightCartPole(AbstractConstantSystem):
     """A cart at x on a level rail, and a point at (px, py), y up, at the other end of a massless pole."""
 
     cart: Array = eqx.field(converter=as_parameter)
@@ -229,16 +222,12 @@ class LightCartPole(AbstractSystem):
     labels: ClassVar[tuple[str, ...]] = ("x", "px", "py")
     units: ClassVar[tuple[str, ...]] = ("m",) * 3
 
-    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(jnp.stack([self.cart, self.mass, self.mass])).astype(q.dtype)
+    def masses(self) -> Float[Array, "3"]:
+        return jnp.stack([self.cart, self.mass, self.mass])
 
-    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+    def constant_force(self) -> Float[Array, "3"]:
         o = jnp.zeros_like(self.mass)
-        return jnp.stack([o, o, -self.mass * self.gravity]).astype(q.dtype)
-
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        kinetic = 0.5 * (self.cart * v[0] ** 2 + self.mass * jnp.dot(v[1:], v[1:]))
-        return kinetic + self.mass * self.gravity * q[2]
+        return jnp.stack([o, o, -self.mass * self.gravity])
 
     def pole(self, t: Time, q: Coordinates) -> Float[Array, ""]:
         return stretch(jnp.stack([q[1] - q[0], q[2]]), self.length)

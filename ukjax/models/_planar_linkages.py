@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._types import Coordinates, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
-from .._system._system import AbstractSystem
+from ._constant_systems import AbstractConstantSystem
 from ._parameters import (
     Scalar,
     as_parameter,
@@ -32,7 +32,7 @@ def find_body_point(q: Coordinates, body: int, offset: Array) -> Float[Array, "2
     return jnp.stack([x + offset * jnp.cos(theta), y + offset * jnp.sin(theta)])
 
 
-class AbstractPlanarSystem(AbstractSystem):
+class AbstractPlanarSystem(AbstractConstantSystem):
     """Bodies in absolute coordinates (x, y, theta) of their centres, y up."""
 
     gravity: eqx.AbstractVar[Array]
@@ -42,10 +42,6 @@ class AbstractPlanarSystem(AbstractSystem):
     def body_names(self) -> tuple[str, ...]:
         """The names of the bodies."""
 
-    @abc.abstractmethod
-    def masses(self) -> Float[Array, " n"]:
-        """The diagonal of the mass matrix, 3 entries a body."""
-
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(f"{body} {x}" for body in self.body_names for x in ("x", "y", "theta"))
@@ -54,16 +50,9 @@ class AbstractPlanarSystem(AbstractSystem):
     def units(self) -> tuple[str, ...]:
         return ("m", "m", "rad") * len(self.body_names)
 
-    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(self.masses()).astype(q.dtype)
-
-    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+    def constant_force(self) -> Float[Array, " n"]:
         masses = self.masses()
-        return jnp.where(np.arange(masses.size) % 3 == 1, -self.gravity * masses, 0.0).astype(q.dtype)
-
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        masses = self.masses()
-        return 0.5 * jnp.dot(masses * v, v) + self.gravity * jnp.dot(masses[1::3], q[1::3])
+        return jnp.where(np.arange(masses.size) % 3 == 1, -self.gravity * masses, 0.0)
 
 
 @final
@@ -128,12 +117,8 @@ class SliderCrank(AbstractPlanarSystem):
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         """Ten rows of rank eight: the second bearing of the wrist pin repeats the first."""
-        crank_end, rod_end, o = (
-            0.5 * self.crank_length,
-            0.5 * self.rod_length,
-            jnp.zeros_like(self.gravity),
-        )
-        wrist = Pin(rod_end, o, _ROD, _SLIDER)
+        crank_end, rod_end = 0.5 * self.crank_length, 0.5 * self.rod_length
+        wrist = Pin(rod_end, jnp.zeros_like(rod_end), _ROD, _SLIDER)
         return (
             Holonomic(GroundPin(-crank_end, jnp.zeros_like(crank_end, shape=2), _CRANK), name="ground pin"),
             Holonomic(Pin(crank_end, -rod_end, _CRANK, _ROD), name="crank pin"),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._misc._arguments import is_list, real_array
-from .._misc._errors import InputError, format_value, unknown_name
+from .._misc._errors import InputError, format_value, require_known
 from ._report import Row
 
 _USUAL = (0.02, 1.0)  # MuJoCo's solref where a file gives none
@@ -39,8 +39,7 @@ class Coefficients(NamedTuple):
     def require_known(self, what: str, names: tuple[str, ...]) -> None:
         """Raises `InputError` for names that a file does not have."""
         for name in (x for key in self.by_name for x in key):
-            if name not in names:
-                raise unknown_name(f"name in {what}:", name, dict.fromkeys(names))
+            require_known(f"name in {what}:", names, name)
 
 
 def coefficients(what: str, value: Any, most: float) -> Coefficients:

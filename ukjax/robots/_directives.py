@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from .._misc._errors import InputError, missing_extra, unknown_name
+from .._misc._errors import InputError, needing, require_known, unknown_name
 from ._contact_selection import ContactSelection
 from ._files import find_file
 from ._graph import Description, Joint, add_closure, add_start, inverse, place_of, pose_arguments
@@ -42,10 +42,8 @@ def read_directives(path: Path, wanted: ContactSelection, describe: Describe) ->
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
+    with needing("loading a robot from YAML", "robots"):
         import yaml
-    except ImportError as error:
-        raise missing_extra("loading a robot from YAML", "robots") from error
 
     class Loader(yaml.SafeLoader):
         """With tags such as `!Rpy`, as the values under `"!"`."""
@@ -76,9 +74,7 @@ def _add_loops(
         raise InputError(f"{path}: 'type' must say '3d' or '6d' for each pair of 'closed_loop'.")
     links, closures = [body.name for body in description.spec.bodies], []
     for pair, kind in zip(pairs, types, strict=True):
-        for name in pair:
-            if name not in links:
-                raise unknown_name(f"link of a closed_loop in {path}:", name, links)
+        require_known(f"link of a closed_loop in {path}:", links, *pair)
         if str(kind).lower() not in ("3d", "6d") or len(pair) != 2:
             raise InputError(
                 f"{path}: a closed_loop is a pair of links of type '3d' or '6d', got {pair} of '{kind}'."
@@ -90,12 +86,8 @@ def _add_loops(
     if len(names) != len(kinds):
         raise InputError(f"{path}: 'joint_type' must have an entry for each of 'joint_name'.")
     for name, kind in zip(names, kinds, strict=True):
-        joint = description.spec.joint(name)
-        if joint is None:
-            raise unknown_name(
-                f"joint in joint_name of {path}:", name, [x.name for x in description.spec.joints]
-            )
-        _change_joint(description.spec, joint, str(kind), path)
+        require_known(f"joint in joint_name of {path}:", [x.name for x in description.spec.joints], name)
+        _change_joint(description.spec, description.spec.joint(name), str(kind), path)
     motors = Feature(
         "name_mot", tuple(given.get("name_mot") or ()), "ignored", "no actuators follow from it", False
     )
@@ -179,18 +171,12 @@ class _Station:
         """Collects what directives say, those of further files too."""
         inside = lambda name: f"{scope}::{name}" if scope else str(name)
         for directive in given:
-            kind, own = (
-                next(iter(directive.items()))
-                if isinstance(directive, dict) and directive
-                else (directive, None)
-            )
-            if kind not in _KEYS:
-                raise unknown_name(f"directive in {path}:", kind, _KEYS)
+            has_words = isinstance(directive, dict) and directive
+            kind, own = next(iter(directive.items())) if has_words else (str(directive), None)
+            require_known(f"directive in {path}:", _KEYS, kind)
             if not isinstance(own, dict):
                 raise InputError(f"{path}: {kind} must have {', '.join(_KEYS[kind])}.")
-            for key in own:
-                if key not in _KEYS[kind]:
-                    raise unknown_name(f"word of {kind} in {path}:", key, _KEYS[kind])
+            require_known(f"word of {kind} in {path}:", _KEYS[kind], *own)
             self._take(path, kind, own, inside)
 
     def _take(self, path: Path, kind: str, own: dict[str, Any], inside: Callable[[str], str]) -> None:
@@ -273,9 +259,7 @@ class _Station:
             spec.body(body).add_site(name=frame, **pose_arguments(place))
         self._exclude(spec)
         joints = {joint.name for joint in spec.joints}
-        for joint in self.starts:
-            if joint not in joints:
-                raise unknown_name("joint in default_joint_positions:", joint, joints)
+        require_known("joint in default_joint_positions:", joints, *self.starts)
         add_start(spec, self.starts)
         return Description(spec, tuple(features), tuple(looks), tuple(closures))
 
@@ -306,23 +290,26 @@ class _Station:
             raise InputError(f"model '{model}': default_free_body_pose of more than one body is not read.")
         return next(iter(self.poses[model].items()), ("", {}))
 
-    def _locate(self, spec: Any, frame: str) -> tuple[str, np.ndarray]:
-        """The body of a frame, and where the frame is in it (4, 4)."""
+    def _locate(self, spec: Any, frame: str, prefix: str = "") -> tuple[str, np.ndarray]:
+        """The body of a frame, and where the frame is in it (4, 4); of a model that is not attached yet names lack the
+        prefix."""
         frame = self.aliases.get(frame, frame)
         if frame in self.frames:
             base, place = self.frames[frame]
-            body, above = self._locate(spec, base)
+            body, above = self._locate(spec, base, prefix)
             return body, above @ place
-        if frame.endswith("::__model__"):
-            first = next((x for x in spec.bodies if x.name.startswith(frame.removesuffix("__model__"))), None)
+        name = frame.removeprefix(prefix)
+        if name.endswith("::__model__"):
+            first = next((x for x in spec.bodies if x.name.startswith(name.removesuffix("__model__"))), None)
             if first is not None:
                 return first.name, inverse(_place_of_element(first))
-        if frame == "world" or spec.body(frame) is not None:
-            return frame, np.eye(4)
-        site = spec.site(frame)
+        if name == "world" or spec.body(name) is not None:
+            return name, np.eye(4)
+        site = spec.site(name)
         if site is None:
             known = [x.name for x in (*spec.bodies, *spec.sites)]
-            raise unknown_name("frame in model directives:", frame, [*known, *self.frames])
+            what = "frame of a weld:" if prefix else "frame in model directives:"
+            raise unknown_name(what, frame, [*known, *self.frames])
         return site.parent.name, _place_of_element(site)
 
     def _attach(self, spec: Any, model: str, own: Description) -> None:
@@ -341,7 +328,7 @@ class _Station:
                 frame = frame @ inverse(_place_of_element(own.spec.body(body)))
         else:
             parent, above = self._locate(spec, weld[0])
-            child, place = self._locate_in_model(own.spec, weld[1].removeprefix(prefix), weld[1])
+            child, place = self._locate(own.spec, weld[1], prefix)
             body, along = own.spec.body(child), place
             while body is not None and body.name != "world":
                 free = body.joints and body.joints[0].type == mujoco().mjtJoint.mjJNT_FREE
@@ -355,34 +342,14 @@ class _Station:
             frame = above @ weld[2] @ inverse(along)
         spec.attach(own.spec, prefix=prefix, frame=spec.body(parent).add_frame(**pose_arguments(frame)))
 
-    def _locate_in_model(self, spec: Any, name: str, whole: str) -> tuple[str, np.ndarray]:
-        """As `_locate`, in a model that is not attached yet."""
-        whole = self.aliases.get(whole, whole)
-        if whole in self.frames:
-            base, place = self.frames[whole]
-            body, above = self._locate_in_model(
-                spec, base.removeprefix(whole.rpartition("::")[0] + "::"), base
-            )
-            return body, above @ place
-        if spec.body(name) is not None:
-            return name, np.eye(4)
-        site = spec.site(name)
-        if site is None:
-            raise unknown_name("frame of a weld:", whole, [x.name for x in (*spec.bodies, *spec.sites)])
-        return site.parent.name, _place_of_element(site)
-
     def _exclude(self, spec: Any) -> None:
         """Contacts of the groups that ignore each other."""
         known, pairs = [body.name for body in spec.bodies], set[tuple[str, str]]()
         for first, second in self.ignored:
-            for group in (first, second):
-                if group not in self.groups:
-                    raise unknown_name("collision filter group:", group, self.groups)
+            require_known("collision filter group:", self.groups, first, second)
             for a in self.groups[first]:
                 for b in self.groups[second]:
-                    for name in (a, b):
-                        if name not in known:
-                            raise unknown_name("member of a collision filter group:", name, known)
+                    require_known("member of a collision filter group:", known, a, b)
                     if a != b and (b, a) not in pairs:
                         pairs.add((a, b))
         for a, b in pairs:

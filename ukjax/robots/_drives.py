@@ -12,7 +12,7 @@ from ._controllers import SLOTS, read_controller
 from ._laws import Laws, Muscles
 from ._lengths import Lengths, Path, Term
 from ._passive import compensation
-from ._reference import Reference, is_given, mujoco
+from ._reference import Reference, is_given, mujoco, word_of
 from ._report import FeatureParts, RefusedError, Row, features
 from ._transmissions import (
     AbstractTransmission,
@@ -35,16 +35,12 @@ class _Drives(NamedTuple):
     transmissions: list[AbstractTransmission]
 
 
-def _enum_word(enum: Any, value: int, prefix: str) -> str:
-    return enum(int(value)).name.removeprefix(prefix).lower()
-
-
 def _check_supported(at: Reference, i: int) -> None:
     """Raises `RefusedError` for laws that are not supported."""
     model = at.model
-    gain = _enum_word(mujoco().mjtGain, model.actuator_gaintype[i], "mjGAIN_")
-    bias = _enum_word(mujoco().mjtBias, model.actuator_biastype[i], "mjBIAS_")
-    dynamics = _enum_word(mujoco().mjtDyn, model.actuator_dyntype[i], "mjDYN_")
+    gain = word_of("Gain", model.actuator_gaintype[i])
+    bias = word_of("Bias", model.actuator_biastype[i])
+    dynamics = word_of("Dyn", model.actuator_dyntype[i])
     for what, kind, known in (
         ("gain", gain, ("fixed", "affine", "muscle", "pid", "dcmotor", "so3")),
         ("bias", bias, ("none", "affine", "muscle", "dcmotor", "so3")),
@@ -75,7 +71,7 @@ def _add_target(
             -1,
         )
     else:
-        if _enum_word(kinds, kind, "mjTRN_") == "so3":
+        if word_of("Trn", kind) == "so3":
             made = make_orientation(at, i)
         else:
             made = [_make_transmission(at, i, kind, gear, lengths.get(target))]
@@ -99,7 +95,7 @@ def _make_transmission(
     if kind == kinds.mjTRN_SLIDERCRANK:
         return make_crank_transmission(at, i, gear)
     raise RefusedError(
-        f"it works on '{_enum_word(kinds, kind, 'mjTRN_')}', which is not supported, so here it exerts no force"
+        f"it works on '{word_of('Trn', kind)}', which is not supported, so here it exerts no force"
     )
 
 
@@ -154,12 +150,12 @@ def _read_laws(at: Reference, which: Sequence[int]) -> Laws:
 
 def _controller(model: Any, i: int) -> str:
     """Its kind, where an actuator is one."""
-    kind = _enum_word(mujoco().mjtGain, model.actuator_gaintype[i], "mjGAIN_")
+    kind = word_of("Gain", model.actuator_gaintype[i])
     return kind if kind in SLOTS else ""
 
 
 def _dynamics(model: Any, i: int) -> str:
-    return _enum_word(mujoco().mjtDyn, model.actuator_dyntype[i], "mjDYN_").replace("filterexact", "filter")
+    return word_of("Dyn", model.actuator_dyntype[i]).replace("filterexact", "filter")
 
 
 def _period(model: Any, i: int) -> float:
@@ -270,7 +266,7 @@ def _read_drives(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[
 
 
 def _kind_of_target(model: Any, i: int) -> str:
-    return _enum_word(mujoco().mjtTrn, model.actuator_trntype[i], "mjTRN_")
+    return word_of("Trn", model.actuator_trntype[i])
 
 
 def _first_address(model: Any, of: str, i: int) -> int:

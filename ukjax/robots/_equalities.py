@@ -5,7 +5,7 @@ constraints on its coordinates (`Tie`). Residuals are those of MuJoCo, but for s
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,11 +16,10 @@ from .._compiler import evaluate_at_state
 from .._misc._types import Coordinates, Time, as_jax
 from .._system._constraint import Holonomic
 from ..mechanisms import Connect, TreeSystem
-from ..mechanisms._abstract_joint import AbstractJoint, set_ends
-from ..mechanisms._bodies import check_array
+from ..mechanisms._abstract_joint import AbstractJoint
 from ..mechanisms._placement import AnyPlacement, Placement, norm
 from ._lengths import Lengths, Path, stack_lengths
-from ._reference import Reference, mujoco
+from ._reference import Reference, mujoco, word_of
 from ._report import FeatureParts, RefusedError, features
 
 
@@ -30,35 +29,18 @@ class Weld(AbstractJoint):
 
     Three are x' - x, three the vector part of the quaternion of the child's frame against the parent's, which is
     sin(angle / 2) times the axis. Half a turn away that has no slope along the axis, as MuJoCo's: nothing turns it back.
-
-    **Arguments:**
     """
 
     name: str = eqx.field(static=True)  # what reports call it
     # `parent`, `child`: names of the bodies.
     parent: str = eqx.field(static=True)
     child: str = eqx.field(static=True)
-    parent_point: Array  # of the parent, in the reference posture [m] (3,)
-    point: Array  # of the child, likewise
-    parent_frame: Array  # of the parent, in the reference posture, in world axes (3, 3)
-    frame: Array  # of the child, likewise
+    parent_point: Array = eqx.field(converter=as_jax)  # of the parent, in the reference posture [m] (3,)
+    point: Array = eqx.field(converter=as_jax)  # of the child, likewise
+    # `parent_frame`: of the parent, in the reference posture, in world axes (3, 3); `frame`: of the child, likewise.
+    parent_frame: Array = eqx.field(converter=as_jax)
+    frame: Array = eqx.field(converter=as_jax)
     turns: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        name: str,
-        parent: str,
-        child: str,
-        parent_point: Any,
-        point: Any,
-        parent_frame: Any,
-        frame: Any,
-    ):
-        set_ends(self, name, parent, child)
-        self.parent_point = check_array(f"the parent's point of '{name}'", parent_point, (3,))
-        self.point = check_array(f"the point of '{name}'", point, (3,))
-        self.parent_frame = check_array(f"the parent's frame of '{name}'", parent_frame, (3, 3))
-        self.frame = check_array(f"the frame of '{name}'", frame, (3, 3))
 
     def is_half_turned(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
         """1 where the frames are half a turn apart, to rounding; else 0."""
@@ -207,7 +189,7 @@ def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> FeatureP
     off = at.disabled("EQUALITY") or at.disabled("CONSTRAINT")
     for i in range(model.neq):
         kind = int(model.eq_type[i])
-        feature = f"equality {kinds(kind).name.removeprefix('mjEQ_').lower()}"
+        feature = f"equality {word_of('Eq', kind)}"
         name = equality_name(at, i, names)
         if off or not model.eq_active0[i]:
             rows.append((feature, name, "off", "disabled in the file" if off else "inactive in the file"))
@@ -232,7 +214,7 @@ def equality_name(at: Reference, i: int, taken: set[str]) -> str:
     model = at.model
     name = mujoco().mj_id2name(model, mujoco().mjtObj.mjOBJ_EQUALITY, i)
     if not name:
-        kind = mujoco().mjtEq(int(model.eq_type[i])).name.removeprefix("mjEQ_").lower()
+        kind = word_of("Eq", model.eq_type[i])
         by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE
         named = {"joint": at.names.joints, "tendon": at.names.tendons}
         of = named.get(kind, at.names.sites if by_sites else at.names.bodies)

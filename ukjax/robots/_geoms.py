@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known
 from .._system._labels import unique_names
 from ..mechanisms import (
     GROUND,
@@ -24,7 +24,7 @@ from ..mechanisms import (
 )
 from ..mechanisms._contacts import copy_contact
 from ._contact_selection import ContactSelection, is_usual, restitution_of
-from ._reference import Reference, mujoco
+from ._reference import Reference, mujoco, word_of
 from ._report import Feature, FeatureParts, Row, features
 
 UNUSED_SOLREF = "its damping ratio is 1 or more, so rigid and without restitution"
@@ -117,7 +117,7 @@ def touching(at: Reference) -> Iterator[Touch]:
 
 def kind_of_geom(at: Reference, geom: int) -> str:
     """Such as `"capsule"`."""
-    return mujoco().mjtGeom(at.model.geom_type[geom]).name.removeprefix("mjGEOM_").lower()
+    return word_of("Geom", at.model.geom_type[geom])
 
 
 def shape_of(at: Reference, geom: int) -> AbstractShape | None:
@@ -182,17 +182,11 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     names, by_name, rows, asked = geom_names(at), dict[str, Contact](), list[Row](), set[frozenset[str]]()
     alike: dict[Any, Contact] = {}  # to make a contact takes longer than to copy one
     geoms: dict[str, tuple[int, int]] = {}
-    shape, kind = (
-        functools.cache(lambda geom: shape_of(at, geom)),
-        functools.cache(lambda geom: kind_of_geom(at, geom)),
-    )
+    shape = functools.cache(functools.partial(shape_of, at))
     for touch in touching(at):
         i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
         bodies = [at.names.bodies[at.model.geom_bodyid[x]] for x in (i, j)]
-        name, kinds = (
-            f"{names[i]}-{names[j]}",
-            " and ".join(sorted((kind(i), kind(j)))),
-        )
+        name = f"{names[i]}-{names[j]}"
         word = "ground" if at.carriers[at.model.geom_bodyid[j]] == GROUND else "self"
         own = chosen.matching((names[i], bodies[0]), (names[j], bodies[1]))
         asked |= own
@@ -202,6 +196,7 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
             continue
         first, second = shape(i), shape(j)
         if not is_offered(first, second):
+            kinds = " and ".join(sorted(kind_of_geom(at, x) for x in (i, j)))
             rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
             continue
         if name in by_name:
@@ -283,9 +278,7 @@ def _require_asked(
     """Raises `InputError` for pairs that were asked for and do not touch."""
     for pair in chosen.pairs - asked:
         known = [*names, *at.names.bodies]
-        for name in pair:
-            if name not in known:
-                raise unknown_name("geom or body in contact:", name, dict.fromkeys(known))
+        require_known("geom or body in contact:", known, *pair)
         raise InputError(
             f"contact of {' and '.join(map(repr, sorted(pair)))}: by the file's contype, conaffinity and exclusions they "
             "do not touch."

@@ -117,6 +117,14 @@ def place_of(xyz: Any = (0.0, 0.0, 0.0), turn: Rotation | None = None) -> np.nda
     return matrix
 
 
+ENDLESS = 1e15  # files write 1e16, or the largest number of 32 bits, for no limit
+
+
+def finite_limits(low: float, high: float) -> tuple[float, float]:
+    """Limits, infinite where a file means none."""
+    return (-np.inf if low <= -ENDLESS else low, np.inf if high >= ENDLESS else high)
+
+
 def inverse(place: np.ndarray) -> np.ndarray:
     """The inverse of a place (4, 4)."""
     R = place[:3, :3].T

@@ -277,9 +277,7 @@ def _list_motionless(at: Reference) -> list[Feature]:
 
 def _list_settings(at: Reference) -> list[Feature]:
     option = at.model.opt
-    flags = [
-        name.removeprefix("mjDSBL_") for name in dir(mujoco().mjtDisableBit) if name.startswith("mjDSBL_")
-    ]
+    flags = [x.removeprefix("mjDSBL_") for x in dir(mujoco().mjtDisableBit) if x.startswith("mjDSBL_")]
     off = tuple(flag.lower() for flag in flags if at.disabled(flag))
     integrator = mujoco().mjtIntegrator(option.integrator).name.removeprefix("mjINT_")
     own = (f"{integrator}, {option.timestep:g} s",)

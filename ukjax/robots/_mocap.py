@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import call_user_function, real_array, require_function
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known
 from .._misc._lie import rotation_matrix
 from .._misc._types import Time
 from ..mechanisms import GROUND, AbstractJoint, Placement, TreeSystem
@@ -76,8 +76,7 @@ def set_mocap_free(spec: Any, names: tuple[str, ...]) -> None:
     known = [body.name for body in spec.bodies if body.mocap]
     before = spec.copy().compile()
     for name in names:
-        if name not in known:
-            raise unknown_name("mocap body:", name, known)
+        require_known("mocap body:", known, name)
         body = spec.body(name)
         body.mocap, body.gravcomp = False, 1.0
         body.add_freejoint(name=f"{name} mocap")
@@ -126,8 +125,6 @@ def mocap(at: Reference, motions: Mapping[str, Motion]) -> FeatureParts:
 def with_motions(tree: TreeSystem, motions: Mapping[str, Motion]) -> TreeSystem:
     """A robot's tree with other motions of mocap bodies."""
     places = {x.child: i for i, x in enumerate(tree.joints) if isinstance(x, GivenPose)}
-    for name in motions:
-        if name not in places:
-            raise unknown_name("mocap body with a motion:", name, places)
+    require_known("mocap body with a motion:", places, *motions)
     at = lambda x: [x.mechanism.joints[places[name]].motion for name in motions]
     return eqx.tree_at(at, tree, list(motions.values()))

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._misc._arguments import fails, real_array
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known
 from .._misc._types import Numbers
 from .._system._constraint import DryFriction
 from ..mechanisms import (
@@ -399,8 +399,7 @@ def with_parameters(
 ) -> tuple[TreeSystem, bool]:
     """A robot's tree with other numbers, and whether its loops may have opened."""
     for kind, given in changes.items():
-        if kind not in _KINDS:
-            raise unknown_name("parameter", kind, _KINDS)
+        require_known("parameter", _KINDS, kind)
         if not isinstance(given, Mapping):
             raise InputError(f"{kind} must map names to values, such as {{'upper': 1.0}}, got {given!r}.")
         known = _KINDS[kind].known(tree, axes)
@@ -412,8 +411,7 @@ def with_parameters(
 def _check_number(kind: str, name: str, value: Numbers, known: Values) -> Array:
     if not known:
         raise InputError(f"this robot has no {kind} to set.")
-    if name not in known:
-        raise unknown_name(f"name of a {kind}:", name, known)
+    require_known(f"name of a {kind}:", known, name)
     what = f"the {kind} of '{name}'"
     if kind in _POSITIVE:
         return check_positive_scalar(what, value)

@@ -19,7 +19,7 @@ from ._geoms import is_offered, kind_of_geom, shape_of
 from ._lengths import Lengths, Path
 from ._passive import GravityCompensation
 from ._rays import SOLID, Mesh, Scene, Solids
-from ._reference import Reference, is_given, mujoco, remove_rounding
+from ._reference import Reference, is_given, mujoco, remove_rounding, word_of
 from ._report import Feature, RefusedError, Row, features
 from ._sensor_kinds import DISTANT, READ, STOPPED, Sensor, SensorTable
 
@@ -42,12 +42,8 @@ _LEAST_MASS = 1e-15  # [kg]: a subtree with less has no centre of mass
 
 def kind_of_sensor(model: Any, i: int) -> str:
     """Such as `"gyro"`: its element in a file."""
-    kind: str = mujoco().mjtSensor(int(model.sensor_type[i])).name.removeprefix("mjSENS_").lower()
+    kind = word_of("Sensor", model.sensor_type[i])
     return _ELEMENTS.get(kind, kind)
-
-
-def _object(number: int) -> str:
-    return mujoco().mjtObj(int(number)).name.removeprefix("mjOBJ_").lower()
 
 
 @final
@@ -130,9 +126,11 @@ class _Reading:
 
     def of_frame(self, i: int, kind: str) -> dict[str, Any]:
         model = self.at.model
-        frames = {"frame": self.frame(_object(model.sensor_objtype[i]), int(model.sensor_objid[i]))}
+        frames = {"frame": self.frame(word_of("Obj", model.sensor_objtype[i]), int(model.sensor_objid[i]))}
         if model.sensor_refid[i] >= 0:
-            frames["reference"] = self.frame(_object(model.sensor_reftype[i]), int(model.sensor_refid[i]))
+            frames["reference"] = self.frame(
+                word_of("Obj", model.sensor_reftype[i]), int(model.sensor_refid[i])
+            )
         return frames
 
     def of_joint(self, i: int, kind: str) -> dict[str, Any]:
@@ -205,7 +203,7 @@ class _Reading:
 
     def _zone(self, site: int) -> dict[str, Any]:
         """The shape of a site."""
-        shape = mujoco().mjtGeom(int(self.at.model.site_type[site])).name.removeprefix("mjGEOM_").lower()
+        shape = word_of("Geom", self.at.model.site_type[site])
         if shape not in SOLID:
             raise RefusedError(f"its site is a {shape}")
         return {"shape": shape, "numbers": tuple(map(float, self.at.model.site_size[site]))}
@@ -218,7 +216,7 @@ class _Reading:
     def of_inside(self, i: int, kind: str) -> dict[str, Any]:
         model = self.at.model
         body = int(model.sensor_objid[i])
-        if _object(model.sensor_objtype[i]) == "body" and body and model.body_mass[body] < _LEAST_MASS:
+        if word_of("Obj", model.sensor_objtype[i]) == "body" and body and model.body_mass[body] < _LEAST_MASS:
             raise RefusedError("its body has no mass")
         return self.of_frame(i, kind) | self._zone(int(model.sensor_refid[i]))
 
@@ -234,7 +232,7 @@ class _Reading:
 
     def of_rays(self, i: int, kind: str) -> dict[str, Any]:
         model, site = self.at.model, int(self.at.model.sensor_objid[i])
-        if _object(model.sensor_objtype[i]) != "site" or model.sensor_dim[i] != 1:
+        if word_of("Obj", model.sensor_objtype[i]) != "site" or model.sensor_dim[i] != 1:
             raise RefusedError("of rangefinders the distance from a site is built, no pictures and no places")
         return {"frame": self.frame("site", site), "bodies": (int(model.site_bodyid[site]),)}
 
@@ -242,7 +240,7 @@ class _Reading:
         model, members, turned = self.at.model, list[int](), list[bool]()
         first, second = (
             self._geoms(
-                _object(getattr(model, f"sensor_{x}type")[i]), int(getattr(model, f"sensor_{x}id")[i])
+                word_of("Obj", getattr(model, f"sensor_{x}type")[i]), int(getattr(model, f"sensor_{x}id")[i])
             )
             for x in ("obj", "ref")
         )
@@ -277,7 +275,7 @@ class _Reading:
         model, kind = self.at.model, kind_of_sensor(self.at.model, i)
         if kind not in READ:
             raise RefusedError(_WHY.get(kind, "not known"))
-        data = mujoco().mjtDataType(int(model.sensor_datatype[i])).name.removeprefix("mjDATATYPE_").lower()
+        data = word_of("DataType", model.sensor_datatype[i])
         noise, cutoff = float(model.sensor_noise[i]), float(model.sensor_cutoff[i])
         own = _ON[kind](self, i, kind)
         return Sensor(name, kind, int(model.sensor_dim[i]), cutoff, noise, data, **own)

@@ -7,17 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._misc._errors import missing_extra
+from .._misc._errors import needing
 from .._system._labels import unique_names
 from ..mechanisms import GROUND
 
 
 def mujoco() -> Any:
     """The module `mujoco`."""
-    try:
+    with needing("loading a robot", "robots"):
         import mujoco
-    except ImportError as error:
-        raise missing_extra("loading a robot", "robots") from error
     return mujoco
 
 
@@ -90,9 +88,15 @@ def remove_rounding(x: np.ndarray, size: float = 1.0) -> np.ndarray:
     return np.where(np.abs(x) < _ROUNDING * size, 0.0, x)
 
 
+def word_of(enumeration: str, number: Any) -> str:
+    """The word of a file for a number of MuJoCo's: of `"Geom"` such as `"capsule"`."""
+    name: str = getattr(mujoco(), f"mjt{enumeration}")(int(number)).name
+    return name.partition("_")[2].lower()
+
+
 def kind_of(model: Any, joint: int) -> str:
     """`"free"`, `"ball"`, `"slide"` or `"hinge"`."""
-    return mujoco().mjtJoint(model.jnt_type[joint]).name.removeprefix("mjJNT_").lower()
+    return word_of("Joint", model.jnt_type[joint])
 
 
 def _names_of(model: Any) -> Names:

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known, unknown_name
 from ._contact_selection import ContactSelection
 from ._files import find_mesh, is_ascii, local_name, parse_xml
 from ._graph import (
+    ENDLESS,
     WORLD,
     Axis,
     Description,
@@ -23,6 +24,7 @@ from ._graph import (
     Link,
     Mimic,
     Shape,
+    finite_limits,
     inverse,
     place_of,
     pose_arguments,
@@ -33,7 +35,6 @@ from ._visuals import Look, mesh_shape
 
 _KINDS = {"continuous": "revolute", "revolute2": "universal"}
 _FREEDOMS = {"revolute": 1, "prismatic": 1, "universal": 2, "gearbox": 2, "screw": 1, "fixed": 0, "ball": 0}
-_ENDLESS = 1e15  # files write 1e16 for no limit
 # Elements without a part in what is read, by the words of the report and whether they change the motion.
 _OTHERS = {
     "plugin": ("plugins are not run", True),
@@ -186,8 +187,7 @@ class Model:
         first, _, rest = name.partition("::")
         if not rest:
             return self, name
-        if first not in self.inside:
-            raise unknown_name(f"model in {self.what}:", first, self.inside)
+        require_known(f"model in {self.what}:", self.inside, first)
         return self.inside[first].scope_of(rest)
 
     def place(self, name: str) -> np.ndarray:
@@ -196,11 +196,9 @@ class Model:
             return np.eye(4) if name != WORLD else inverse(self.in_world)
         first, _, rest = name.partition("::")
         if rest or first in self.inside:
-            if first not in self.inside:
-                raise unknown_name(f"model in {self.what}:", first, self.inside)
+            require_known(f"model in {self.what}:", self.inside, first)
             return self.inside[first].in_above @ self.inside[first].place(rest)
-        if name not in self.named:
-            raise unknown_name(f"frame in {self.what}:", name, [*self.named, *self.inside])
+        require_known(f"frame in {self.what}:", [*self.named, *self.inside], name)
         if name in self._pending:
             raise InputError(
                 f"{self.what}: the poses of {', '.join(map(repr, self._pending))} refer to each other in a circle."
@@ -247,8 +245,7 @@ class Model:
         if own in scope.inside or own == "__model__":
             model = scope.inside.get(own, scope)
             return model.link_of(model.canonical)
-        if own not in scope.named:
-            raise unknown_name(f"link or frame in {scope.what}:", own, [*scope.named, *scope.inside])
+        require_known(f"link or frame in {scope.what}:", [*scope.named, *scope.inside], own)
         element = scope.named[own]
         if element.tag == "link":
             return scope.prefix + own, scope.in_world @ scope.place(own)
@@ -490,13 +487,12 @@ def _axis(element: ET.Element, tag: str, scope: Model, slides: bool, endless: bo
         relative = inverse(scope.place(name)) @ scope.place(frame)
         direction = relative[:3, :3] @ direction
     number = lambda path, default: _number(own, path, default, what)
-    low, high = number("limit/lower", -np.inf), number("limit/upper", np.inf)
-    limits = (-np.inf if low <= -_ENDLESS else low, np.inf if high >= _ENDLESS else high)
+    limits = finite_limits(number("limit/lower", -np.inf), number("limit/upper", np.inf))
     if limits[0] > limits[1]:
-        raise InputError(f"{what}: its lower limit {low:g} is above its upper limit {high:g}.")
+        raise InputError(f"{what}: its lower limit {limits[0]:g} is above its upper limit {limits[1]:g}.")
     effort = number("limit/effort", np.inf)
     speed = number("limit/velocity", np.inf)
-    if 0 <= speed < _ENDLESS:
+    if 0 <= speed < ENDLESS:
         rows.append(("velocity limit", scope.prefix + name, "ignored", "speeds have no limits"))
     return Axis(
         direction / size,
@@ -506,7 +502,7 @@ def _axis(element: ET.Element, tag: str, scope: Model, slides: bool, endless: bo
         number("dynamics/spring_stiffness", 0.0),
         number("dynamics/spring_reference", 0.0),
         number("dynamics/friction", 0.0),
-        effort if 0 < effort < _ENDLESS else np.inf,
+        effort if 0 < effort < ENDLESS else np.inf,
     )
 
 

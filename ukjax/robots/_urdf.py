@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from .._misc._errors import InputError, unknown_name
+from .._misc._errors import InputError, require_known
 from ._closures import CLOSING
 from ._contact_selection import ContactSelection
 from ._files import find_mesh, is_ascii, local_name
@@ -235,8 +235,7 @@ def _link_of_end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray],
     """The link of a `<parent link="...">` or the like."""
     own = element.find(tag)
     name = "" if own is None else own.get("link") or (own.text or "").strip()
-    if name not in links:
-        raise unknown_name(f"<{tag}> link of {what}:", name, links)
+    require_known(f"<{tag}> link of {what}:", links, name)
     return name
 
 
@@ -286,9 +285,7 @@ def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
         [str(own[x].get("name")) for x in ("body_A", "body_B") if x in own],
         "<drake:ball_constraint>",
     )
-    for name in ends:
-        if name not in links:
-            raise unknown_name(f"body of {what}:", name, links)
+    require_known(f"body of {what}:", links, *ends)
     if len(ends) < 2:
         raise InputError(f"{what} needs <drake:ball_constraint_body_A> and <drake:ball_constraint_body_B>.")
     points = [place_of(_numbers(own.get(x), "value", "0 0 0", what)) for x in ("p_AP", "p_BQ")]

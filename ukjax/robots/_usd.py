@@ -15,24 +15,33 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, needing
 from ._contact_selection import ContactSelection
-from ._graph import WORLD, Axis, Description, Joint, Link, Shape, add_shape, place_of, specify
+from ._graph import (
+    ENDLESS,
+    WORLD,
+    Axis,
+    Description,
+    Joint,
+    Link,
+    Shape,
+    add_shape,
+    finite_limits,
+    place_of,
+    specify,
+)
 from ._reference import mujoco
 from ._report import Row, features
 from ._visuals import Look
 
 USD_ENDINGS = (".usd", ".usda", ".usdc", ".usdz")
 _DEGREE = np.pi / 180.0
-_LARGE = 1e15  # files write the largest number of 32 bits for no limit
 
 
 def read_usd(path: Path, wanted: ContactSelection) -> Description:
     """A USD file."""
-    try:
+    with needing("loading a robot from USD", "usd"):
         from pxr import Tf, Usd  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise missing_extra("loading a robot from USD", "usd") from error
     try:
         stage = Usd.Stage.Open(str(path))
     except Tf.ErrorException as error:
@@ -339,7 +348,7 @@ class _Stage:
         if kind == "free":
             self.rows.append(("joint without rows", name, "used", "its bodies move freely"))
             return None
-        if np.isfinite([x.breakForce, x.breakTorque]).any() and min(x.breakForce, x.breakTorque) < _LARGE:
+        if np.isfinite([x.breakForce, x.breakTorque]).any() and min(x.breakForce, x.breakTorque) < ENDLESS:
             self.rows.append(("joint that breaks", name, "ignored", "joints do not break"))
         ends = self.link(x.body0), self.link(x.body1)
         return Joint(name, kind, *ends, (first, second), axes, loop=bool(x.excludeFromArticulation))
@@ -361,7 +370,7 @@ class _Stage:
             limits = (unit * x.limit.lower, unit * x.limit.upper) if x.limit.enabled else (-np.inf, np.inf)
             mass = self.kilogram * (1.0 if slides else self.metre**2)
             return kind.lower(), (
-                Axis(_UNITS[x.axis.name], slides, _clean_limits(limits), armature=armature * mass),
+                Axis(_UNITS[x.axis.name], slides, finite_limits(*limits), armature=armature * mass),
             )
         limits = {dof.name: limit for dof, limit in ((p.first, p.second) for p in x.jointLimits)}
         axes = list[Axis]()
@@ -377,7 +386,7 @@ class _Stage:
                 else (-np.inf, np.inf)
             )
             axes.append(
-                Axis(_UNITS[dof[-1]], slides, _clean_limits(range_), armature=armature, name=f"{name} {dof}")
+                Axis(_UNITS[dof[-1]], slides, finite_limits(*range_), armature=armature, name=f"{name} {dof}")
             )
         turning = [axis for axis in axes if not axis.slides]
         bare = not any(np.isfinite(axis.limits).any() for axis in turning) and not list(x.jointDrives)
@@ -429,7 +438,7 @@ class _Stage:
             motor.biastype = mujoco().mjtBias.mjBIAS_AFFINE
             motor.gainprm[0] = k or c
             motor.biasprm[:3] = c * rate if k else 0.0, -k, -c
-        if drive.forceLimit * force < _LARGE:
+        if drive.forceLimit * force < ENDLESS:
             motor.forcelimited = mujoco().mjtLimited.mjLIMITED_TRUE
             motor.forcerange = [-drive.forceLimit * force, drive.forceLimit * force]
         return target if k else rate if c else 0.0
@@ -485,11 +494,6 @@ def _turn_z_to(axis: str) -> np.ndarray:
         "Y": Rotation.from_euler("x", -90, degrees=True),
     }
     return place_of(turn=turns.get(axis))
-
-
-def _clean_limits(limits: tuple[float, float]) -> tuple[float, float]:
-    low, high = limits
-    return (-np.inf if low < -_LARGE else low, np.inf if high > _LARGE else high)
 
 
 def _weigh(shapes: list[Shape]) -> tuple[float, np.ndarray, np.ndarray] | None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from ..mechanisms import Visual
-from ._reference import Reference, mujoco, remove_rounding
+from ._reference import Reference, mujoco, remove_rounding, word_of
 
 
 class Look(NamedTuple):
@@ -26,15 +27,6 @@ class Look(NamedTuple):
 
 def _numbers(element: ET.Element | None, key: str, default: str) -> np.ndarray:
     return np.array([float(x) for x in ((None if element is None else element.get(key)) or default).split()])
-
-
-def _make_rpy_rotation(rpy: np.ndarray) -> np.ndarray:
-    """The rotation by roll, pitch and yaw about fixed axes."""
-    (a, b, c), (d, e, f) = np.cos(rpy), np.sin(rpy)
-    x = np.array([[1, 0, 0], [0, a, -d], [0, d, a]])
-    y = np.array([[b, 0, e], [0, 1, 0], [-e, 0, b]])
-    z = np.array([[c, -f, 0], [f, c, 0], [0, 0, 1]])
-    return z @ y @ x
 
 
 def _mesh(path: Path, scale: np.ndarray) -> dict[str, Any]:
@@ -86,14 +78,13 @@ def read_looks(robot: ET.Element, find: Callable[[str], Path | None]) -> Iterato
             if shape is None:
                 yield name
                 continue
-            colour = None if material is None else material.find("color")
-            colour = (
-                named.get(str(material.get("name"))) if colour is None and material is not None else colour
-            )
+            colour = None
+            if material is not None and (colour := material.find("color")) is None:
+                colour = named.get(str(material.get("name")))
             origin = visual.find("origin")
             place, rpy = _numbers(origin, "xyz", "0 0 0"), _numbers(origin, "rpy", "0 0 0")
             rgba = None if colour is None else np.clip(_numbers(colour, "rgba", "0.5 0.5 0.5 1"), 0.0, 1.0)
-            yield Look(name, shape, place, _make_rpy_rotation(rpy), rgba)
+            yield Look(name, shape, place, Rotation.from_euler("xyz", rpy).as_matrix(), rgba)
 
 
 def make_visuals(at: Reference, given: tuple[Look, ...]) -> list[Visual]:
@@ -111,12 +102,8 @@ def make_visuals(at: Reference, given: tuple[Look, ...]) -> list[Visual]:
 
 
 _SHOWN = 3  # MuJoCo's viewer shows the groups 0, 1 and 2; files put what only collides into others
-_GREY = (
-    0.5,
-    0.5,
-    0.5,
-    1.0,
-)  # MuJoCo's colour of geoms that have none of their own: then the material's counts
+# MuJoCo's colour of geoms that have none of their own: then the material's counts.
+_GREY = (0.5, 0.5, 0.5, 1.0)
 
 
 def _list_visible_geoms(at: Reference) -> list[int]:
@@ -137,7 +124,7 @@ def _colour(at: Reference, geom: int) -> np.ndarray:
 def _shape_of_geom(at: Reference, geom: int) -> dict[str, object] | None:
     """Kind and size of a geom; None for planes, height fields and what is no shape."""
     model, size = at.model, np.array(at.model.geom_size[geom])
-    kind = mujoco().mjtGeom(model.geom_type[geom]).name.removeprefix("mjGEOM_").lower()
+    kind = word_of("Geom", model.geom_type[geom])
     if kind == "mesh" and model.geom_dataid[geom] >= 0:
         mesh = model.mesh(int(model.geom_dataid[geom])).id
         vertices = slice(model.mesh_vertadr[mesh], model.mesh_vertadr[mesh] + model.mesh_vertnum[mesh])

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._figures._plot import STYLE, write_figure
-from ..._misc._errors import missing_extra
+from ..._figures._plot import drawing
 from ._run import BenchResult
 
 _FLOOR = 1e-16  # errors of exactly zero have no place on a log axis
@@ -31,15 +30,10 @@ def work_precision(results: list[BenchResult], path: str | Path) -> None:
 
     **Raises:** `MissingExtraError` without matplotlib.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise missing_extra("the work-precision diagram", "bench") from error
     columns = min(3, len(results))
     rows = math.ceil(len(results) / columns)
-    with rc_context(STYLE):
-        figure = Figure(figsize=(4.0 * columns, 3.2 * rows), layout="constrained")
+    size = (4.0 * columns, 3.2 * rows)
+    with drawing(size, path, "the work-precision diagram", "bench") as figure:
         panels = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, result in zip(panels, results, strict=False):
             axes.loglog(result.warm, np.maximum(result.error, _FLOOR), "o-", label="ukjax, largest error")
@@ -56,4 +50,3 @@ def work_precision(results: list[BenchResult], path: str | Path) -> None:
         if any(result.peers for result in results):
             said = textwrap.fill(f"other programs: {results[0].peers_source}", 60 * columns)
             figure.supxlabel(said, fontsize="small")
-        write_figure(figure, path)

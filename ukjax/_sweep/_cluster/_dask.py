@@ -5,16 +5,13 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError
 from typing import Any, final
 
-from ..._misc._errors import InputError, missing_extra
+from ..._misc._errors import InputError, needing
 
 
 @final
 class DaskExecutor(Executor):
-    """The workers of a Dask scheduler. Dask's own executor leaves tasks open forever where the scheduler dies.
-
-    **Arguments:**
-
-    - `at`: the address of the scheduler, a client of it, or the executor of a client.
+    """The workers of a Dask scheduler, given by its address, a client of it, or the executor of a client. Dask's own
+    executor leaves tasks open forever where the scheduler dies.
 
     **Raises:** `InputError` where there is no scheduler.
     """
@@ -77,10 +74,8 @@ def _tell(future: Future, result: Any = None, error: BaseException | None = None
 
 
 def _client(address: str) -> Any:
-    try:
+    with needing(f"sweep(executor='{address}')", "cluster"):
         from distributed import Client
-    except ImportError as error:
-        raise missing_extra(f"sweep(executor='{address}')", "cluster") from error
     try:
         return Client(address)
     except (OSError, ValueError) as error:

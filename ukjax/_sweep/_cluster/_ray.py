@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, final
 
-from ..._misc._errors import InputError, missing_extra
+from ..._misc._errors import InputError, needing
 
 _LOOKED = 5.0  # how often to look for new machines [s]
 _PATIENCE = 10.0  # for a connection to a machine; those of one network take milliseconds [s]
@@ -33,21 +33,15 @@ def _require_open(address: str) -> None:
 class RayExecutor(Executor):
     """The actors of a Ray cluster, as many as it has room for, each with one task at a time.
 
-    One that dies is replaced; one for which there is no room yet gets no task.
-
-    **Arguments:**
-
-    - `address`: of the cluster: "ray://host:10001", "host:6379", "auto" for the one this machine belongs to, or "local"
-      to start one here.
+    One that dies is replaced; one for which there is no room yet gets no task. Addresses of clusters are
+    "ray://host:10001", "host:6379", "auto" for the one this machine belongs to, and "local" to start one here.
 
     **Raises:** `InputError` where there is none.
     """
 
     def __init__(self, address: str):
-        try:
+        with needing("sweep(executor=...) on a Ray cluster", "ray"):
             import ray  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise missing_extra("sweep(executor=...) on a Ray cluster", "ray") from error
         self._ray: Any = ray
         self._started = not ray.is_initialized()
         if self._started:

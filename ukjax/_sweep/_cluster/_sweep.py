@@ -31,13 +31,7 @@ def open_cluster(
 
 
 class Cluster:
-    """Workers that know a sweep.
-
-    **Arguments:**
-
-    - `workers`: of an executor.
-    - `definition`: of the sweep, pickled.
-    """
+    """Workers that know a sweep, by its pickled definition."""
 
     def __init__(self, workers: Workers, definition: bytes):
         self.workers, self._definition = workers, definition

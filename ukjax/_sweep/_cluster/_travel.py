@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..._misc._errors import InputError, format_value, missing_extra
+from ..._misc._errors import InputError, format_value, needing
 
 _DEPTH = 6  # how deep to look for what cannot be sent
 
@@ -14,10 +14,8 @@ def pickle_definition(definition: Any) -> bytes:
 
     **Raises:** `InputError` that names what cannot be sent.
     """
-    try:
+    with needing("sweep(executor=...)", "cluster"):
         import cloudpickle
-    except ImportError as error:
-        raise missing_extra("sweep(executor=...)", "cluster") from error
 
     def fails(x: Any) -> bool:
         try:

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..._figures._plot import STYLE, write_figure
-from ..._misc._errors import missing_extra
+from ..._figures._plot import COLOURS, drawing, set_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,9 +13,9 @@ if TYPE_CHECKING:
 _COLUMNS, _LINES = 3, 6  # recordings and channels that are drawn
 
 
-def _draw_recording(above: Any, below: Any, result: "IdentifyResult", i: int, colours: list[str]) -> None:
+def _draw_recording(above: Any, below: Any, result: "IdentifyResult", i: int) -> None:
     told, off = result.predict(i), result.residuals[i]
-    for c, (name, colour) in enumerate(zip(result.channels[:_LINES], colours, strict=False)):
+    for c, (name, colour) in enumerate(zip(result.channels[:_LINES], COLOURS, strict=False)):
         above.plot(told.t, told.y[:, c] + off[:, c], ".", ms=3, color=colour, alpha=0.6)
         above.plot(told.t, told.y[:, c], color=colour, label=name)
         above.fill_between(told.t, told.low[:, c], told.high[:, c], color=colour, alpha=0.15, lw=0)
@@ -32,29 +31,18 @@ def plot(result: "IdentifyResult", path: str | Path | None) -> "Figure":
 
     **Raises:** `MissingExtraError` without matplotlib.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise missing_extra("plot()", "plot") from error
     problems = len(result.problems)
     columns = min(problems, _COLUMNS)
-    with rc_context(STYLE):
-        from matplotlib import rcParams
-
-        colours = rcParams["axes.prop_cycle"].by_key()["color"]
-        figure = Figure(figsize=(1.5 + 3.5 * columns, 5.0), layout="constrained")
+    with drawing((1.5 + 3.5 * columns, 5.0), path) as figure:
         axes: Any = figure.subplots(2, columns, sharex="col", squeeze=False, height_ratios=(2.0, 1.0))
         for i in range(columns):
-            _draw_recording(axes[0, i], axes[1, i], result, i, colours)
+            _draw_recording(axes[0, i], axes[1, i], result, i)
             if columns > 1:
                 axes[0, i].set_title(f"recording {result.recordings[i]}", loc="left")
         shown = f", {_LINES} of {len(result.channels)} channels" if len(result.channels) > _LINES else ""
         shown += f", {columns} of {problems} recordings" if columns < problems else ""
         axes[0, 0].set_ylabel("samples, outputs, 95 % band")
         axes[1, 0].set_ylabel("residual / noise")
-        axes[0, -1].legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+        set_legend(axes[0, -1])
         figure.suptitle(f"{result.name}{shown}")
-        if path is not None:
-            write_figure(figure, path)
     return figure

@@ -4,31 +4,29 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 
-from ..._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from ..._formula._acceleration import UdwadiaKalaba
 from ..._misc._arguments import (
     all_of,
     one_of,
     real_array,
     require_between,
     require_instance,
-    require_solver,
     whole_number,
 )
-from ..._misc._errors import InputError, format_value, unknown_name
+from ..._misc._errors import InputError, format_value, require_known, unknown_name
 from ..._misc._types import is_traced
 from ..._motion._model import Model
 from ..._motion._project import project
 from ..._run import _options
 from ..._run._contact_common import BY_STEPS, tier_of
 from ..._run._start import require_near
-from ..._sweep._guard import Guarded
+from ..._sweep._guard import guarded_steps
 from ..._sweep._names import Build
 from ..._system._problem import Problem, resolve_state
 from ..._system._rows import constraint_rows
@@ -127,25 +125,13 @@ def _run_options(
     options: dict[str, Any], system: AbstractSystem, dtype: Any, span: tuple[float, float]
 ) -> dict[str, Any]:
     """Options of `simulate`, with derivatives in forward mode."""
-    for name, kind, such_as in (
-        ("formula", AbstractFormula, "UdwadiaKalaba()"),
-        ("stabilizer", AbstractStabilizer, "Projection()"),
-    ):
-        if options[name] is not None or name == "stabilizer":
-            require_instance(name, options[name], kind, such_as)
-    require_solver(options["solver"])
+    _options.require_method(options["formula"], options["stabilizer"], options["solver"])
     whole_number("max_steps", options["max_steps"])
     kept = {x: options[x] for x in ("dt0", "solver", "contact", "max_steps")}
     tier = tier_of(system, options["contact"], resets=False)
     if tier in BY_STEPS:
         return kept | {"stepsize_controller": options["stepsize_controller"]}  # which it refuses
-    tolerances = options["rtol"], options["atol"]
-    controller = _options.controller(
-        options["stepsize_controller"], options["solver"], options["dt0"] is not None, tolerances, dtype
-    )
-    if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
-        controller = Guarded(controller, jnp.asarray(max(map(abs, span)), dtype))
-    return kept | {"stepsize_controller": controller, "adjoint": dfx.ForwardMode()}
+    return kept | guarded_steps(options, max(map(abs, span)), dtype)
 
 
 # --- Recordings
@@ -344,8 +330,7 @@ def _size(x: np.ndarray) -> np.ndarray:
 def _initial(given: Any) -> tuple[str, ...]:
     given = (given,) if isinstance(given, str) else given
     names = all_of("initial", given, str, "'q0'")
-    if unknown := [x for x in names if x not in ("q0", "v0")]:
-        raise unknown_name("initial state", unknown[0], ("q0", "v0"))
+    require_known("initial state", ("q0", "v0"), *names)
     return names
 
 

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from ..._figures._card import Card
 from ..._misc._arguments import require_between, whole_number
-from ..._misc._errors import missing_extra
+from ..._misc._errors import needing
 from ..._system._problem import Problem
 from . import _figure
 from ._blocks import as_sparse
@@ -298,10 +298,8 @@ class IdentifyResult:
 
         **Raises:** `MissingExtraError` without xarray (`ukjax[data]`).
         """
-        try:
+        with needing("to_xarray()", "data"):
             import xarray
-        except ImportError as error:
-            raise missing_extra("to_xarray()", "data") from error
         recordings, residuals = self._prepared.recordings, self.residuals
         k = max(r.t.size for r in recordings)
         pad = lambda x: np.concatenate([x, np.full((k - len(x), *x.shape[1:]), np.nan)])

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._misc._arguments import real_array, require_finite, require_instance
-from ..._misc._errors import InputError, format_value, unknown_name
+from ..._misc._errors import InputError, format_value, require_known
 from ...mechanisms import AbstractBody, Body, PlanarBody, PointMass
 
 # --- Numbers with bounds
@@ -258,8 +258,7 @@ def make_space(parameters: Any, bounds: Any) -> Space:
     """
     require_instance("parameters", parameters, Mapping, "{'length': 1.0}")
     require_instance("bounds", bounds, Mapping, "{'mass': (0.0, None)}")
-    if unknown := [name for name in bounds if name not in parameters]:
-        raise unknown_name("parameter in bounds", unknown[0], parameters)
+    require_known("parameter in bounds", parameters, *bounds)
     parts = []
     for name, given in parameters.items():
         if not isinstance(given, AbstractBody):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._misc._arguments import flag
-from ..._misc._errors import InputError, missing_extra
+from ..._misc._errors import InputError, needing
 from ..._system._driven import DrivenSystem
 from ..._system._problem import Problem
 from ...analysis._inputs import MatrixForce
@@ -164,10 +164,8 @@ class PlanResult:
 
         **Raises:** `MissingExtraError` without xarray (`ukjax[data]`).
         """
-        try:
+        with needing("to_xarray()", "data"):
             import xarray
-        except ImportError as error:
-            raise missing_extra("to_xarray()", "data") from error
         first = ("start",) if self.many else ()
         at = (*first, "time")
         data = {
