@@ -18,6 +18,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -81,9 +82,33 @@ def by_start(derivative: Callable[[Call], Call]) -> Any:
     return derivative(squared(four_bar))(uk.models.four_bars(1).v0)
 
 
-def linkage(method: uk.AbstractPseudoinverse) -> Any:
-    """The parallelogram by a formula with this method."""
-    return uk.simulate(uk.models.parallelogram(), t1=1.0, formula=uk.UdwadiaKalaba(method)).q_end
+def linkage(formula: uk.AbstractFormula) -> Any:
+    """The parallelogram by a formula."""
+    return uk.simulate(uk.models.parallelogram(), t1=1.0, formula=formula).q_end
+
+
+def accelerated_by_levels() -> Any:
+    """A hierarchy's acceleration of a platform on three legs, at its start."""
+    platform = uk.models.planar_3rrr()
+    formula = uk.Recursive(platform.system.levels)
+    return formula.acceleration(platform.system, 0.0, platform.q0, platform.v0).a
+
+
+def pressed() -> Any:
+    """A film of a can on a box, with the forces between them."""
+    box = um.box("box", (0.0, 0.0, 0.11), (0.4, 0.4, 0.2), mass=1.0)
+    can = um.rod("can", (0.0, -0.1, 0.3), (0.0, 0.1, 0.3), mass=0.5, radius=0.05)
+    shapes = [
+        um.HalfSpace("ground", (0.0, 0.0, 0.0)),
+        um.Cuboid("box", (0.0, 0.0, 0.11), (0.4, 0.4, 0.2)),
+        um.Cylinder("can", (0.0, -0.1, 0.3), (0.0, 0.1, 0.3), 0.05),
+    ]
+    touches = [um.Contact(a, b, friction=0.5) for a, b in itertools.combinations(shapes, 2)]
+    pile = um.problem(um.assemble([box, can], loads=[um.Gravity()], contacts=touches), t1=0.1)
+    run = uk.simulate(pile, ts=11, **STEPS)
+    with tempfile.TemporaryDirectory() as folder:
+        run.animate(Path(folder) / "pile.gif", parts="contacts")
+    return run.q_end
 
 
 def squared(end: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -320,8 +345,12 @@ JOBS: dict[str, Job] = {
     "a bouncing ball by events": Job(bounce, 0.5),
     "the ball's gradient": Job(lambda: jax.grad(squared(bounce))(1.0), 1.0),
     "the ball by steps": Job(lambda: bounce(**STEPS), 0.5),
-    "parallelogram by the SVD formula": Job(lambda: linkage(uk.SVD()), 3.0),
-    "parallelogram by the QR formula": Job(lambda: linkage(uk.HouseholderQR()), 2.0),
+    "parallelogram by the SVD formula": Job(lambda: linkage(uk.UdwadiaKalaba(uk.SVD())), 3.0),
+    "parallelogram by the QR formula": Job(lambda: linkage(uk.UdwadiaKalaba(uk.HouseholderQR())), 2.0),
+    "parallelogram by the null space": Job(lambda: linkage(uk.NullSpace()), 3.0),
+    "parallelogram by its multipliers": Job(lambda: linkage(uk.KKT()), 3.0),
+    "a platform's acceleration by levels": Job(accelerated_by_levels, 2.0),
+    "a film of a can on a box with contact forces": Job(pressed, 6.0),
     "Kvaerno5 on a four-bar": Job(lambda: four_bar(solver=dfx.Kvaerno5()), 1.5),
     "64 gradients by vmap": Job(lambda: jax.vmap(jax.grad(squared(swing)))(jnp.linspace(0.5, 1.5, 64)), 1.5),
     "a sweep of 64": Job(swings_of_many_lengths, 1.0),
