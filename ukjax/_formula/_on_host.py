@@ -11,17 +11,18 @@ from .._misc._errors import InputError
 from .._misc._tolerances import CLEARLY as CLEARLY
 from .._misc._types import as_jax, is_traced
 from .._pseudoinverse import GramSchmidt, unit_rows_on_host
-from .._system._stabilize import NoStabilizer
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._acceleration import (
     AbstractFormula,
     Acceleration,
     UdwadiaKalaba,
     misses_rows,
+    require_balance,
     require_rows_kept,
     why_not_finite,
 )
-from ._equations import Equations, equations_at
+from ._equations import Equations, describe_asymmetry, equations_at
 
 
 class Found(NamedTuple):
@@ -127,18 +128,29 @@ def solve_equations(formula: AbstractFormula, equations: Equations) -> Accelerat
     return _solve(formula, jax.tree.map(as_jax, equations))
 
 
-def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q: Any, v: Any) -> Acceleration:
+def acceleration_at(
+    formula: AbstractFormula,
+    system: AbstractSystem,
+    t: Any,
+    q: Any,
+    v: Any,
+    stabilizer: AbstractStabilizer = NoStabilizer(),
+) -> Acceleration:
     """What `formula.acceleration` returns; at a known state XLA compiles the linear algebra at most, and that only
     where rows may depend on each other, or for other formulas than the default.
 
     **Raises:** `InputError` as that does.
     """
     if is_traced((formula, system, t, q, v)):
-        return formula.acceleration(system, t, q, v)
-    equations = equations_at(system, NoStabilizer(), t, q, v)
+        return formula.acceleration(system, t, q, v, stabilizer=stabilizer)
+    equations = equations_at(system, stabilizer, t, q, v)
+    if said := describe_asymmetry(np.asarray(equations.M)):
+        raise InputError(said)
     found = _independent(formula, equations) or solve_equations(formula, equations)
     if not np.all(np.isfinite(found.a)):
         raise InputError(why_not_finite(formula, equations, t, q, v))
     if misses_rows(found):
         require_rows_kept(formula, equations, found)
+    if not formula.needs_definite_mass:
+        require_balance(formula, equations, found)
     return found

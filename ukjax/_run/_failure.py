@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Array
 
+from .._formula._on_host import acceleration_at
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._system._stabilize import AbstractStabilizer
@@ -34,7 +35,7 @@ def _what_was_met(model: Model, trajectory: Trajectory, t1: Array) -> str | None
     for fraction in _AHEAD:
         dt = fraction * (following - t)
         try:
-            model.formula.acceleration(model.system, t + dt, q + dt * rate, v, stabilizer=model.stabilizer)
+            acceleration_at(model.formula, model.system, t + dt, q + dt * rate, v, model.stabilizer)
         except InputError as error:
             return str(error)
     return None

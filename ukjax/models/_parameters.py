@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from .._compiler import compile_small, evaluate_at_state
+from .._compiler import evaluate_at_state
 from .._misc._arguments import whole_number
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, as_jax, is_traced, module_for
@@ -49,7 +49,7 @@ def evaluate_start(function: Callable[..., Any], parameters: Any, *values: Scala
     """
     arrays = [as_parameter(x) for x in values]
     if is_traced((parameters, arrays)):
-        return compile_small(function)(parameters, *arrays)
+        return eqx.filter_jit(function)(parameters, *arrays)
     return jax.tree.map(as_jax, evaluate_at_state(function, parameters, *arrays))
 
 
