@@ -67,9 +67,16 @@ class Modes(eqx.Module):
             return repr(self)
         lines = ["  Hz            damping       moves most"]
         for k in np.flatnonzero(np.asarray(self.eigenvalues.imag) >= 0):
-            label = self.labels[int(np.argmax(np.abs(self.shapes[:, k])))]
+            label = self.labels[int(_moves_most(self.shapes)[k])]
             lines.append(f"  {self.frequencies[k]:<12.6g}  {self.damping_ratios[k]:<12.4g}  {label}")
         return "\n".join(lines)
+
+
+def _moves_most(shapes: Array) -> Array:
+    """The first coordinate of those that move most but for rounding, of each mode."""
+    sizes = jnp.abs(shapes)
+    least = (1 - jnp.finfo(sizes.dtype).eps ** 0.5) * jnp.max(sizes, axis=0)
+    return jnp.argmax(sizes >= least, axis=0)
 
 
 @jax.custom_jvp
@@ -108,6 +115,6 @@ def modes(linearization: Linearization) -> Modes:
         raise InputError("the linearization is not finite.")
     values, X = jax.jit(_eigen)(linearization.A)
     shapes = linearization.to_q.astype(X.dtype) @ X
-    largest = jnp.argmax(jnp.abs(shapes), axis=0)
+    largest = _moves_most(shapes)
     shapes = shapes / shapes[largest, jnp.arange(len(values))][None]
     return Modes(values, X, shapes, linearization.labels)
