@@ -48,6 +48,7 @@ from .._system._problem import Problem, resolve_state
 from .._system._rows import Rows, constraint_rows, position_rows, position_rows_and_jacobian
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem, TreeInertia, has_quasi_velocities
+from ._projection_code import OF_ROWS
 
 # --- The directions that constraints act in at one state, in the mass metric
 
@@ -73,15 +74,14 @@ class Directions(eqx.Module):
 def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
     """A root G of an inverse metric, G G^T = (M + c J^T J)^-1, where M may be singular.
 
-    M alone gives the same projection, since J dq is what is prescribed. So c J^T J is a thousandth of the size of M: as
-    large as M it would hide the inertia of a thin rod from float32.
+    M alone gives the same projection, since J dq is what is prescribed.
     """
     if not J.shape[0]:
         return jnp.eye(
             M.shape[0], dtype=M.dtype
         )  # nothing to move onto, so any will do, also where M is singular
     size = jnp.sum(J * J)
-    return inverse_cholesky(M + 1e-3 * jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)).T
+    return inverse_cholesky(M + OF_ROWS * jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)).T
 
 
 def _compute_position_terms(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Array, ...]:

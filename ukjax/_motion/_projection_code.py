@@ -64,6 +64,9 @@ from ._factors import extend_mass_matrix, factor, product, solve_by_factors
 from ._solve import Solver, solve
 from ._traced_system import common
 
+OF_ROWS = 1e-3
+"""The size of c J^T J beside M: as large as M it would hide the inertia of a thin rod from float32."""
+
 _ITERATIONS = 2
 _REFINEMENTS = 5  # of the change, which converges as fast as the positions do, with no check of its own
 
@@ -125,15 +128,12 @@ def _basis(N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Bas
 
 
 def _metric(M: np.ndarray | TreeInertia, J: np.ndarray, singular: bool) -> np.ndarray | TreeInertia:
-    """M, or M + c J^T J where it may be singular.
-
-    c J^T J is a thousandth of the size of M: as large as M it would hide the inertia of a thin rod from float32.
-    """
+    """M, or M + c J^T J where it may be singular."""
     if not singular or not len(J):
         return M
     M = np.stack([product(M, column) for column in np.eye(J.shape[1]).astype(object)], axis=1)
     size = total(x * x for x in J.flat)
-    return M + 1e-3 * total(np.diag(M)) * invert(size, size > 0.0) * multiply(J.T, J)
+    return M + OF_ROWS * total(np.diag(M)) * invert(size, size > 0.0) * multiply(J.T, J)
 
 
 class ProjectedPositions(NamedTuple):
