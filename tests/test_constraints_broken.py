@@ -54,7 +54,7 @@ def test_it_stops_where_no_motion_is_left(options, late):
         run = _run(**options)
     assert run.result_name == "constraints_broken"
     assert not run.ok
-    assert -1e-9 <= run.t_end - REACHED < late
+    assert -1e-7 <= run.t_end - REACHED < late  # SVD() loses a row before, and velocities jump there
     assert run.broken_rows == ("rod", "pull")
     assert "rod, pull" in run.message
     before = np.asarray(run.t) < REACHED
@@ -348,3 +348,55 @@ def test_a_first_run_that_cannot_start_does_not_end_a_sweep():
     assert [names[i + 1] for i in runs.result.values] == ["diverged", "successful", "successful"]
     np.testing.assert_allclose(runs.q_end[1:, 0], [0.5, 0.75], atol=1e-12)
     assert np.isnan(runs.q_end[0]).all()
+
+
+# --- Velocities that would have to jump: free masses whose constraints turn or stop them at x = 1 after 1 s
+
+_LINE = uk.Holonomic(lambda t, q: q[1], name="line")
+_WALL = uk.Holonomic(lambda t, q: q[1] + jnp.maximum(q[0] - 1.0, 0.0) ** 2, name="wall")
+_RAMP = uk.Holonomic(lambda t, q: q[1] - 0.17 * jnp.maximum(q[0] - 1.0, 0.0), name="ramp")
+_DRIVE = uk.Holonomic(
+    lambda t, q: q[0] - jnp.interp(t, jnp.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 0.5])), name="drive"
+)
+_FLOOR = uk.Unilateral(lambda t, q: q[2] + 1.0, name="floor")
+
+
+def _straight_on(rows, other=0.0, **options):
+    system = uk.System(jnp.eye(3), jnp.zeros(3), rows)
+    return uk.simulate(system, [0.0, 0.0, 0.0], [1.0, 0.0, other], **({"t1": 2.0, "ts": 5} | options))
+
+
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        ([_LINE, _WALL], {}),
+        ([_LINE, _WALL], {"other": 10.0}),
+        pytest.param([_LINE, _WALL], {"solver": dfx.Tsit5(), "ts": "steps"}, marks=pytest.mark.slow),
+        ([_RAMP], {}),
+        ([_DRIVE], {}),
+        pytest.param([_RAMP, _FLOOR], {}, marks=pytest.mark.slow),
+    ],
+    ids=["wall", "wall beside another", "wall, steps", "ramp", "drive", "ramp and contact"],
+)
+def test_it_stops_where_velocities_would_have_to_jump(rows, options):
+    with pytest.warns(uk.ConstraintWarning):
+        run = _straight_on(rows, **options)
+    assert run.result_name == "constraints_broken"
+    np.testing.assert_allclose([run.t_end, run.q_end[0]], 1.0, atol=1e-5)
+    before = np.isfinite(run.t) & (run.t < 1.0)
+    np.testing.assert_allclose(run.v[before, 0], 1.0, rtol=1e-9)
+
+
+def test_with_fixed_steps_it_stops_where_little_of_the_velocity_would_be_left():
+    fixed = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.01}
+    with pytest.warns(uk.ConstraintWarning):
+        run = _straight_on([_LINE, _WALL], **fixed)
+    assert run.result_name == "constraints_broken"
+    np.testing.assert_allclose(run.t_end, 1.0, atol=0.011)
+
+
+def test_it_goes_on_if_that_is_asked_for_with_what_the_projection_leaves():
+    run = _straight_on([_RAMP], on_violation="continue")
+    assert run.ok
+    turned = np.array([1.0, 0.17, 0.0])
+    np.testing.assert_allclose(run.v_end, turned / (turned @ turned), atol=1e-4)

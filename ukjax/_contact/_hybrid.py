@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._misc._types import in_full_precision
-from .._motion._solvers import AbstractForwardingSolver, Stop, inflate_error_if_off
+from .._motion._solvers import AbstractForwardingSolver, Stop, inflate_error_if, judge_constraints
 from ._contact_dynamics import ContactDynamics, SettledContacts, State
 from ._modes import Mode
 from ._watch import (
@@ -357,13 +357,14 @@ def _step(
     modes = y0[2], step.y[2]
     dense = {"first": first, "second": second, "until": until, "since": since, "modes": modes}
     dense["crossed"] = crossed[0] if stops.count else None
-    error = *_split(step.error, count), *jax.tree.map(jnp.zeros_like, (y0[2], *of_stops))
-    result = step.result
+    pair, result = _split(step.error, count), step.result
     y1, off = args.held(t1, step.y)
-    for when, how in ((off, stop), (ends, accumulation)):
-        if how is not None:  # Diffrax heeds it where the step is accepted
-            error = inflate_error_if_off(error, when, t1 - t0 <= how.shortest)
-            result = dfx.RESULTS.where(when, how.result, result)
+    if stop is not None:  # Diffrax heeds a result where the step is accepted
+        pair, broken = judge_constraints(pair, off, step.y[1], y1[1], t1 - t0 <= stop.shortest)
+        result = dfx.RESULTS.where(broken, stop.result, result)
+    pair = inflate_error_if(ends, pair, t1 - t0 <= accumulation.shortest)
+    result = dfx.RESULTS.where(ends, accumulation.result, result)
+    error = *pair, *jax.tree.map(jnp.zeros_like, (y0[2], *of_stops))
     return (*y1, *crossed), error, dense, (inner, log, no), result
 
 

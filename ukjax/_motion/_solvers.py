@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array
 
 from .._misc._arguments import require_solver
@@ -97,8 +98,14 @@ class AbstractForwardingSolver(dfx.AbstractWrappedSolver):
 #
 # A step from whose end no projection reaches the constraints is refused too, until it is too short to be the reason:
 # then no motion keeps them any longer, and the run ends there.
+#
+# So it does where velocities would have to jump, because the slope of a constraint jumps, or rows that were redundant
+# stop the motion. By how much a projection moves velocities vanishes with the step elsewhere. So a small part of it
+# counts as an error; and where they are moved by more than rounding in a step that is too short to be the reason, or by
+# more than what they are then, they jump.
 
 _REFUSED = 1e8
+_OF_MOVE = 1e-3  # small, as beside singular positions steps that are right are moved by more than their error
 # In units of rounding of the time: a step this short changes nothing. More than `Guarded` of sweeps gives up at, by more
 # than a controller shrinks a step at once.
 _SHORTEST = 1e3
@@ -145,20 +152,41 @@ def shortest_step(*times: Array) -> Array:
     return _SHORTEST * jnp.finfo(times[0].dtype).eps * functools.reduce(jnp.maximum, map(jnp.abs, times))
 
 
-def inflate_error(error: T, after: Array, before: Array, short: Any) -> T:
-    """The error estimate of a step; that of a step to refuse is made so large that the controller does."""
-    off, after = after == jnp.inf, jnp.abs(after)
-    singular = ~off & (after > CLOSER_TO_SINGULAR * jnp.abs(before))
-    error = jax.tree.map(lambda e: jnp.where(singular, _REFUSED * e, e), error)
-    return error if short is None else inflate_error_if_off(error, off, short)
+def inflate_error_if_singular(error: T, after: Array, before: Array) -> T:
+    """The error estimate of a step; of one that ends much closer to singular than it starts so large that the controller
+    refuses it.
+    """
+    singular = (after != jnp.inf) & (jnp.abs(after) > CLOSER_TO_SINGULAR * jnp.abs(before))
+    return jax.tree.map(lambda e: jnp.where(singular, _REFUSED * e, e), error)
 
 
-def inflate_error_if_off(error: T, off: Array, short: Any) -> T:
-    """The error estimate of a step; of one that ends off the constraints so large that the controller refuses it, until
-    it is too short for that to be the reason.
+def inflate_error_if(broken: Array, error: T, short: Array) -> T:
+    """The error estimate of a step; where it is broken so large that the controller refuses it, until it is too short for
+    that to be the reason.
     """
     of_step = jnp.where(short, 0.0, jnp.inf)
-    return jax.tree.map(lambda e: jnp.where(off, of_step.astype(e.dtype), e), error)
+    return jax.tree.map(lambda e: jnp.where(broken, of_step.astype(e.dtype), e), error)
+
+
+def judge_constraints(
+    error: tuple[Array, Array], off: Array, v: Array, projected: Array, short: Array
+) -> tuple[tuple[Array, Array], Array]:
+    """The error estimate of a step whose velocities v were projected, and whether no motion keeps the constraints.
+
+    **Arguments:**
+
+    - `error`: of q and v, as `end_of_step` gives it.
+    - `off`: whether the end is off the constraints.
+    - `v`, `projected`: the velocities before and after the projection (n,).
+    - `short`: whether the step is too short to be the reason.
+    """
+    moved = lax.stop_gradient(projected - v)
+    largest = lambda x: jnp.max(jnp.abs(x), initial=0)
+    too_far = short | (largest(moved) > largest(projected))
+    broken = off | (is_off(moved, projected) & too_far)
+    least = _OF_MOVE * jnp.abs(moved)
+    error = error[0], jnp.where(jnp.abs(error[1]) < least, least, error[1])
+    return inflate_error_if(broken, error, short), broken
 
 
 @eqx.filter_jit
@@ -179,11 +207,14 @@ def _step(
     y1, error, dense_info, inner, result = solver.step(
         terms, t0, t1, y0, here, inner, made_jump=np.array(True)
     )
+    v = y1[1]
     y1, error, singular = end_of_step(args, t1, y1, error)
-    if error is not None:
-        error = inflate_error(error, singular, singular_before, stop and t1 - t0 <= stop.shortest)
+    estimate = y1 if error is None else inflate_error_if_singular(error, singular, singular_before)
     if stop is not None:  # Diffrax heeds it where the step is accepted
-        result = dfx.RESULTS.where(singular == jnp.inf, stop.result, result)
+        short = t1 - t0 <= stop.shortest
+        estimate, broken = judge_constraints(estimate, singular == jnp.inf, v, y1[1], short)
+        result = dfx.RESULTS.where(broken, stop.result, result)
+    error = None if error is None else estimate
     if "y1" in dense_info:
         dense_info = dense_info | {"y1": y1}
     return y1, error, dense_info, (inner, singular), result

@@ -24,7 +24,15 @@ from .._misc._errors import Untranslatable
 from .._misc._traced import diffrax_called
 from .._misc._types import as_jax, in_full_precision, is_traced
 from .._motion._model import Model
-from .._motion._solvers import Stop, end_of_step, inflate_error, shortest_step, with_projection, with_scan
+from .._motion._solvers import (
+    Stop,
+    end_of_step,
+    inflate_error_if_singular,
+    judge_constraints,
+    shortest_step,
+    with_projection,
+    with_scan,
+)
 from . import _options
 from ._events import departing, separate_events
 from ._observe import Solved
@@ -287,13 +295,7 @@ def explicit_run(
     kept = jax.tree.map(jnp.asarray, kept)
     first = jnp.asarray(True), t0, jnp.minimum(t_next, t1), kept, near, *counts, y, k0, saved
 
-    def controlled(
-        t: Array, t_next: Array, kept: Any, near: Array, near1: Array, y: Array, y1: Array, error: Array
-    ) -> Any:
-        pair: Any = steps.parts(lax.stop_gradient(error))
-        if projects:
-            short = None if stop is None else t_next - t <= shortest_step(t, t1)
-            pair = inflate_error(pair, lax.stop_gradient(near1), near, short)
+    def controlled(t: Array, t_next: Array, kept: Any, y: Array, y1: Array, pair: Any) -> Any:
         pair = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), pair)
         given = t, t_next, steps.parts(y), steps.parts(y1), _UNKNOWN, pair, order, kept
         accepted, t, t_next, jumped, kept, result = controller.adapt_step_size(*given)
@@ -325,15 +327,21 @@ def explicit_run(
         _, t, t_next, kept, near, tried, taken, result, count, y, k0, saved = state
         start, end = forward * t, forward * t_next
         y1, error, k = steps.stages(start, end, y, near, k0 if keeps else None)
-        near1 = near
+        near1, v, broken = near, steps.parts(y1)[1], jnp.asarray(False)
         if projects:
             y1, error, near1 = steps.projected(end, y1, error)
-        accepted, after, t_after, kept, told = controlled(t, t_next, kept, near, near1, y, y1, error)
+        pair = steps.parts(lax.stop_gradient(error))
+        if projects:
+            near1 = lax.stop_gradient(near1)
+            pair = inflate_error_if_singular(pair, near1, near)
+        if projects and stop is not None:
+            short = t_next - t <= shortest_step(t, t1)
+            pair, broken = judge_constraints(pair, near1 == jnp.inf, v, steps.parts(y1)[1], short)
+        accepted, after, t_after, kept, told = controlled(t, t_next, kept, y, y1, pair)
         if len(ts):
             count, saved = save(count, saved, t, t_next, accepted, y, y1, k)
-        if projects and stop is not None:
-            broken = accepted & (near1 == jnp.inf)
-            result = jnp.where(broken, jnp.asarray(stop, jnp.int32), result)
+        if stop is not None:
+            result = jnp.where(accepted & broken, jnp.asarray(stop, jnp.int32), result)
         before = jax.tree.unflatten(_RESULT, [result])
         result = dfx.RESULTS.where(dfx.is_okay(before), told, before)
         tried, taken = tried + 1, taken + jnp.where(accepted, 1, 0)

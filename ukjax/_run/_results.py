@@ -36,7 +36,7 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     inconsistent_start = "No initial state near the one given satisfies the constraints."
     constraints_broken = (
         "The constraints could be kept no longer: they contradict each other, no position near by satisfies "
-        "them, or bodies are too light for the precision."
+        "them, velocities would have to jump, or bodies are too light for the precision."
     )
     masses_too_far_apart = (
         "Masses are too far apart for the formula: what it says of light bodies is rounding of heavy ones."
@@ -300,7 +300,7 @@ _DEPENDENT = (
 
 
 def _measure_involvement(run: "Trajectory", at: dict[str, np.ndarray], off: np.ndarray) -> np.ndarray:
-    """How far each row takes part in what cannot be met: the part of what is off along z with A^T z = 0.
+    """How far each row takes part in what cannot be met: the part of what is off, if anything is, along z with A^T z = 0.
 
     Of rows that contradict each other a projection may leave all that is missing to one of them. Where the system is not
     known, only that one is.
@@ -314,7 +314,10 @@ def _measure_involvement(run: "Trajectory", at: dict[str, np.ndarray], off: np.n
     norms = np.linalg.norm(A, axis=1, keepdims=True)
     U, s, _ = np.linalg.svd(A / np.where(norms > 0, norms, 1))
     s = np.append(s, np.zeros(len(A) - s.size))
-    U = U[:, s <= max(_DEPENDENT * s.max(initial=0), 2 * s.min(initial=np.inf))]
+    dependent = _DEPENDENT * s.max(initial=0)
+    if not np.any(off):  # velocities would have to jump
+        return np.linalg.norm(U[:, s <= dependent], axis=1)
+    U = U[:, s <= max(dependent, 2 * s.min(initial=np.inf))]
     return np.maximum(np.abs(U @ (U.T @ off)), off * (norms[:, 0] == 0))
 
 
@@ -327,7 +330,7 @@ def first_broken(run: "Trajectory") -> tuple[float, tuple[str, ...]]:
     # Where the run stopped, they are off by just as much as counts.
     first = int(np.argmax(worst > 1)) if np.any(worst > 1) else len(worst) - 1
     part = _measure_involvement(run, {name: np.asarray(x)[first] for name, x in columns.items()}, off[first])
-    involved = np.flatnonzero(part >= _INVOLVED * part.max()) if worst[first] > 0 else ()
+    involved = np.flatnonzero((part > 0) & (part >= _INVOLVED * part.max(initial=0)))
     return float(columns["t"][first]), tuple(run.row_names[i] for i in involved)
 
 
@@ -343,7 +346,10 @@ def warn_of_rows(run: "Trajectory") -> None:
         return
     when, names = first_broken(run)
     if not names:
-        said = f"bodies penetrate from {when:.6g} s on, and no state near by has them apart: the run stopped there."
+        why = "the slope of a constraint jumps there, or rows that were redundant stop the motion"
+        said = f"velocities would have to jump at {when:.6g} s: {why}. The run stopped there."
+        if run.contacts is not None:
+            said = f"bodies penetrate from {when:.6g} s on, and no state near by has them apart, or {said}"
         warnings.warn(said, ConstraintWarning, stacklevel=4)
         return
     warnings.warn(
