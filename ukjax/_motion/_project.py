@@ -484,5 +484,6 @@ def project_known(
         if not e <= max(tolerance, least)  # a NaN is not
     ]
     if not violated:
-        return tuple(jax.device_put(found))
+        with jax.ensure_compile_time_eval():  # so that they have values within `jit` too
+            return tuple(jax.device_put(found))
     raise InputError(f"no consistent state was found near q = {q}: still violated are {', '.join(violated)}.")

@@ -173,14 +173,21 @@ def _levels(
 
 
 def _constraints(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
-    """Those that write out more than one level; of a closed loop also the servo constraints."""
+    """Those of kinds of the user's own that write out more than one level; of a closed loop also the servo constraints."""
     servo = system.law.servo_constraints if isinstance(system, Servoed) else ()
     every = (*bilateral(getattr(system, "constraints", None)), *servo)
     return tuple(
         c
         for c in every
-        if c.kind != "position" and sum(any(_has(c, x) for x in level) for level in _METHODS) > 1
+        if c.kind != "position" and _is_users(c) and sum(any(_has(c, x) for x in level) for level in _METHODS) > 1
     )
+
+
+def _is_users(x: eqx.Module) -> bool:
+    """Whether its class, or that of a part of it such as a joint, is not one of this package."""
+    parts = jax.tree.leaves(vars(x), is_leaf=lambda y: isinstance(y, eqx.Module))
+    foreign = type(x).__module__.partition(".")[0] != __name__.partition(".")[0]
+    return foreign or any(_is_users(y) for y in parts if isinstance(y, eqx.Module))
 
 
 def _has(c: AbstractConstraint, method: str) -> bool:

@@ -185,8 +185,8 @@ def _close_connects(system: Any, t: Any, q0: Array) -> Array:
         return q0
     if is_traced((system, t, q0)):
         return q0
-    with jax.ensure_compile_time_eval():
-        return close_loops(system, jnp.asarray(t, q0.dtype), jnp.asarray(q0), system.v0)[0]
+    still = np.zeros(len(system.velocity_labels), q0.dtype)
+    return close_loops(system, np.asarray(t, q0.dtype), q0, still)[0]
 
 
 _MEANT = {
