@@ -444,3 +444,28 @@ def test_bad_input_is_one_clear_line(name: str) -> None:
         build()
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("make", [um.assemble, um.tree])
+def test_called_at_values_a_mechanism_says_what_it_says_within_jit(make):
+    bodies = [um.rod("one", (0, 0), (1, 0), 2.0), um.rod("two", (1, 0), (1.5, 0), 1.0)]
+    joints = [um.Revolute("A", "ground", "one", (0, 0)), um.Revolute("B", "one", "two", (1, 0))]
+    system = make(bodies, joints, [um.Gravity()])
+    q = system.q0 + 0.1
+    v = jnp.arange(1.0, 1.0 + len(system.velocity_labels))
+    asked = [
+        lambda s, t, q, v: s.mass_matrix(t, q),
+        lambda s, t, q, v: s.force(t, q, v),
+        lambda s, t, q, v: s.energy(t, q, v),
+        lambda s, t, q, v: s.energies(t, q, v),
+        lambda s, t, q, v: s.points(t, q),
+        lambda s, t, q, v: s.placements(t, q),
+        lambda s, t, q, v: s.twists(t, q, v),
+    ]
+    for x in asked:
+        told, within = x(system, 0.0, q, v), jax.jit(x)(system, 0.0, q, v)
+        assert jax.tree.structure(told) == jax.tree.structure(within)
+        assert all(isinstance(y, jax.Array) for y in jax.tree.leaves(told))
+        jax.tree.map(lambda y, z: np.testing.assert_allclose(y, z, rtol=1e-13, atol=1e-14), told, within)
+    momentum = jax.grad(system.energy, argnums=2)(0.0, q, v)
+    np.testing.assert_allclose(momentum, system.mass_matrix(t=0.0, q=q) @ v, rtol=1e-13)

@@ -7,6 +7,7 @@ from ._evaluate import compile_small as compile_small
 from ._evaluate import evaluate_at_state as evaluate_at_state
 from ._evaluate import evaluate_at_states as evaluate_at_states
 from ._evaluate import evaluate_by_code as evaluate_by_code
+from ._evaluate import evaluate_known as evaluate_known
 from ._evaluate import translate_function as translate_function
 from ._expressions import Program as Program
 from ._foreign import compiler_is_here as compiler_is_here

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._misc._closures import require_seen
+from .._misc._types import as_jax, is_traced
 from ._expressions import ExpressionPytree, builder_of, short_enough
 from ._foreign import machine_code_is_wanted
 from ._scalars import TranslationError
@@ -31,6 +32,8 @@ from ._tracing import (
     rebuild,
     split,
 )
+
+M = TypeVar("M", bound=Callable[..., Any])
 
 
 @final
@@ -192,3 +195,16 @@ def evaluate_at_states(function: Callable[..., Any], parameters: Any, *states: A
 def evaluate_at_state(function: Callable[..., Any], parameters: Any, *state: Array | np.ndarray) -> Any:
     """As `evaluate_at_states`, at one state."""
     return AtStates(function, parameters).one(*state)
+
+
+def evaluate_known(method: M) -> M:
+    """A method of (t, q, ...) of a module, which is evaluated so where all has values."""
+
+    @functools.wraps(method)
+    def evaluated(self: Any, t: Any, q: Any, *rest: Any) -> Any:
+        if is_traced((self, t, q, rest)):
+            return method(self, t, q, *rest)
+        q = np.asarray(q)
+        return jax.tree.map(as_jax, evaluate_at_state(method, self, np.asarray(t, q.dtype), q, *rest))
+
+    return evaluated  # pyright: ignore[reportReturnType]

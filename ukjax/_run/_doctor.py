@@ -173,13 +173,15 @@ def _levels(
 
 
 def _constraints(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
-    """Those of kinds of the user's own that write out more than one level; of a closed loop also the servo constraints."""
+    """The user's own that write out more than one level; of a closed loop also the servo constraints."""
     servo = system.law.servo_constraints if isinstance(system, Servoed) else ()
     every = (*bilateral(getattr(system, "constraints", None)), *servo)
     return tuple(
         c
         for c in every
-        if c.kind != "position" and _is_users(c) and sum(any(_has(c, x) for x in level) for level in _METHODS) > 1
+        if c.kind != "position"
+        and _is_users(c)
+        and sum(any(_has(c, x) for x in level) for level in _METHODS) > 1
     )
 
 

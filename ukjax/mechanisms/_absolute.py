@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compiler import evaluate_known
 from .._formula._members import Members
 from .._misc._arguments import one_of
 from .._misc._errors import InputError
@@ -179,6 +180,7 @@ class AbsoluteSystem(MechanismSystem):
     ) -> tuple[Mechanism, Placements, Twists]:
         return *self._locate_bodies(t, q), self.twists(t, q, v)
 
+    @evaluate_known
     def twists(self, t: Time | float, q: Coordinates, v: Velocities) -> Twists:
         return call_each_body("twist", self._all_coordinates(), q, v)
 
@@ -192,6 +194,7 @@ class AbsoluteSystem(MechanismSystem):
             return v
         return jnp.concatenate(list(call_each_body("rate", self.coordinates(), q, v).values()))
 
+    @evaluate_known
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         blocks = list(call_each_body("inertia", self.coordinates(), q).values())
         if all(block.ndim == 1 for block in blocks):
@@ -199,6 +202,7 @@ class AbsoluteSystem(MechanismSystem):
         square = [jnp.diag(block) if block.ndim == 1 else block for block in blocks]
         return jax.scipy.linalg.block_diag(*square).astype(q.dtype)
 
+    @evaluate_known
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         return self._load_force(t, q, v) + jnp.concatenate(
             list(call_each_body("gyroscopic", self.coordinates(), q, v).values())

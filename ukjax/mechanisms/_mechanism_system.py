@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from .._compiler import evaluate_known
 from .._misc._arguments import require_instance
 from .._misc._errors import unknown_name
 from .._misc._types import Coordinates, Time, Velocities
@@ -73,14 +74,17 @@ class MechanismSystem(AbstractSystem):
     def without_shapes(self) -> AbstractSystem:
         return eqx.tree_at(lambda x: x.mechanism, self, self.mechanism.without_shapes())
 
+    @evaluate_known
     def placements(self, t: Time | float, q: Coordinates) -> Placements:
         """Where the bodies and the ground are, by name."""
         return self._locate_bodies(t, q)[1]
 
+    @evaluate_known
     def twists(self, t: Time | float, q: Coordinates, v: Velocities) -> Twists:
         """How the bodies and the ground move, by name."""
         return self._move_bodies(t, q, v)[2]
 
+    @evaluate_known
     def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
         """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
         mechanism, placements = self._locate_bodies(t, q)
@@ -94,12 +98,14 @@ class MechanismSystem(AbstractSystem):
         """What bodies and loads on them do not have of the energy [J]."""
         return {}
 
+    @evaluate_known
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         """Kinetic energy and the potential of all loads that have one [J]."""
         mechanism, placements, twists = self._move_bodies(t, q, v)
         of_bodies = mechanism.kinetic_energy(placements, twists) + mechanism.potential_energy(placements)
         return sum_of([of_bodies, *self._further_energies(t, q, v).values()])
 
+    @evaluate_known
     def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
         """The parts of the energy [J]: `kinetic_<body>` and `potential_<load>`; of a tree also `kinetic_armature`,
         `kinetic_loads`."""

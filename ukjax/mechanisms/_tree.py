@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import find_dependence
+from .._compiler import evaluate_known, find_dependence
 from .._formula._members import Members
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
@@ -163,6 +163,7 @@ class TreeSystem(MechanismSystem):
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
         return self.order.layout.rate(q, v) if self._has_own_kinematics else v
 
+    @evaluate_known
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), the armature on its diagonal, and what loads move."""
         M, moved = self._link_inertia(q, own=False).dense(), self._load_inertia(q.dtype)
@@ -193,6 +194,7 @@ class TreeSystem(MechanismSystem):
         own = self.motions(t, q, v)
         return jnp.concatenate([load.rate(motion) for load, motion in own if load.inertia is not None])
 
+    @evaluate_known
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
         return self._force(t, q, v)
@@ -205,6 +207,7 @@ class TreeSystem(MechanismSystem):
         falls = self._free_fall(q.dtype)
         return generalized_force(at.chains, at.posture, loads, v, a, falls) + direct
 
+    @evaluate_known
     def required_force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities) -> Forces:
         """M a - Q, the force that an acceleration takes besides all loads, by Newton and Euler.
 
