@@ -381,18 +381,22 @@ def models_of_members(model: Model) -> list[Members]:
 
 
 def _models(model: Model, members: Members, code: AccelerationProgram, projection: Any) -> Members:
-    arrays, rest = eqx.partition(members.one, eqx.is_array)
-
-    def one(arrays: Any) -> Model:
-        dtype = jax.tree.leaves(arrays)[0].dtype
-        q, v = (jnp.zeros(len(x[0]), dtype) for x in (members.q, members.v))
-        system = _push(eqx.combine(arrays, rest), jnp.zeros((), dtype), q, v)
+    def one(system: AbstractSystem) -> Model:
+        dtype = jax.tree.leaves(eqx.filter(system, eqx.is_array))[0].dtype
+        t, q, v = (as_jax(np.zeros(x, dtype)) for x in ((), len(members.q[0]), len(members.v[0])))
+        pushed = _push(system, t, q, v)
         own = dataclasses.replace(
-            model, system=system, code=code, projection=projection, parts=(), kinds=None, numbers=None
+            model, system=pushed, code=code, projection=projection, parts=(), kinds=None, numbers=None
         )
         return own.ready()
 
-    made = one(arrays) if len(members) == 1 else eqx.filter_vmap(one)(arrays)
+    if len(members) == 1:
+        made = one(members.one)
+    elif is_traced(members.one):
+        made = eqx.filter_vmap(one)(members.one)
+    else:  # one after the other by NumPy: XLA would compile each operation on all of them
+        each, rest = zip(*(eqx.partition(one(x), eqx.is_array) for x in members.apart()), strict=True)
+        made = eqx.combine(jax.tree.map(lambda *x: as_jax(np.stack(x)), *each), rest[0])
     return Members(made, members.q, members.v)
 
 

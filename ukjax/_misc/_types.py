@@ -80,6 +80,11 @@ def module_for(*values: Any) -> Any:
     return jnp if is_traced(values) else np
 
 
+def arrays_of(*values: Any) -> tuple[Any, ...]:
+    """Values as arrays of `module_for` all of them."""
+    return tuple(map(module_for(*values).asarray, values))
+
+
 def as_jax(x: Any) -> Array:
     """A float or an array of NumPy as an array of JAX, of JAX's precision. `jnp.asarray` would compile a program that
     copies it.

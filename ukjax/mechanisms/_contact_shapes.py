@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from .._misc._arguments import fails, require_function
 from .._misc._errors import InputError
-from .._misc._types import as_jax, is_traced, module_for
+from .._misc._types import arrays_of, as_jax, is_traced, module_for
 from ._abstract_joint import normalize_axis
 from ._bodies import check_array, check_name, check_nonnegative, check_positive_scalar
 from ._convex import Core, core_of, link
@@ -78,7 +78,8 @@ class AbstractLongShape(AbstractShape):
 
     @property
     def middle(self) -> Array:
-        return 0.5 * (self.start + self.end)
+        start, end = arrays_of(self.start, self.end)
+        return 0.5 * (start + end)
 
 
 @final
@@ -111,7 +112,7 @@ class Sphere(AbstractCentredShape):
 
     def corners(self) -> Float[Array, "1 d"]:
         """Its centre."""
-        return self.centre[None]
+        return arrays_of(self.centre)[0][None]
 
     def core(self) -> Core:
         return core_of(self.corners(), self.centre, radius=self.radius, inradius=self.inradius)
@@ -151,13 +152,14 @@ class Capsule(AbstractLongShape):
 
     def corners(self) -> Float[Array, "2 d"]:
         """The ends of its line in the reference posture [m]."""
-        return jnp.stack([self.start, self.end])
+        ends = arrays_of(self.start, self.end)
+        return module_for(*ends).stack(ends)
 
     def core(self) -> Core:
-        half = 0.5 * (self.end - self.start)
-        axes = jnp.stack([half, jnp.zeros_like(half), jnp.zeros_like(half)], 1)
-        middle, radius = self.start + half, self.radius
-        return core_of(self.corners(), middle, axes, radius=radius, inradius=radius)
+        (start, end), radius = self.corners(), self.radius
+        half = 0.5 * (end - start)
+        axes = half[:, None] * np.eye(3, dtype=half.dtype)[0]
+        return core_of(self.corners(), start + half, axes, radius=radius, inradius=radius)
 
 
 @final
@@ -192,15 +194,18 @@ class Cuboid(AbstractCentredShape):
         """The corners in the reference posture [m]."""
         d = self.dimension
         signs = np.array(np.meshgrid(*[(-1.0, 1.0)] * d, indexing="ij")).reshape(d, -1).T
-        half = jnp.asarray(signs, self.size.dtype) * (0.5 * self.size)[None]
-        return self.centre[None] + half @ self.rotation.T
+        size, centre, rotation = arrays_of(self.size, self.centre, self.rotation)
+        half = signs.astype(size.dtype) * (0.5 * size)[None]
+        return centre[None] + half @ rotation.T
 
     @property
     def inradius(self) -> Array:
-        return 0.5 * jnp.min(self.size)
+        (size,) = arrays_of(self.size)
+        return 0.5 * size.min()
 
     def core(self) -> Core:
-        axes = self.rotation * (0.5 * self.size)[None]
+        rotation, size = arrays_of(self.rotation, self.size)
+        axes = rotation * (0.5 * size)[None]
         return core_of(self.corners(), self.centre, axes, inradius=self.inradius, links=_CUBOID_LINKS)
 
 
@@ -236,13 +241,14 @@ class Cylinder(AbstractLongShape):
             raise InputError(f"a cylinder of '{body}' has no length.")
 
     def core(self) -> Core:
-        half = 0.5 * (self.end - self.start)
-        along = half / jnp.linalg.norm(half)
-        one, two = across(along)
-        disc = self.radius * one, self.radius * two
-        spread, axes = (jnp.stack([*disc, x], 1) for x in (jnp.zeros_like(half), half))
-        ends, inradius = jnp.stack([self.start, self.end]), jnp.minimum(self.radius, jnp.linalg.norm(half))
-        return core_of(ends, self.start + half, axes, spread, along, inradius=inradius)
+        start, end, radius = arrays_of(self.start, self.end, self.radius)
+        half, xp = 0.5 * (end - start), module_for(start, end, radius)
+        length = xp.linalg.norm(half)
+        along = half / length
+        disc = [radius * x for x in across(along)]
+        spread, axes = (xp.stack([*disc, x], 1) for x in (xp.zeros_like(half), half))
+        inradius = xp.minimum(radius, length)
+        return core_of(xp.stack([start, end]), start + half, axes, spread, along, inradius=inradius)
 
 
 @final
@@ -275,8 +281,9 @@ class Ellipsoid(AbstractCentredShape):
         self.rotation = _check_rotation(f"the rotation of an ellipsoid of '{body}'", rotation, 3)
 
     def core(self) -> Core:
-        axes = self.rotation * self.radii[None]
-        return core_of(self.centre[None], self.centre, axes, axes, inradius=jnp.min(self.radii))
+        centre, radii, rotation = arrays_of(self.centre, self.radii, self.rotation)
+        axes = rotation * radii[None]
+        return core_of(centre[None], centre, axes, axes, inradius=radii.min())
 
 
 @final
@@ -388,7 +395,8 @@ class HalfSpace(AbstractShape):
 
     def plane(self) -> Core:
         """A point of the plane, with the normal for an axis."""
-        return core_of(self.point[None], self.point, axis=self.normal)
+        point, normal = arrays_of(self.point, self.normal)
+        return core_of(point[None], point, axis=normal)
 
 
 @final

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError, require_known
 from .._misc._modules import replace_unchecked
-from .._misc._types import Coordinates, Velocities, as_jax, is_traced, module_for
+from .._misc._types import Coordinates, Velocities, arrays_of, as_jax, is_traced, module_for
 from .._system._constraint import ImpactLaw, impact_law, require_soft
 from ._abstract_joint import AbstractJoint, normalize_axis
 from ._bodies import check_array, check_name, check_nonnegative
@@ -352,8 +352,11 @@ class Contact(eqx.Module):
     @property
     def slip_scale(self) -> Float[Array, " tangents"] | None:
         """These beside the first one; None where all are alike."""
-        first = self.friction[..., None]
-        return None if self.form.is_round else self.frictions / jnp.where(first > 0, first, 1)
+        if self.form.is_round:
+            return None
+        first, every = arrays_of(self.friction, self.frictions)
+        xp, first = module_for(first), first[..., None]
+        return as_jax(every / xp.where(first > 0, first, 1))
 
     def slip_axes(self, ends: Sequence[AnyPlacement], normal: Array) -> SlipAxes:
         """Directions of slip in the world.

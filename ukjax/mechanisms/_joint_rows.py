@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._lie import rotation_matrix, unit_quaternion
+from .._misc._types import arrays_of, module_for
 from ._placement import AnyPlacement, Placement, PlanarPlacement
 
 
@@ -11,11 +12,12 @@ def across(axis: Float[Array, "3"]) -> tuple[Float[Array, "3"], Float[Array, "3"
     """Two unit vectors that form a right-handed frame with a unit axis in third place
     (Duff et al. 2017, Building an orthonormal basis, revisited).
     """
+    (axis,), xp = arrays_of(axis), module_for(axis)
     x, y, z = axis
-    s = jnp.where(z < 0, -1, 1).astype(axis.dtype)
+    s = xp.where(z < 0, -1, 1).astype(axis.dtype)
     a = -1.0 / (s + z)
     b = x * y * a
-    return jnp.stack([1.0 + s * x * x * a, s * b, -s * x]), jnp.stack([b, s + y * y * a, -y])
+    return xp.stack([1.0 + s * x * x * a, s * b, -s * x]), xp.stack([b, s + y * y * a, -y])
 
 
 def same_point(X: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:

@@ -129,7 +129,9 @@ Value = Any
 
 def as_object_array(x: Any, shape: tuple[int, ...]) -> Scalars:
     """x as an array: NumPy hands out bare objects where a result has no axes."""
-    return np.broadcast_to(x, shape) if isinstance(x, np.ndarray) else fill_array((), [x])
+    if not isinstance(x, np.ndarray):
+        return fill_array((), [x])
+    return x if x.shape == shape else np.broadcast_to(x, shape)
 
 
 def constants(values: Any) -> Scalars:
@@ -151,7 +153,8 @@ def is_known(x: Value) -> bool:
 
 def map_entries(function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
     """A function of scalars, of each entry."""
-    shape = np.broadcast_shapes(*(x.shape for x in arrays))
+    shapes = {x.shape for x in arrays}
+    shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
     apply: Any = np.frompyfunc(function, len(arrays), 1)
     with np.errstate(all="ignore"):  # NumPy would warn of constants that are infinite or no number
         return as_object_array(apply(*arrays), shape)

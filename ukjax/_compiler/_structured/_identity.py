@@ -288,7 +288,10 @@ class _Writer:
 def _aval(aval: Any) -> str:
     if not hasattr(aval, "shape"):
         raise UnknownError(type(aval).__name__)
-    return f"{aval.dtype}{aval.shape}{getattr(aval, 'weak_type', False)}"
+    return f"{_name_of(aval.dtype)}{aval.shape}{getattr(aval, 'weak_type', False)}"
+
+
+_name_of = functools.cache(str)
 
 
 def _array(x: Any) -> str:

@@ -1,5 +1,6 @@
 """What is asked of jaxprs before they are interpreted."""
 
+import functools
 import itertools
 import math
 import weakref
@@ -27,9 +28,12 @@ _TYPES = frozenset(
 
 def type_of(aval: Any) -> str:
     """The type of an array's entries."""
-    name = (
-        np.dtype(aval.dtype).name if not jnp.issubdtype(aval.dtype, jax.dtypes.extended) else str(aval.dtype)
-    )
+    return _type_named(aval.dtype)
+
+
+@functools.cache  # NumPy takes long to name its types
+def _type_named(dtype: Any) -> str:
+    name = np.dtype(dtype).name if not jnp.issubdtype(dtype, jax.dtypes.extended) else str(dtype)
     if name not in _TYPES:
         hint = ": draw random numbers outside, and pass them" if name.startswith("key<") else ""
         raise Untranslatable(f"numbers of type {name} have no scalar code{hint}")

@@ -171,6 +171,21 @@ def _spreads(e: Any, inputs: Sequence[Value], longest: float) -> bool:
     return whole
 
 
+def _is_hashable(x: Any) -> bool:
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
+
+
+@functools.lru_cache(256)
+def _jaxpr_of(function: Callable[..., Any], params: tuple[Any, ...], avals: tuple[Any, ...]) -> Any:
+    """The jaxpr of an operation that others defined; some are used a hundred times in a program."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        return jax.make_jaxpr(lambda *x: function(*x, **dict(params)))(*avals)
+
+
 class Interpreter:
     """Interprets jaxprs with one `Builder`.
 
@@ -487,9 +502,9 @@ class Interpreter:
             raise Untranslatable(f"'{e.primitive.name}' has no scalar code")
         for v in (*e.invars, *e.outvars):
             type_of(v.aval)
-        shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in e.invars]
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            closed = jax.make_jaxpr(lambda *x: function(*x, **params))(*shapes)
+        shapes = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in e.invars)
+        key = tuple(sorted(params.items()))
+        closed = (_jaxpr_of if _is_hashable(key) else _jaxpr_of.__wrapped__)(function, key, shapes)
         self._opened.append(e.primitive)
         outputs = self.closed(closed, inputs)
         self._opened.pop()
