@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
+import scipy.linalg
 from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, one_of, real_array, require_finite
 from .._misc._errors import InputError
-from .._misc._types import Numbers, Time
+from .._misc._types import Numbers, Time, arrays_of, as_jax, is_traced, module_for
 
 Kind = Literal["hold", "linear", "cubic"]
 _LEAST: dict[Kind, int] = {"hold": 1, "linear": 2, "cubic": 4}
@@ -84,9 +85,9 @@ class Tabulated(eqx.Module):
             raise InputError("times must increase, each greater than the one before.")
         with jax.numpy_dtype_promotion("standard"):
             dtype = jnp.result_type(times, values)
-        self.times, values = times.astype(dtype), values.astype(dtype)
+        times, values = (x.astype(dtype) for x in arrays_of(times, values))
         make = {"linear": _lines, "cubic": _spline, "hold": lambda times, values: (values,)}[kind]
-        self.coefficients = make(self.times, values)
+        self.times, self.coefficients = as_jax(times), tuple(map(as_jax, make(times, values)))
 
     @property
     def holds(self) -> bool:
@@ -116,7 +117,8 @@ def _expand_lengths(h: Array, values: Array) -> Array:
 
 
 def _lines(times: Array, values: Array) -> tuple[Array, ...]:
-    return values[:-1], jnp.diff(values, axis=0) / _expand_lengths(jnp.diff(times), values)
+    xp = module_for(times, values)
+    return values[:-1], xp.diff(values, axis=0) / _expand_lengths(xp.diff(times), values)
 
 
 def _spline(times: Array, values: Array) -> tuple[Array, ...]:
@@ -124,22 +126,29 @@ def _spline(times: Array, values: Array) -> tuple[Array, ...]:
 
     Not-a-knot: m_0 and the last m lie on the lines through their two neighbours.
     """
-    h = jnp.diff(times)
-    slopes = jnp.diff(values, axis=0) / _expand_lengths(h, values)
+    xp, h = module_for(times, values), module_for(times).diff(times)
+    slopes = xp.diff(values, axis=0) / _expand_lengths(h, values)
     first, last = h[0] / h[1], h[-1] / h[-2]
+    inner = h[1:-1]
+    upper = xp.concatenate([inner[:1] - h[0] * first, inner[1:]])
+    lower = xp.concatenate([inner[:-1], inner[-1:] - h[-1] * last])
     diagonal = 2 * (h[:-1] + h[1:])
-    diagonal = diagonal.at[0].add(h[0] * (1 + first)).at[-1].add(h[-1] * (1 + last))
-    upper = h[1:-1].at[0].add(-h[0] * first)
-    lower = h[1:-1].at[-1].add(-h[-1] * last)
-    operator = lx.TridiagonalLinearOperator(diagonal, lower, upper)
-
-    def solved(right: Array) -> Array:
-        return lx.linear_solve(operator, right, lx.Tridiagonal(), throw=False).value
-
-    right = 6 * jnp.diff(slopes, axis=0)
-    m = jax.vmap(solved, 1, 1)(right.reshape(len(right), -1)).reshape(right.shape)
+    starts, ends = diagonal[:1] + h[0] * (1 + first), diagonal[-1:] + h[-1] * (1 + last)
+    diagonal = xp.concatenate([starts, diagonal[1:-1], ends])
+    right = 6 * xp.diff(slopes, axis=0)
+    m = _solve_tridiagonal(lower, diagonal, upper, right.reshape(len(right), -1)).reshape(right.shape)
     start, end = (1 + first) * m[:1] - first * m[1:2], (1 + last) * m[-1:] - last * m[-2:-1]
-    m = jnp.concatenate([start, m, end])
+    m = xp.concatenate([start, m, end])
     h = _expand_lengths(h, values)
     linear = slopes - h * (2 * m[:-1] + m[1:]) / 6
     return values[:-1], linear, m[:-1] / 2, (m[1:] - m[:-1]) / (6 * h)
+
+
+def _solve_tridiagonal(lower: Array, diagonal: Array, upper: Array, right: Array) -> Array:
+    """The solution of a system with one diagonal on each side, for each column."""
+    if not is_traced((lower, diagonal, upper, right)):
+        bands = np.stack([np.append(0, upper), diagonal, np.append(lower, 0)])
+        return scipy.linalg.solve_banded((1, 1), bands, right).astype(right.dtype)
+    operator = lx.TridiagonalLinearOperator(*map(jnp.asarray, (diagonal, lower, upper)))
+    solve = lambda column: lx.linear_solve(operator, column, lx.Tridiagonal(), throw=False).value
+    return jax.vmap(solve, 1, 1)(right)

@@ -17,6 +17,8 @@ import numpy as np
 from jaxtyping import Array
 from scipy import sparse
 
+from ..._misc._types import arrays_of, module_for
+
 
 @final
 class Layout(eqx.Module):
@@ -38,7 +40,8 @@ class Layout(eqx.Module):
 
     def split(self, z: Array) -> tuple[Array, Array]:
         """The parameters, and the numbers of each run (b, f)."""
-        return z[: self.count], jnp.append(z, 0.0)[self.index]
+        z, index = arrays_of(z, self.index)
+        return z[: self.count], module_for(z, index).append(z, 0.0)[index]
 
     def join(self, theta: Array, s: Array, size: int) -> Array:
         """What `split` takes apart."""

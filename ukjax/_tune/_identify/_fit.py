@@ -23,6 +23,7 @@ from scipy import sparse
 
 from ..._misc._closures import Static, combine_static, partition_static
 from ..._misc._errors import InputError
+from ..._misc._types import arrays_of, as_jax, module_for
 from ._blocks import BlockQR, Blocks, Layout, block_product, find_blocks, solve_blocks, sparse_parts
 from ._runs import Outcome, Rows, Runs
 from ._statistics import DEPENDENT, directions
@@ -75,7 +76,8 @@ class Fit(eqx.Module):
         return self.layout.count
 
     def at(self, u: Array) -> Array:
-        return self.z + u / self.scale
+        z, u, scale = arrays_of(self.z, u, self.scale)
+        return z + u / scale
 
     def run(self, z: Array) -> Outcome:
         return self.runs(*self.layout.split(z), self.rows, self.layout.split(self.change))
@@ -94,14 +96,14 @@ class Weights(NamedTuple):
 
 def robust(r: Array, loss: Loss) -> Array:
     """sign(r) sqrt(2 rho(r))."""
-    k = TUNING[loss]
+    k, xp = TUNING[loss], module_for(r)
     if loss == "huber":
-        large = jnp.abs(r) > k
-        beyond = jnp.where(large, jnp.abs(r), k)
-        return jnp.where(large, jnp.sign(r) * jnp.sqrt(k * (2.0 * beyond - k)), r)
+        large = xp.abs(r) > k
+        beyond = xp.where(large, xp.abs(r), k)
+        return xp.where(large, xp.sign(r) * xp.sqrt(k * (2.0 * beyond - k)), r)
     if loss == "cauchy":
-        x = jnp.where(r == 0, 1.0, (r / k) ** 2)
-        return jnp.where(r == 0, r, r * jnp.sqrt(jnp.log1p(x) / x))
+        x = xp.where(r == 0, 1.0, (r / k) ** 2)
+        return xp.where(r == 0, r, r * xp.sqrt(xp.log1p(x) / x))
     return r
 
 
@@ -112,10 +114,11 @@ def report(fit: Fit, z: Array, start: tuple[Array, Array]) -> Array:
 
 def data_residuals(fit: Fit, outcome: Outcome, noise: Array) -> Array:
     """(output - sample) / noise (b, k, d); 0 where there is no sample."""
-    rows = fit.rows
-    off = (outcome.y - rows.y) / jnp.broadcast_to(noise, rows.y.shape)
-    off = jnp.where(jnp.isfinite(off), off, _LOST)
-    return jnp.where(rows.present > 0, off, 0.0)
+    found, y, present, noise = given = arrays_of(outcome.y, fit.rows.y, fit.rows.present, noise)
+    xp = module_for(*given)
+    off = (found - y) / xp.broadcast_to(noise, y.shape)
+    off = xp.where(xp.isfinite(off), off, _LOST)
+    return xp.where(present > 0, off, 0.0)
 
 
 def _jumps(off: Array, along: Array, size: Array) -> Array:
@@ -214,7 +217,7 @@ class _Descent:
         if number:  # in later rounds steps of Gauss and Newton are right
             state = eqx.tree_at(lambda s: s.search_state.step_size, state, jnp.asarray(_FAR))
         self._state, self._fit, self._blocks = state, fit, None
-        self.u = jnp.zeros(fit.z.size)
+        self.u = as_jax(np.zeros(fit.z.size))
 
     def step(self) -> None:
         self.u, self._state, self.r, self._blocks, self.gain = step_once(
@@ -223,7 +226,7 @@ class _Descent:
 
     @property
     def cost(self) -> float:
-        return float(jnp.sum(self.r**2))
+        return float(np.sum(np.asarray(self.r) ** 2))
 
     @property
     def J(self) -> Any:
@@ -244,7 +247,7 @@ def _estimate_noise(fit: Fit, J: Any, noise: np.ndarray) -> np.ndarray:
     **Raises:** `InputError` where there are too few samples to tell.
     """
     d = noise.size
-    off = np.asarray(data_residuals(fit, outcomes(fit), jnp.asarray(noise))).reshape(-1, d)
+    off = np.asarray(data_residuals(fit, outcomes(fit), noise)).reshape(-1, d)
     present = np.asarray(fit.rows.present).reshape(-1, d) > 0
     root = directions(J[0], J[1], J[2], fit.layout, np.asarray(fit.scale)).root
     share = (J[0] @ root).power(2).sum(axis=1).reshape(off.shape)  # how far a sample decides its own fit
@@ -343,7 +346,7 @@ def search(
                 break
             weights = weights._replace(jump=jnp.asarray(jumps[min(number, len(jumps) - 1)]))
             scales = scale_of(J, size), _change_of(fit, J, size)
-            fit = eqx.tree_at(lambda f: (f.scale, f.change), fit, tuple(map(jnp.asarray, scales)))
+            fit = eqx.tree_at(lambda f: (f.scale, f.change), fit, tuple(map(as_jax, scales)))
             descent, before, first, enough, idle = _Descent(fit, weights, number), np.inf, np.inf, 0.0, 0
             while idle < _IDLE and len(costs) < iterations:
                 descent.step()
@@ -354,12 +357,12 @@ def search(
                 idle = idle + 1 if before - costs[-1] <= enough else 0
                 idle, before = _IDLE if descent.gain < enough else idle, costs[-1]
             J, fallen, changed = descent.J, first - costs[-1], 0.0
-            fit = eqx.tree_at(lambda f: f.z, fit, fit.at(descent.u))
+            fit = eqx.tree_at(lambda f: f.z, fit, as_jax(fit.at(descent.u)))
             if not noise.known.all():
                 old = np.asarray(weights.noise)
                 new = np.maximum(_estimate_noise(fit, J, old), noise.least)
                 new = np.where(noise.known, noise.value, new)
-                weights = weights._replace(noise=jnp.asarray(new))
+                weights = weights._replace(noise=as_jax(new))
                 changed = float(np.max(np.abs(np.log(new / old))))
                 J[0] = sparse.diags_array(np.tile(old / new, count // new.size)) @ J[0]
             if idle >= _IDLE and number >= len(jumps) - 1 and changed < _SETTLED and fallen < 100.0 * enough:
@@ -368,5 +371,5 @@ def search(
         if not costs:
             raise
         stopped, J = "interrupted", J if descent.J is None else descent.J
-        fit = eqx.tree_at(lambda f: f.z, fit, fit.at(descent.u))
+        fit = eqx.tree_at(lambda f: f.z, fit, as_jax(fit.at(descent.u)))
     return Found(fit, weights, J, np.array(costs), stopped)

@@ -20,7 +20,7 @@ from ..._misc._arguments import (
     whole_number,
 )
 from ..._misc._errors import InputError, format_value, require_known, unknown_name
-from ..._misc._types import is_traced
+from ..._misc._types import as_jax, is_traced
 from ..._motion._model import Model
 from ..._motion._project import project
 from ..._run import _options
@@ -520,8 +520,8 @@ def prepare(
         )
     fn = make_measure(measure, space.keys)
 
-    values = space.values(jnp.asarray(space.joined("z")))
-    known = [{key: jnp.asarray(x) for key, x in of.items()} for of in inputs]
+    values = space.values(space.joined("z"))
+    known = [{key: as_jax(x) for key, x in of.items()} for of in inputs]
     only = {name for name in fn.asked if name in space.keys}
     how = options["stabilizer"], options["formula"]
     build, of_model = _build(_as_model(model), values, known[0], only, how)
@@ -577,12 +577,12 @@ def prepare(
     layout = Layout(index, ends, run_of, _by_run(run_of, len(index)), theta.size, rows.y[0].size)
     size = np.append(space.joined("size"), np.full(unknown, np.inf))
     arrays: Any = layout, (p.q0, p.v0), prior, z, np.ones(z.size), first_change(size)
-    arrays = jax.tree.map(jnp.asarray, arrays)
+    arrays = jax.tree.map(as_jax, arrays)
     fit = Fit(runs, rows, *arrays, loss=loss)
     if ends.size:
         rows, sigma = _pass_through(fit, sigma, problems, rows_of, used)
-    sizes_of = jnp.asarray(_size(rows.q)), jnp.asarray(_size(rows.v))
-    fit = dataclasses.replace(fit, rows=jax.tree.map(jnp.asarray, rows), state_size=sizes_of)
+    sizes_of = as_jax(_size(rows.q)), as_jax(_size(rows.v))
+    fit = dataclasses.replace(fit, rows=jax.tree.map(as_jax, rows), state_size=sizes_of)
     _require_reached(fit, recordings, rows_of)
     return Prepared(fit, sigma, size, *told, channels, recordings, rows_of, made[0].name)
 
@@ -593,7 +593,7 @@ def extra_row(prepared: Prepared, fit: Fit, recording: Recording) -> tuple[Fit, 
     **Raises:** `InputError` where it does not fit the model.
     """
     inputs = _inputs((prepared.recordings[0], recording))[1]
-    known = {key: jnp.asarray(x) for key, x in inputs.items()}
+    known = {key: as_jax(x) for key, x in inputs.items()}
     problem = fit.runs.problem(fit.runs.space.values(fit.z[: fit.count]), known)[0]
     problem = _start_of(recording, problem, 0, (recording,))
     if fit.runs.span is not None:
@@ -603,4 +603,4 @@ def extra_row(prepared: Prepared, fit: Fit, recording: Recording) -> tuple[Fit, 
     rows, _ = _rows((recording,), [problem], [inputs], [nothing], None)
     f = fit.rows.along_q.shape[2]
     rows = rows._replace(along_q=np.zeros((1, problem.q0.size, f)), along_v=np.zeros((1, problem.v0.size, f)))
-    return fit, jax.tree.map(jnp.asarray, rows)
+    return fit, jax.tree.map(as_jax, rows)

@@ -14,6 +14,7 @@ from scipy import sparse
 from ..._figures._card import Card
 from ..._misc._arguments import require_between, whole_number
 from ..._misc._errors import needing
+from ..._misc._types import as_jax
 from ..._system._problem import Problem
 from . import _figure
 from ._blocks import as_sparse
@@ -379,10 +380,10 @@ def make_result(prepared: Prepared, found: Found, starts: tuple[Start, ...]) -> 
     offset = {name for _, name in fit.runs.offsets}
     rows, problems = fit.rows, []
     for r_, own in zip(prepared.recordings, prepared.rows_of, strict=True):
-        row = jax.tree.map(lambda x, i=own[0]: x[i], rows)
+        row = jax.tree.map(lambda x, i=own[0]: as_jax(np.asarray(x)[i]), rows)
         problem = fit.runs.problem(values, row.inputs)[0]
         s = fit.layout.split(fit.z)[1][own[0]]
-        q0, v0 = fit.runs.start(problem, s, row)
+        q0, v0 = map(as_jax, fit.runs.start(problem, s, row))
         problems.append(dataclasses.replace(problem, q0=q0, v0=v0, t0=float(row.t0), t1=float(r_.t[-1])))
     return IdentifyResult(
         parameters={name: x for name, x in given.items() if name not in offset},

@@ -19,6 +19,7 @@ from jaxtyping import Array
 
 from ..._misc._arguments import call_user_function, number_array
 from ..._misc._errors import InputError, format_value, unknown_name
+from ..._misc._types import module_for
 from ..._motion._project import project
 from ..._run._simulate import simulate
 from ..._run._trajectory import Trajectory
@@ -171,8 +172,11 @@ class Runs(eqx.Module):
 
     def start(self, problem: Problem, s: Array, row: Rows) -> tuple[Array, Array]:
         """The initial state of a row, before it is projected."""
-        q0 = jnp.where(row.own[0] > 0, row.q, problem.q0) + row.along_q @ s
-        v0 = jnp.where(row.own[1] > 0, row.v, problem.v0) + row.along_v @ s
+        given = row, s, problem.q0, problem.v0
+        xp = module_for(*given)
+        row, s, q0, v0 = jax.tree.map(xp.asarray, given)
+        q0 = xp.where(row.own[0] > 0, row.q, q0) + row.along_q @ s
+        v0 = xp.where(row.own[1] > 0, row.v, v0) + row.along_v @ s
         inner = innermost(problem.system)
         is_mechanism = isinstance(inner, AbsoluteSystem | TreeSystem)
         return with_unit_quaternions(inner, q0) if is_mechanism and s.size else q0, v0

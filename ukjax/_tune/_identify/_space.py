@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Any, final
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from ..._misc._arguments import real_array, require_finite, require_instance
 from ..._misc._errors import InputError, format_value, require_known
+from ..._misc._types import arrays_of, as_jax, module_for
 from ...mechanisms import AbstractBody, Body, PlanarBody, PointMass
 
 # --- Numbers with bounds
@@ -36,14 +36,15 @@ def to_search(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 def from_search(z: Any, low: Any, high: Any) -> Array:
     """Numbers within their bounds."""
-    above, below = jnp.isfinite(low), jnp.isfinite(high)
-    lowest, highest = jnp.where(above, low, 0.0), jnp.where(below, high, 0.0)
-    exponent = jnp.where(
-        above | below, z, 0.0
-    )  # exp(z) of a free number may overflow, and its derivative with it
-    both = lowest + (highest - lowest) * jax.nn.sigmoid(exponent)
-    one = jnp.where(above, lowest + jnp.exp(exponent), highest - jnp.exp(-exponent))
-    return jnp.where(above & below, both, jnp.where(above | below, one, z))
+    z, low, high = given = arrays_of(z, low, high)
+    xp = module_for(*given)
+    above, below = xp.isfinite(low), xp.isfinite(high)
+    lowest, highest = xp.where(above, low, 0.0), xp.where(below, high, 0.0)
+    # exp(z) of a free number may overflow, and its derivative with it
+    exponent = xp.where(above | below, z, 0.0)
+    both = lowest + (highest - lowest) * xp.exp(-xp.logaddexp(0.0, -exponent))
+    one = xp.where(above, lowest + xp.exp(exponent), highest - xp.exp(-exponent))
+    return xp.where(above & below, both, xp.where(above | below, one, z))
 
 
 def search_slope(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -122,13 +123,13 @@ class NumberPart(AbstractPart):
         low, high, flat = low.ravel(), high.ravel(), x.ravel()
         free = ~(np.isfinite(low) | np.isfinite(high))
         self.names = tuple(name + "".join(f"[{i}]" for i in place) for place in np.ndindex(x.shape))
-        self.z = jnp.asarray(to_search(flat, low, high))
+        self.z = as_jax(to_search(flat, low, high))
         self.size = jnp.asarray(np.where(free, np.where(flat == 0, np.inf, np.abs(flat)), 1.0))
-        self.low, self.high, self.shape = jnp.asarray(low), jnp.asarray(high), x.shape
+        self.low, self.high, self.shape = as_jax(low), as_jax(high), x.shape
         self.plain = isinstance(given, int | float)
 
     def value(self, z: Array) -> Array:
-        return from_search(z, self.low, self.high).reshape(self.shape)
+        return as_jax(from_search(z, self.low, self.high).reshape(self.shape))
 
     def numbers(self, value: Any) -> Array:
         return jnp.ravel(value)
