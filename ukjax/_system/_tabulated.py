@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 from collections.abc import Iterator
-from typing import Literal, final, get_args
+from typing import Any, Literal, final, get_args
 
 import equinox as eqx
 import jax
@@ -144,7 +144,7 @@ def _spline(times: Array, values: Array) -> tuple[Array, ...]:
     return values[:-1], linear, m[:-1] / 2, (m[1:] - m[:-1]) / (6 * h)
 
 
-def _solve_tridiagonal(lower: Array, diagonal: Array, upper: Array, right: Array) -> Array:
+def _solve_tridiagonal(lower: Any, diagonal: Any, upper: Any, right: Any) -> Any:
     """The solution of a system with one diagonal on each side, for each column."""
     if not is_traced((lower, diagonal, upper, right)):
         bands = np.stack([np.append(0, upper), diagonal, np.append(lower, 0)])

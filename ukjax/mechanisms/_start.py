@@ -185,8 +185,8 @@ def _close_connects(system: Any, t: Any, q0: Array) -> Array:
         return q0
     if is_traced((system, t, q0)):
         return q0
-    still = np.zeros(len(system.velocity_labels), q0.dtype)
-    return close_loops(system, np.asarray(t, q0.dtype), q0, still)[0]
+    still, t = np.zeros(len(system.velocity_labels), q0.dtype), np.asarray(t, q0.dtype)
+    return close_loops(system, t, q0, still)[0]  # pyright: ignore[reportArgumentType]
 
 
 _MEANT = {

@@ -112,7 +112,7 @@ def report(fit: Fit, z: Array, start: tuple[Array, Array]) -> Array:
     return jnp.concatenate([fit.runs.space.numbers(z[: fit.count]), jnp.concatenate(start, axis=1).ravel()])
 
 
-def data_residuals(fit: Fit, outcome: Outcome, noise: Array) -> Array:
+def data_residuals(fit: Fit, outcome: Outcome, noise: Any) -> Array:
     """(output - sample) / noise (b, k, d); 0 where there is no sample."""
     found, y, present, noise = given = arrays_of(outcome.y, fit.rows.y, fit.rows.present, noise)
     xp = module_for(*given)

@@ -233,7 +233,7 @@ class Space(eqx.Module):
         """A field of all parts as one vector."""
         return np.concatenate([np.zeros(0), *(np.asarray(getattr(part, field)) for part in self.parts)])
 
-    def values(self, z: Array) -> dict[str, Any]:
+    def values(self, z: Any) -> dict[str, Any]:
         """What the model is given."""
         found, begin = {}, 0
         for key, part in zip(self.keys, self.parts, strict=True):
