@@ -651,7 +651,7 @@ _FUNCTIONS = {x: x for x in ("sin", "cos", "sqrt", "floor", "ceil")} | {"abs": "
 _FORMS: dict[str, Callable[..., str]] = {
     "add": _infix("+"),
     "sub": _infix("-"),
-    "mul": _infix("*"),
+    "mul": _infix("*", "&&"),
     "div": _infix("/"),
     "quotient": _infix("/"),
     "remainder": _infix("%"),

@@ -360,15 +360,15 @@ def _report(fit: Fit, places: np.ndarray, starts: bool) -> tuple[np.ndarray, Any
     return x[places], slopes[places]
 
 
-def _at_bounds(space: Space, z: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+def _at_bounds(space: Space, z: Any, deviations: np.ndarray) -> np.ndarray:
     """Which numbers a search drove to a bound, as seen from how well they are known and from the first guess: one that
     changes no output stays near that."""
     low, high, first = space.joined("low"), space.joined("high"), jnp.asarray(space.joined("z"))
-    room = lambda z: np.minimum(np.asarray(space.numbers(z)) - low, high - np.asarray(space.numbers(z)))
+    room = lambda z: np.minimum((x := np.asarray(space.numbers(z))) - low, high - x)
     plain = np.concatenate(
         [np.zeros(0, bool), *(np.full(x.z.size, isinstance(x, NumberPart)) for x in space.parts)]
     )
-    return plain & (room(z) < _AT_BOUND * np.minimum(room(first), deviations[: first.size]))
+    return plain & (room(z) < _AT_BOUND * np.minimum(room(first), deviations))
 
 
 def make_result(prepared: Prepared, found: Found, starts: tuple[Start, ...]) -> IdentifyResult:
@@ -385,8 +385,8 @@ def make_result(prepared: Prepared, found: Found, starts: tuple[Start, ...]) -> 
     outputs = sparse.diags_array(1.0 / bend) @ J[0]  # derivatives of outputs again
     scale, none = scale_of([outputs, J[2]], prepared.size), J[2] * 0.0
     seen = directions(outputs, J[1], J[2], fit.layout, scale)
-    own = _report(fit, np.arange(len(space.names)), False)[1]
-    held = np.pad(_at_bounds(space, fit.z[: fit.count], spread(own, seen)), (0, fit.z.size - fit.count))
+    deviations = spread(_report(fit, np.arange(len(space.names)), False)[1], seen)
+    held = np.pad(_at_bounds(space, fit.z[: fit.count], deviations), (0, fit.z.size - fit.count))
     free = sparse.diags_array(np.where(held, 0.0, 1.0))
     outputs, J, none = outputs @ free, [x @ free for x in J], none @ free
     seen = directions(outputs, J[1], J[2], fit.layout, scale) if held.any() else seen
