@@ -103,3 +103,36 @@ def test_a_constraint_that_solves_by_lineax_has_scalar_code(
         assert run.computed_by.startswith("scalar code")
         ends.append(run.q_end)
     assert_allclose(ends[0], ends[1], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "force"),
+    [
+        (np.int64(4), lambda k, q: -k.astype(float) * q),
+        (np.uint8(1), lambda k, q: -jnp.array([1.0, 4.0])[k] * q),
+        (np.True_, lambda k, q: jnp.where(k, -4.0 * q, -q)),
+    ],
+)
+def test_whole_numbers_and_truths_are_parameters_of_runs(parameter: Any, force: Callable[..., Any]) -> None:
+    """x'' = -4 x, for what `jit` and `vmap` trace as for what is known: LLVM had refused the code."""
+
+    def end(k):
+        row = uk.Holonomic(lambda t, q: jnp.where(k.astype(bool), q[1], q[0]), name="row")
+        system = uk.System(jnp.eye(2), lambda t, q, v: force(k, q), [row])
+        return uk.simulate(system, jnp.array([1.0, 0.0]), jnp.zeros(2), t1=1.0, ts=2).q_end
+
+    for found in (
+        end(jnp.asarray(parameter)),
+        jax.jit(end)(jnp.asarray(parameter)),
+        jax.vmap(end)(jnp.asarray([parameter]))[0],
+    ):
+        assert_allclose(found, [np.cos(2.0), 0.0], atol=1e-8)
+
+
+def test_an_environment_takes_whole_numbers_as_actions() -> None:
+    push = lambda t, q, v, u: jnp.array([1.0, 0.0]) * u.astype(float)
+    environment = uk.Environment(uk.models.pendulum(), push, lambda t, q, v, u: q[1], dt=0.05, horizon=5)
+    state = environment.reset(jax.random.key(0))
+    expected = environment.step(state, jnp.ones(1))[1]
+    for action in (jnp.ones(1, int), jnp.ones(1, bool), jnp.ones(1, jnp.uint8)):
+        assert_array_equal(environment.step(state, action)[1], expected)
