@@ -276,7 +276,7 @@ class Interpreter:
         if name in _INLINED:
             return self._called(e, inputs)
         if name == "linear_solve":
-            return self._without_raising(lambda: self._by_its_own_function(e, inputs))
+            return self._without_raising(lambda: self._by_its_own_function(e, self._settled(inputs)))
         waits = any(isinstance(x, Lazy) for x in inputs)
         if waits and not (
             name in MOVES or name in REDUCTIONS or name == "dot_general" or is_of_entries(name)
