@@ -240,6 +240,26 @@ def test_gymnasium_spaces_and_seeds(vector):
         vector.step(np.zeros(3))
 
 
+def test_gymnasium_copies_have_seeds_of_their_own(vector, environment):
+    """As Gymnasium's own vector environments have them: a number stands for those that follow it."""
+    single = environment.gymnasium_env(-4.0, 4.0)
+    alone = np.stack([single.reset(seed=seed)[0] for seed in (5, 6, 7)])
+    assert len(np.unique(alone[:, 0])) == 3
+    np.testing.assert_array_equal(vector.reset(seed=5)[0], alone)
+    after = vector.reset()[0]
+    np.testing.assert_array_equal(vector.reset(seed=[5, 6, 7])[0], alone)
+    np.testing.assert_array_equal(vector.reset()[0], after)
+    some = [vector.reset(seed=[None, 7, 5])[0] for _ in range(2)]
+    np.testing.assert_array_equal([x[1:] for x in some], [alone[[2, 0]]] * 2)
+    with pytest.raises(uk.InputError, match="one for each of 3 copies, got 2"):
+        vector.reset(seed=[1, 2])
+    with pytest.raises(uk.InputError, match=r"seed\[1\]"):
+        vector.reset(seed=[1, -2, 3])
+    for made in (vector, single):
+        with pytest.raises(uk.InputError, match="no options, got 'angle'"):
+            made.reset(options={"angle": 0.3})
+
+
 def test_gymnasium_bounds_have_the_shape_of_an_action(environment):
     pytest.importorskip("gymnasium")
     function = uk.Environment(uk.models.pendulum(), lambda t, q, v, u: u, _reward, dt=0.05, horizon=STEPS)

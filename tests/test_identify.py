@@ -115,6 +115,27 @@ def test_what_the_data_do_not_tell_is_named_and_a_prior_decides_it() -> None:
     assert decided.correlation[0, 1] > 0.9
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "at"),
+    [
+        ((-np.inf, 0.5), (np.inf, 1.0), {"damping"}),
+        ((-np.inf, -np.inf), (4.5, 0.1), {"stiffness", "damping"}),
+    ],
+)
+def test_a_number_that_the_data_want_beyond_its_bound_is_at_it(low, high, at) -> None:
+    y, middle = noisy(0), {"stiffness": 4.0, "damping": 0.7 if at == {"damping"} else 0.05}
+    bounds = {name: (low[k], high[k]) for k, name in enumerate(middle)}
+    found = uk.identify(spring, uk.Recording(TIMES, y), middle, bounds=bounds)
+    best = least_squares(
+        lambda p: swing(TIMES, *p) - y, list(middle.values()), bounds=(low, high), xtol=1e-12
+    )
+    np.testing.assert_allclose(found.values, best.x, rtol=1e-4)
+    assert set(found.at_bounds) == at
+    assert [np.isinf(e) for e in found.standard_errors] == [name in at for name in found.names]
+    assert found.unseen == ()
+    assert str(found).count("at its bound") == len(at)
+
+
 def test_offsets_initial_states_and_outputs_by_function() -> None:
     """Two sensors of known noise, one with an offset, beside a linear fit of the same in SciPy."""
     random = np.random.default_rng(3)

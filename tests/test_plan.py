@@ -76,6 +76,22 @@ def test_least_effort_is_that_of_least_squares():
     assert found.gap == 0.0
 
 
+@pytest.mark.parametrize(("mass", "unit"), [(1e7, 1.0), (1e-6, 1e-6), (1e5, 1e5)])
+def test_costs_in_other_units_have_the_same_plan(mass, unit):
+    """A cost of 1e15 is as good as one of 1; and what cannot be reached is still told."""
+    heavy = uk.Problem(uk.System(mass * jnp.eye(1), jnp.zeros(1)), [1.0], [0.0], 0.0, 2.0)
+    cost, options = lambda t, q, v, u: u / unit, {"inputs": [[1.0]], "end": REST, "steps": STEPS}
+    G = mass_matrices()
+    expected = -G.T @ np.linalg.solve(
+        G @ G.T, np.linalg.matrix_power(held(2.0 / STEPS)[0], STEPS) @ [1.0, 0.0]
+    )
+    plan = uk.plan(heavy, cost, **options)
+    assert plan.stopped == "converged"
+    np.testing.assert_allclose(plan.u[:, 0] / mass, expected, atol=2e-5)
+    most = 0.9 * mass  # from rest to rest over 1 m in 2 s takes 1 N/kg at least
+    assert uk.plan(heavy, cost, **options, bounds={"u": (-most, most)}).stopped == "violated"
+
+
 @pytest.mark.parametrize("second_order", [False, True])
 def test_the_fastest_motion_has_one_switch(second_order):
     found = uk.plan(

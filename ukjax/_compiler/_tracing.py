@@ -139,8 +139,14 @@ class InputMaker:
         return numbers.reshape(shape)
 
     def of(self, leaves: Sequence[Leaf]) -> list[np.ndarray]:
-        """Those of all parameters."""
-        return [self(x.aval.shape, x.varying, x.known) for x in leaves]
+        """Those of all parameters. Whole numbers and truths come as real numbers, among the others."""
+        return [self._of_type(self(x.aval.shape, x.varying, x.known), x.aval) for x in leaves]
+
+    def _of_type(self, x: np.ndarray, aval: Any) -> np.ndarray:
+        if not (x.size and (jnp.issubdtype(aval.dtype, jnp.integer) or aval.dtype == bool)):
+            return x
+        convert = lambda y: self.build.nodes.convert(y, self.build.type, np.dtype(aval.dtype).name)
+        return np.asarray(np.frompyfunc(convert, 1, 1)(x), object)
 
 
 def convert_reals(build: Builder, x: np.ndarray, t: str, aval: Any) -> np.ndarray:

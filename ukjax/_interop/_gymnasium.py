@@ -1,6 +1,7 @@
 """An environment as Gymnasium has them: copies as one vector environment, of one compiled step, or one alone."""
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import equinox as eqx
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 
 @functools.partial(JitByZeros, kinds=(AbstractSystem, InputForce))
-def _reset(environment: "Environment", keys: Array) -> tuple["EnvironmentState", Array]:
+def _reset(environment: "Environment", words: Array) -> tuple["EnvironmentState", Array]:
+    keys = jax.vmap(lambda x: jax.random.fold_in(jax.random.key(x[0]), x[1]))(words)
     states = jax.vmap(environment.reset)(keys)
     return states, jax.vmap(environment.observation)(states)
 
@@ -82,11 +84,13 @@ class Copies:
             self._folded = environment, _reset.folded(environment)
         return self._folded[1]
 
-    def reset(self, random: np.random.Generator) -> np.ndarray:
-        """What is observed of new episodes."""
-        key = jax.random.key(int(random.integers(2**31)))
-        keys = jax.random.split(key, self.num_envs)
-        self.states, seen = _reset(self.environment, keys, folded=self.folded(self.environment))
+    def reset(self, random: np.random.Generator, seeds: Sequence[int | None] = ()) -> np.ndarray:
+        """What is observed of new episodes, whose keys are drawn where there is no seed."""
+        words = random.integers(2**32, size=(self.num_envs, 2), dtype=np.uint32)
+        for k, seed in enumerate(seeds):
+            if seed is not None:
+                words[k] = np.random.SeedSequence(seed).generate_state(2)
+        self.states, seen = _reset(self.environment, words, folded=self.folded(self.environment))
         return np.array(seen)
 
     def checked(self, actions: Any) -> Array:
@@ -106,13 +110,21 @@ class Copies:
         return [np.array(x) for x in told]
 
 
-def _check_seed(seed: int | None) -> int | None:
-    return None if seed is None else whole_number("seed", seed, 0, 2**128)
+def _check_seed(seed: Any, name: str = "seed") -> int | None:
+    return None if seed is None else whole_number(name, seed, 0, 2**128)
+
+
+def _refuse_options(options: dict[str, Any] | None) -> None:
+    if options:
+        raise InputError(f"reset takes no options, got {', '.join(map(repr, options))}.")
 
 
 @final
 class VectorEnvironment(gym.vector.VectorEnv):
     """Copies of an `Environment`, seeded by Gymnasium's rules; an ended episode starts anew at the next step.
+
+    A seed s is short for the seeds s, s + 1, ... of the copies, as in Gymnasium's own vector environments. A copy with a
+    seed starts as `SingleEnvironment` does with this seed.
 
     **Arguments:**
 
@@ -132,11 +144,21 @@ class VectorEnvironment(gym.vector.VectorEnv):
         self._over = jnp.zeros(num_envs, bool)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=_check_seed(seed))
+        _refuse_options(options)
+        if isinstance(seed, list | tuple | np.ndarray):
+            if len(seed) != self.num_envs:
+                raise InputError(
+                    f"seed must be one number, or one for each of {self.num_envs} copies, got {len(seed)}."
+                )
+            seeds = [_check_seed(x, f"seed[{k}]") for k, x in enumerate(seed)]
+        else:
+            first = _check_seed(seed)
+            seeds = [] if first is None else [first + k for k in range(self.num_envs)]
+        super().reset(seed=next((x for x in seeds if x is not None), None))
         self._over = jnp.zeros(self.num_envs, bool)
-        return self._copies.reset(self.np_random), {}
+        return self._copies.reset(self.np_random, seeds), {}
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         actions = self._copies.checked(actions)
@@ -163,8 +185,10 @@ class SingleEnvironment(gym.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=_check_seed(seed))
-        return self._copies.reset(self.np_random)[0], {}
+        _refuse_options(options)
+        seed = _check_seed(seed)
+        super().reset(seed=seed)
+        return self._copies.reset(self.np_random, [seed])[0], {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         actions = self._copies.checked(real_array("action", action)[None])

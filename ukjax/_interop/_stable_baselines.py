@@ -47,9 +47,9 @@ class StableBaselinesEnvironment(VecEnv):
         super().__init__(num_envs, self._copies.observation_space, self._copies.action_space)
 
     def reset(self) -> np.ndarray:
-        seeds = [x for x in self._seeds if x is not None]
+        seeds = self._seeds
         self._reset_seeds()
-        return self._copies.reset(np.random.default_rng(seeds) if seeds else np.random.default_rng())
+        return self._copies.reset(np.random.default_rng(), seeds)
 
     def step_async(self, actions: Any) -> None:
         self._actions = self._copies.checked(actions)

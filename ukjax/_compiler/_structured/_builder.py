@@ -300,6 +300,17 @@ class Builder:
             return (not x) if t == "bool" else fold("not", t, (x,))
         return x.args[0] if x.op == "not" else self.node("not", t, x)
 
+    def _extreme(self, op: str, x: Operand, y: Operand, t: str) -> Operand:
+        if t == "bool":
+            return self.either(x, y, t) if op == "max" else self.both(x, y, t)
+        return fold(op, t, (x, y)) if is_number(x) and is_number(y) else self.node(op, t, x, y)
+
+    def maximum(self, x: Any, y: Any, t: str) -> Operand:
+        return self._extreme("max", x, y, t)
+
+    def minimum(self, x: Any, y: Any, t: str) -> Operand:
+        return self._extreme("min", x, y, t)
+
     def convert(self, x: Any, source: str, target: str) -> Operand:
         """A value as another type: reals towards zero and within its limits as whole numbers, as XLA has it."""
         if source == target:
@@ -332,12 +343,13 @@ class Builder:
         return self.mul(square, x, t) if exponent % 2 else square
 
     def total(self, terms: Iterable[Operand], t: str) -> Operand:
-        """The sum, pairwise, so that rounding errors stay small."""
+        """The sum, pairwise, so that rounding errors stay small; of truths whether any holds."""
         terms = [x for x in terms if x.__class__ is Node or x != 0]
         if not terms:
             return zero(t)
+        add = self.either if t == "bool" else self.add
         while len(terms) > 1:
-            pairs = [self.add(x, y, t) for x, y in zip(terms[::2], terms[1::2], strict=False)]
+            pairs = [add(x, y, t) for x, y in zip(terms[::2], terms[1::2], strict=False)]
             terms = pairs + terms[len(pairs) * 2 :]
         return terms[0]
 
@@ -437,4 +449,6 @@ _SPECIAL: dict[str, Callable[..., Operand]] = {
     "and": Builder.both,
     "or": Builder.either,
     "not": Builder.invert,
+    "max": Builder.maximum,
+    "min": Builder.minimum,
 }

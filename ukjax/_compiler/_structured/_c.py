@@ -651,7 +651,7 @@ _FUNCTIONS = {x: x for x in ("sin", "cos", "sqrt", "floor", "ceil")} | {"abs": "
 _FORMS: dict[str, Callable[..., str]] = {
     "add": _infix("+"),
     "sub": _infix("-"),
-    "mul": _infix("*"),
+    "mul": _infix("*", "&&"),
     "div": _infix("/"),
     "quotient": _infix("/"),
     "remainder": _infix("%"),
@@ -669,7 +669,7 @@ _FORMS: dict[str, Callable[..., str]] = {
     "shift_right_logical": lambda t, x, y: (
         f"({TYPES[t]})(({'u' if t[0] == 'i' else ''}{TYPES[t]}){x} >> {y})"
     ),
-    "shift_right_arithmetic": _infix(">>"),
+    "shift_right_arithmetic": lambda t, x, y: f"({TYPES[t]})(({TYPES[t].removeprefix('u')}){x} >> {y})",
     "select": lambda t, c, x, y: f"{c} ? {x} : {y}",
     "is_finite": lambda t, x: f"({x} - {x}) == {literal(0.0, t)}",
 }

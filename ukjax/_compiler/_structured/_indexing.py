@@ -198,7 +198,8 @@ def _gather(b: Builder, e: Any, inputs: list[Value]) -> Value:
     return np.moveaxis(found, range(len(batch), found.ndim), dims.offset_dims)
 
 
-def _update_slice(b: Builder, e: Any, inputs: list[Value], longest: float) -> Value:
+def update_slice(b: Builder, e: Any, inputs: list[Value], longest: float) -> Value:
+    """An array with a window replaced. One of more than `longest` entries is put into memory, if it is not yet."""
     if e.invars[1].aval.shape == e.outvars[0].aval.shape:  # a start is moved so that the update fits
         return inputs[1]
     t, update = type_of(e.outvars[0].aval), inputs[1]
@@ -211,8 +212,15 @@ def _update_slice(b: Builder, e: Any, inputs: list[Value], longest: float) -> Va
     return _write(b, x, t, start, offsets, to_scalars(b, update).reshape(-1).tolist())
 
 
-def _scatter(b: Builder, e: Any, inputs: list[Value], longest: float) -> Value:
-    p, t, adds = e.params, type_of(e.outvars[0].aval), e.primitive.name != "scatter"
+def scatter(
+    b: Builder,
+    e: Any,
+    inputs: list[Value],
+    longest: float,
+    combine: Callable[[Operand, Operand], Operand] | None,
+) -> Value:
+    """An array whose entries are combined with updates; without `combine` these take their places."""
+    p, t = e.params, type_of(e.outvars[0].aval)
     x = _keep_long(b, inputs[0], t, longest)
     places, updates = to_scalars(b, inputs[1]), to_scalars(b, inputs[2])
     dims = p["dimension_numbers"]
@@ -244,19 +252,12 @@ def _scatter(b: Builder, e: Any, inputs: list[Value], longest: float) -> Value:
             continue
         start = _flat_start(b, starts, x.shape, sizes, index_type, p["mode"])
         row = updates[at].tolist()
-        if adds or inside is not True:
+        if combine or inside is not True:
             old = _read(b, value, t, start, offsets)
-            row = [b.add(y, z, t) for y, z in zip(old, row, strict=True)] if adds else row
+            row = list(map(combine, old, row)) if combine else row
             row = [b.select(inside, z, y, t) for y, z in zip(old, row, strict=True)]
         value = _write(b, value, t, start, offsets, row)
     return value
 
 
 READS: dict[str, Callable[[Builder, Any, list[Value]], Value]] = {"dynamic_slice": _slice, "gather": _gather}
-
-
-WRITES: dict[str, Callable[[Builder, Any, list[Value], float], Value]] = {
-    "dynamic_update_slice": _update_slice,
-    **dict.fromkeys(("scatter", "scatter-add", "scatter_add"), _scatter),
-}
-"""What has more than `longest` entries becomes an array in memory, if it is none yet."""

@@ -20,6 +20,9 @@ from ._moves import MOVES
 SHORT = 400
 """Operations that a scan may become; more stay a loop."""
 
+SCATTERS = frozenset(
+    ("scatter", "scatter_add", *(f"scatter-{op}" for op in ("add", "sub", "mul", "min", "max")))
+)
 
 _TYPES = frozenset(
     ("float64", "float32", "bool", *(f"{s}int{k}" for s in ("", "u") for k in (8, 16, 32, 64)))
@@ -127,7 +130,7 @@ def find_indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
             if name == "dynamic_update_slice"
             else e.invars[1:2]
         )
-        if name in ("dynamic_slice", "gather", "dynamic_update_slice", "scatter", "scatter-add") and not all(
+        if (name in ("dynamic_slice", "gather", "dynamic_update_slice") or name in SCATTERS) and not all(
             isinstance(x, core.Literal) for x in places
         ):
             shapes.add(e.invars[0].aval.shape)

@@ -231,7 +231,7 @@ def multiply_in_memory(b: Builder, e: Any, inputs: list[Value]) -> Value | None:
     )
     shape = *out.shape, *(inputs[0].shape[i] for i in contract_x)
     products = Lazy(shape, t, sources, lambda values: b.mul(values[0], values[1], t))
-    return reduce_in_memory(b, "add", products, t, range(out.ndim, len(shape)))
+    return reduce_in_memory(b, "or" if t == "bool" else "add", products, t, range(out.ndim, len(shape)))
 
 
 # --- Operations on entries
@@ -333,6 +333,35 @@ def _pad(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
     return fill_array(places.shape, [flat[int(i)] for i in places.reshape(-1)])
 
 
+# Machines stop at a division of whole numbers by zero, and of the least one by -1, and they shift by a number of bits
+# modulo the width. XLA has numbers for all of these.
+
+
+def _divide(op: str, b: Builder, t: str, x: Operand, y: Operand) -> Operand:
+    by_zero, overflows = b.compare("eq", y, 0, t), False
+    if t[0] == "i":
+        overflows = b.both(b.compare("eq", x, int(np.iinfo(t).min), t), b.compare("eq", y, -1, t), "bool")
+    found = b.apply(op, t, x, b.select(b.either(by_zero, overflows, "bool"), 1, y, t))
+    return b.select(by_zero, convert_number(-1, t) if op == "quotient" else x, found, t)
+
+
+def _shift(op: str, b: Builder, t: str, x: Operand, y: Operand) -> Operand:
+    keeps_sign, bits = op == "shift_right_arithmetic", np.iinfo(t).bits
+    within = b.both(b.compare("ge", y, 0, t), b.compare("lt", y, bits, t), "bool")
+    moved = b.apply(op, t, x, b.select(within, y, bits - 1 if keeps_sign else 0, t))
+    return moved if keeps_sign else b.select(within, moved, 0, t)
+
+
+_OF_WHOLE_NUMBERS: dict[str, Callable[..., Operand]] = {
+    "div": functools.partial(_divide, "quotient"),
+    "rem": functools.partial(_divide, "remainder"),
+    **{
+        f"shift_{to}": functools.partial(_shift, f"shift_{to}")
+        for to in ("left", "right_logical", "right_arithmetic")
+    },
+}
+
+
 def _apply_composed(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
     t = type_of(e.outvars[0].aval)
     return map_entries(lambda *x: COMPOSED[e.primitive.name](b, t, *x), *inputs)
@@ -405,7 +434,8 @@ def apply_operation(b: Builder, e: Any, flat: list[Scalars]) -> Scalars:
     if name in _RULES:
         return _RULES[name](b, e, flat)
     types = [type_of(v.aval) for v in e.invars]
+    if name in _OF_WHOLE_NUMBERS and is_integer(types[0]):
+        return map_entries(lambda *x: _OF_WHOLE_NUMBERS[name](b, types[0], *x), *flat)
     op: str = _NAMES.get(name) or name
-    op = {"div": "quotient", "rem": "remainder"}.get(op, op) if is_integer(types[0]) else op
     t = types[-1] if op == "select" else types[0]
     return map_entries(lambda *x: b.apply(op, t, *x), *flat)

@@ -124,8 +124,13 @@ OPERATIONS: dict[str, Operation] = {
         ),
         llvm="lshr lshr",
     ),
-    "shift_right_arithmetic": Operation(np.right_shift, llvm="ashr ashr"),
-    "quotient": Operation(lambda x, y: np.trunc(x / y).astype(x.dtype), llvm="sdiv udiv", jax="div", cost=20),
+    "shift_right_arithmetic": Operation(
+        lambda x, y: np.right_shift(x.view(f"i{x.dtype.itemsize}"), y.view(f"i{x.dtype.itemsize}")).view(
+            x.dtype
+        ),
+        llvm="ashr ashr",
+    ),
+    "quotient": Operation(lambda x, y: (x - np.fmod(x, y)) // y, llvm="sdiv udiv", jax="div", cost=20),
     "remainder": Operation(np.fmod, llvm="srem urem", jax="rem", cost=20),
     "select": Operation(
         np.where, lambda b, t, p, x, y, z: (None, b.select(p, 1.0, 0.0, t), b.select(p, 0.0, 1.0, t))

@@ -43,8 +43,9 @@ from ._arrays import (
 )
 from ._builder import Builder
 from ._dense import DIFFERENTIATED_BY_JAX, REPLACED
-from ._indexing import READS, SELECTED, WRITES, require_within
+from ._indexing import READS, SELECTED, require_within, scatter, update_slice
 from ._jaxprs import (
+    SCATTERS,
     SHORT,
     calls_back,
     core_jaxpr,
@@ -213,6 +214,7 @@ class Interpreter:
         self.b, self.callees, self._written_out = builder, callees or Callees(), written_out
         self._parameters, self._passes = parameters, 0  # how many loops, written out, this is within
         self.least_called = math.inf if written_out and not calls else _LEAST_CALLED
+        self._raises = written_out  # checks of a system are to raise
         self._longest = math.inf if written_out else LONG  # an array with more entries is kept in memory
         self._passes_of_scan = _MOST_WRITTEN_OUT if written_out else 0  # written out however long they are
         self._debug_info: Any = None
@@ -288,6 +290,8 @@ class Interpreter:
         name, params = e.primitive.name, e.params
         if name in _INLINED:
             return self._called(e, inputs)
+        if name == "linear_solve":
+            return self._without_raising(lambda: self._by_its_own_function(e, self._settled(inputs)))
         waits = any(isinstance(x, Lazy) for x in inputs)
         if waits and not (
             name in MOVES or name in REDUCTIONS or name == "dot_general" or is_of_entries(name)
@@ -329,12 +333,16 @@ class Interpreter:
             if self._written_out and not self._passes and name == "dynamic_slice":
                 require_within(e, inputs)
             return [READS[name](self.b, e, inputs)]
-        if name in WRITES:
-            return [WRITES[name](self.b, e, inputs, self._longest)]
+        if name == "dynamic_update_slice":
+            return [update_slice(self.b, e, inputs, self._longest)]
+        if name in SCATTERS:
+            return [scatter(self.b, e, inputs, self._longest, self._combination(params))]
         if name in MOVES and any(isinstance(x, Stored | Lazy) for x in inputs):
             return move_in_memory(self.b, e, inputs)
         if name in ("blank", "empty") and avals[0].size > SELECTED:
             return [Stored(self.b.blank(avals[0].size, type_of(avals[0])), avals[0].shape)]
+        if name == "reduce_precision" and params["mantissa_bits"] < jnp.finfo(avals[0].dtype).nmant:
+            raise Untranslatable("rounding to fewer bits (jax.lax.reduce_precision) has no scalar code")
         if name in _PASSED:
             return [inputs[_PASSED[name]]]
         if name == "device_put":
@@ -364,6 +372,18 @@ class Interpreter:
             return [apply_operation(self.b, e, [to_scalars(self.b, settle(self.b, x)) for x in inputs])]
         return self._by_its_own_function(e, inputs)
 
+    def _combination(self, params: Any) -> Callable[[Operand, Operand], Operand] | None:
+        """How a scatter combines an entry with its update, if it does."""
+        jaxpr = params["update_jaxpr"]
+        if jaxpr is None:
+            return None
+
+        def combine(*entries: Operand) -> Operand:
+            (found,) = self.run(jaxpr, params["update_consts"], [fill_array((), [x]) for x in entries])
+            return to_scalars(self.b, found)[()]
+
+        return combine
+
     def _product(self, e: Any, inputs: list[Value], long: bool) -> Value:
         if long and not any(map(is_known, inputs)):
             product = multiply_in_memory(self.b, e, inputs)
@@ -388,7 +408,9 @@ class Interpreter:
     def _called(self, e: Any, inputs: list[Value]) -> list[Value]:
         called = e.params.get("jaxpr") or e.params.get("call_jaxpr") or e.params.get("fun_jaxpr")
         if not self._is_called(called):
-            return self.closed(called, inputs, waits=True)
+            run = lambda: self.closed(called, inputs, waits=True)
+            of_lineax = any(x.primitive.name == "linear_solve" for x in core_jaxpr(called).eqns)
+            return self._without_raising(run) if of_lineax else run()
         given, indexed = [settle(self.b, x) for x in inputs], self.callees.indexed(called)
         in_memory = lambda x: (
             isinstance(x, Stored) or (x.size > LONG and x.shape in indexed and not is_known(x))
@@ -407,6 +429,15 @@ class Interpreter:
         if flat is None:
             return self.closed(called, inputs, waits=True)
         return unflatten(flat, [form_of(v.aval, in_memory=False) for v in e.outvars])
+
+    def _without_raising(self, run: Callable[[], list[Value]]) -> list[Value]:
+        """What Lineax computes, whose checks become NaN also in systems: derivatives of solves have some that nobody
+        asked for."""
+        self._raises, before = False, self._raises
+        try:
+            return run()
+        finally:
+            self._raises = before
 
     def _is_called(self, function: Any) -> bool:
         return self.callees.calls(function) and weight(core_jaxpr(function)) >= self.least_called
@@ -750,7 +781,7 @@ class Interpreter:
         self, e: Any, index: Operand, given: list[Value], branches: Any, raising: list[bool]
     ) -> list[Value]:
         """An error that Equinox would raise: its outputs become NaN there, as by Equinox's own `EQX_ON_ERROR=nan`."""
-        if self._written_out:  # of a system, whose checks are to raise
+        if self._raises:
             raise Untranslatable("a check that raises has no scalar code")
         passed = self.closed(branches[raising.index(False)], given)
         wrong: Operand = False

@@ -22,7 +22,7 @@ from ._fit import TUNING, Fit, Found, data_residuals, outcomes, robust, scale_of
 from ._prepare import Prepared, extra_row, name_of
 from ._recording import Recording
 from ._runs import Rows, sensitivities
-from ._space import from_search, search_slope, to_search
+from ._space import NumberPart, Space, from_search, search_slope, to_search
 from ._starts import Start
 from ._statistics import Directions, combinations, describe, directions, influence, quantile, spread
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _SHOWN = 30  # numbers in a printed table
 _ALIKE = 0.01  # sums of squares of first guesses that are told as the same
 _POOR = 1.5  # residuals in units of the noise given, above which it is said
+_AT_BOUND = 1e-3  # of a standard error, and of the room that the first guess has up to a bound
 
 
 class Prediction(NamedTuple):
@@ -86,6 +87,7 @@ class IdentifyResult:
     - `channels`: names of the d outputs; `noise`: their standard deviations, given or estimated (d,).
     - `unseen`: combinations that the data do not tell: for each the changes of numbers that together change no output,
       relative ones, but of numbers that are zero. A prior may still decide them.
+    - `at_bounds`: names of numbers that the data want at a bound or beyond it, which have no standard error either.
     - `costs`: the sum of squares after each step of the search.
     - `stopped`: `"converged"`, `"iterations"` (all used up) or `"interrupted"`.
     - `name`: of the problem.
@@ -103,6 +105,7 @@ class IdentifyResult:
     channels: tuple[str, ...]
     noise: np.ndarray
     unseen: tuple[dict[str, float], ...]
+    at_bounds: tuple[str, ...]
     costs: np.ndarray
     stopped: str
     name: str
@@ -140,7 +143,7 @@ class IdentifyResult:
         """
         require_between("level", level, 0, 1)
         low, high = self._prepared.low, self._prepared.high
-        z = to_search(self.values, low, high)
+        z = np.nan_to_num(to_search(self.values, low, high))  # infinite on a bound
         reach = quantile(level, self._freedom) * self.standard_errors / search_slope(self.values, low, high)
         return np.stack(
             [np.asarray(from_search(z + sign * reach, low, high)) for sign in (-1.0, 1.0)], axis=1
@@ -229,6 +232,7 @@ class IdentifyResult:
             "standard_errors": dict(zip(self.names, map(float, self.standard_errors), strict=True)),
             "noise": dict(zip(self.channels, map(float, self.noise), strict=True)),
             "unseen": list(self.unseen),
+            "at_bounds": list(self.at_bounds),
             "recordings": len(self._prepared.recordings),
             "samples": int(np.asarray(self._fit.rows.present).sum()),
             "cost": float(self.costs[-1]),
@@ -249,7 +253,7 @@ class IdentifyResult:
             (
                 name,
                 f"{x:.6g}",
-                f"{e:.2g}" if np.isfinite(e) else "not told",
+                f"{e:.2g}" if np.isfinite(e) else "at its bound" if name in self.at_bounds else "not told",
                 f"{a:.6g} to {b:.6g}" if np.isfinite(e) else "",
             )
             for name, x, e, (a, b) in zip(
@@ -357,6 +361,17 @@ def _report(fit: Fit, places: np.ndarray, starts: bool) -> tuple[np.ndarray, Any
     return x[places], slopes[places]
 
 
+def _at_bounds(space: Space, z: Any, deviations: np.ndarray) -> np.ndarray:
+    """Which numbers a search drove to a bound, as seen from how well they are known and from the first guess: one that
+    changes no output stays near that."""
+    low, high, first = space.joined("low"), space.joined("high"), jnp.asarray(space.joined("z"))
+    room = lambda z: np.minimum((x := np.asarray(space.numbers(z))) - low, high - x)
+    plain = np.concatenate(
+        [np.zeros(0, bool), *(np.full(x.z.size, isinstance(x, NumberPart)) for x in space.parts)]
+    )
+    return plain & (room(z) < _AT_BOUND * np.minimum(room(first), deviations))
+
+
 def make_result(prepared: Prepared, found: Found, starts: tuple[Start, ...]) -> IdentifyResult:
     """The result of a search."""
     fit, J, space = found.fit, found.J, found.fit.runs.space
@@ -371,6 +386,11 @@ def make_result(prepared: Prepared, found: Found, starts: tuple[Start, ...]) -> 
     outputs = sparse.diags_array(1.0 / bend) @ J[0]  # derivatives of outputs again
     scale, none = scale_of([outputs, J[2]], prepared.size), J[2] * 0.0
     seen = directions(outputs, J[1], J[2], fit.layout, scale)
+    deviations = spread(_report(fit, np.arange(len(space.names)), False)[1], seen)
+    held = np.pad(_at_bounds(space, fit.z[: fit.count], deviations), (0, fit.z.size - fit.count))
+    free = sparse.diags_array(np.where(held, 0.0, 1.0))
+    outputs, J, none = outputs @ free, [x @ free for x in J], none @ free
+    seen = directions(outputs, J[1], J[2], fit.layout, scale) if held.any() else seen
     of_data = directions(outputs, J[1], none, fit.layout, scale)
     freedom = np.inf if known.all() else max(present.sum() - seen.root.shape[1], 1)
     seen = seen._replace(root=seen.root * np.sqrt(wider))
@@ -378,6 +398,8 @@ def make_result(prepared: Prepared, found: Found, starts: tuple[Start, ...]) -> 
     given = space.as_given(fit.z[: fit.count])
     values = space.values(fit.z[: fit.count])
     offset = {name for _, name in fit.runs.offsets}
+    at_bounds = tuple(name for name, is_held in zip(space.names, held, strict=False) if is_held)
+    unseen = combinations(slopes, x, prepared.names, of_data)
     rows, problems = fit.rows, []
     for r_, own in zip(prepared.recordings, prepared.rows_of, strict=True):
         row = jax.tree.map(lambda x, i=own[0]: as_jax(np.asarray(x)[i]), rows)
@@ -395,7 +417,8 @@ def make_result(prepared: Prepared, found: Found, starts: tuple[Start, ...]) -> 
         recordings=tuple(name_of(prepared.recordings, i) for i in range(len(problems))),
         channels=prepared.channels,
         noise=noise,
-        unseen=combinations(slopes, x, prepared.names, of_data),
+        unseen=tuple(x for x in unseen if x.keys().isdisjoint(at_bounds)),
+        at_bounds=at_bounds,
         costs=found.costs,
         stopped=found.stopped,
         name=prepared.name,

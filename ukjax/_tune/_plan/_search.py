@@ -27,7 +27,9 @@ _SHORTEST = 2.0**-10  # step of the line search
 _DECREASE = 1e-4  # of what is promised, that a step must bring
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e6  # to the mean diagonal of a stage's Hessian
 _HEAVIER = 10.0  # weight of what is violated, after multipliers that did not make it four times less
-_MOST_WEIGHT = 1e10
+_MOST_WEIGHT = 1e10  # unless it still helps: a cost may be large in its own units
+# It helps where violations fall, or a pass promises to remove a share of them, or a share that grows with the weight.
+_FALLEN, _SHARE, _GROWN = 0.99, 0.05, 5.0
 
 
 class Given(NamedTuple):
@@ -92,6 +94,7 @@ class Search(NamedTuple):
     gap_weight: Array  # of gaps in the merit
     violation: Array
     renewed: Array  # the violation when multipliers were last renewed
+    share_promised: Array  # of its penalty, by the pass before that
     gap: Array
     K: Array  # by changes of (q, v)
     iterations: Array
@@ -403,6 +406,7 @@ def start_search(stages: Stages, given: Given) -> Search:
         violation,
         violation,
         zero,
+        zero,
         jnp.zeros(shape, given.xs.dtype),
         jnp.zeros((), jnp.int32),
         jnp.zeros((), jnp.int32),
@@ -459,7 +463,9 @@ def one_pass(
     penalized = bool(stages.bounded) or stages.end is not None
     enough = tolerance * (1.0 + jnp.abs(at.merit))
     if penalized:
-        enough = jnp.maximum(enough, 0.25 * at.penalty.weight * at.violation**2)
+        # Inexactly as long as weights are to grow; above the most, so far that it shows whether they still help.
+        left = jnp.where(at.penalty.weight > _MOST_WEIGHT, 0.4 * _SHARE, 0.25)
+        enough = jnp.maximum(enough, left * at.penalty.weight * at.violation**2)
     settled = sound & (jnp.abs(g) * (1.0 + damping) <= enough) & (gap <= close)
     at = at._replace(
         gap_weight=gap_weight, gap=gap, K=_in_full(stages, policy.K, frames), iterations=at.iterations + 1
@@ -471,9 +477,14 @@ def one_pass(
         bounds, end, weight = at.penalty
         bounds = jnp.maximum(0.0, bounds + weight * beyond)
         end = end + weight * missed
-        weight = jnp.where(violation > 0.25 * at.renewed, _HEAVIER * weight, weight)
+        falls = violation <= 0.25 * at.renewed
+        promised = jnp.abs(g) / (weight * violation**2)
+        helps = (promised > jnp.minimum(_SHARE, _GROWN * at.share_promised)) | (
+            violation < _FALLEN * at.renewed
+        )
+        weight = jnp.where(falls, weight, _HEAVIER * weight)
         status = jnp.where(violation <= close, CONVERGED, SEARCHING)
-        status = jnp.where((status == SEARCHING) & (weight > _MOST_WEIGHT), VIOLATED, status)
+        status = jnp.where((status == SEARCHING) & (weight > _MOST_WEIGHT) & ~helps, VIOLATED, status)
         done = status != SEARCHING
         penalty = Penalty(bounds, end, weight)
         merit = jnp.where(done, at.merit, _costs(stages, given, at.xs, at.us, at.T, penalty)[1])
@@ -482,6 +493,7 @@ def one_pass(
             merit=merit,
             penalty=penalty,
             renewed=violation,
+            share_promised=promised,
             violation=violation,
             status=status.astype(jnp.int32),
         )
