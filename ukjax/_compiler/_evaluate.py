@@ -198,7 +198,7 @@ def evaluate_at_state(function: Callable[..., Any], parameters: Any, *state: Arr
 
 
 def evaluate_known(method: M) -> M:
-    """A method of (t, q, ...) of a module, evaluated from its scalar code where the module and all arguments have values."""
+    """A method of (t, q, ...) of a module, from its scalar code where it and all arguments have values."""
 
     @functools.wraps(method)
     def evaluated(self: Any, t: Any, q: Any, *rest: Any) -> Any:
