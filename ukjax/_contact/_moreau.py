@@ -308,7 +308,7 @@ class ContactStep:
         return state, record
 
     def _touching(self, gaps: Array, kept: Sequence[Any]) -> ContactSet:
-        """Rigid contacts whose gaps are zero, as many as there is room for."""
+        """Rigid contacts whose gaps are zero, and of those beyond the room one."""
         is_rigid, none = jnp.asarray(self.layout.is_rigid), jnp.asarray(0)
         # To how much gaps are zero by steps.
         zero = 2 * choose_by_precision(gaps.dtype, *PENETRATION)
@@ -317,11 +317,11 @@ class ContactStep:
             if not kind.has_gap:
                 return so_far
             k = entry(which, i)
-            touches = entry(is_rigid, k) & (entry(gaps, k) <= zero) & (so_far.number < self.room.contacts)
+            touches = entry(is_rigid, k) & (entry(gaps, k) <= zero) & (so_far.number <= self.room.contacts)
             number = so_far.number + touches.astype(i.dtype)
             return ContactSet(number, put(so_far.contact, so_far.number, k))
 
-        return self._over_near(look, kept, ContactSet(none, blank(self.room.contacts + 1, none.dtype)))
+        return self._over_near(look, kept, ContactSet(none, blank(self.room.contacts + 2, none.dtype)))
 
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, touching: tuple[ContactSet, Array]
@@ -458,7 +458,8 @@ class ContactStep:
 
             return kind.each(own, look, listed)
 
-        listed = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype), jnp.asarray(False)
+        full = touching[0].number > self.room.contacts
+        listed = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype), full
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             listed = of_kind(kind, of, own, listed)
         return listed

@@ -49,12 +49,6 @@ def add_scaled(x: Array, to: Any, factor: Array, y: Array, of: Any, count: Any) 
     return loop(jnp.where(factor == 0, 0, count), add, x)
 
 
-def add_scaled_within(x: Array, to: Any, factor: Array, of: Any, count: Any) -> Array:
-    """x[to + i] + factor x[of + i], of entries of one array that do not overlap."""
-    add = lambda i, x: put(x, to + i, entry(x, to + i) + factor * entry(x, of + i))
-    return loop(jnp.where(factor == 0, 0, count), add, x)
-
-
 def copy_entries(x: Array, y: Array, count: Any) -> Array:
     """x with its first entries from y."""
     return loop(count, lambda i, x: put(x, i, entry(y, i)), x)

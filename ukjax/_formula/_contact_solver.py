@@ -15,7 +15,7 @@ from jaxtyping import Array
 from .._misc._blank import blank
 from .._misc._derivatives import freeze
 from .._misc._types import choose_by_precision
-from ._contact_list import ContactList, Room, add_scaled_within, copy_entries, entry, fill_entries, loop, put
+from ._contact_list import ContactList, Room, add_scaled, copy_entries, entry, fill_entries, loop, put
 from ._contact_newton import (
     FIRST,
     GROW,
@@ -130,23 +130,25 @@ class LinearSystem(NamedTuple):
     def eliminate(self) -> "LinearSystem":
         """Factors L and U in the place of A, by pivots as they come, and L^-1 b in that of b."""
 
-        def below(j: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-            (A, b), own, count = so_far, j * self.rows + j, entry(self.end, j) - j - 1
+        def below(j: Array, so_far: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            (A, b, scaled), own, count = so_far, j * self.rows + j, entry(self.end, j) - j - 1
             pivot = entry(A, own)
             inverse = 1 / jnp.where(pivot == 0, 1, pivot)
-            scale = lambda c, A: put(A, own + 1 + c, entry(A, own + 1 + c) * inverse)
-            A, of_b = loop(count, scale, A), entry(b, j) * inverse
+            # A copy, as of two parts of one array LLVM does not know that they do not overlap.
+            scale = lambda c, x: put(x, c, entry(A, own + 1 + c) * inverse)
+            scaled, of_b = loop(count, scale, scaled), entry(b, j) * inverse
+            A = loop(count, lambda c, A: put(A, own + 1 + c, entry(scaled, c)), A)
 
             def less(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
                 (A, b), row = so_far, j + 1 + i
                 to = row * self.rows + j
                 factor = jnp.where(entry(self.begin, row) <= j, -entry(A, to), 0)
                 b = put(b, row, entry(b, row) + factor * of_b)
-                return add_scaled_within(A, to + 1, factor, own + 1, count), b
+                return add_scaled(A, to + 1, factor, scaled, 0, count), b
 
-            return loop(count, less, (A, put(b, j, of_b)))
+            return *loop(count, less, (A, put(b, j, of_b))), scaled
 
-        A, b = loop(self.rows, below, (self.A, self.b))
+        A, b, _ = loop(self.rows, below, (self.A, self.b, blank(self.b.size, self.b.dtype)))
         return self._replace(A=A, b=b)
 
     def substitute(self) -> Array:
