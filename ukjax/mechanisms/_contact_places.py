@@ -79,11 +79,9 @@ class TreeBodies(AbstractBodies):
     ) -> list[tuple[Array, Array]]:
         at = self._bodies(one, q)
         rates = at.chains.rates(at.posture, v, a)
-        both = [
-            twists_by_name(at.bodies, x)
-            for x in (at.chains.twists(at.posture, rates), at.chains.twist_rates(at.posture, rates))
-        ]
-        return [tuple(flat_twist(x[body.name]) for x in both) for body in at.bodies]
+        twists = at.chains.twists(at.posture, rates), at.chains.twist_rates(at.posture, rates)
+        now, later = (twists_by_name(at.bodies, x) for x in twists)
+        return [(flat_twist(now[body.name]), flat_twist(later[body.name])) for body in at.bodies]
 
     def columns(self, one: Mechanism, q: Coordinates) -> Float[Array, "bodies s w"]:
         at = self._bodies(one, q)
