@@ -9,8 +9,8 @@ restitution, by `contact="steps"` and by MuJoCo with its own solver, from the sa
 - how much lower ukjax's centre of mass is at the end than MuJoCo's, and the speed of the fastest body then;
 - the most by which the energy (MuJoCo's `mj_energyPos` and `mj_energyVel` of the states of each) grows between two saved
   times, beside what it loses in all;
-- seconds of processor time to load, for the first run less a later one, and microseconds a step of a later one, beside
-  MuJoCo's.
+- seconds of processor time to load, for the first run less a later one, and microseconds a step of later ones and of
+  MuJoCo, medians of three runs of each in turn, and the median of their ratios.
 
 Each file has a process of its own, which ends after `--seconds` of processor time; what is so slow is told with its pairs
 and contacts. With `--optimized` later runs are by optimized code, as those of long runs are (`uk.optimize_now`).
@@ -28,12 +28,13 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-STEP, EVERY, SAVED = 1e-3, 20, 100
+STEP, EVERY, SAVED, TURNS = 1e-3, 20, 100, 3
 HEIGHT = 0.05
 _ROBOTS = "example-robot-data/cmeel.prefix/share/example-robot-data/robots"
 _HANDS = "gymnasium-robotics/gymnasium_robotics/envs/assets/hand"
@@ -151,8 +152,8 @@ def _growth(energies: Any) -> float:
     return float(max(np.diff(energies).max(), 0.0))
 
 
-def ours(model: Any, found: dict[str, Any], tell: Any, optimized: bool) -> Any:
-    """A fall by ukjax; returns where it starts."""
+def ours(model: Any, found: dict[str, Any], tell: Any, optimized: bool) -> tuple[Any, Callable[[], float]]:
+    """A fall by ukjax; returns where it starts, and what takes it again and tells microseconds a step."""
     import ukjax as uk
     from ukjax.mechanisms import Contact
 
@@ -162,20 +163,23 @@ def ours(model: Any, found: dict[str, Any], tell: Any, optimized: bool) -> Any:
     pairs = [x for x in robot.mechanism.mechanism.contacts if isinstance(x, Contact)]
     found |= {"nv": int(model.nv), "pairs": len(pairs), "contacts": sum(x.count for x in pairs)}
     tell(found)
-    times, seconds = STEP * EVERY * np.arange(SAVED + 1), []
-    for _ in range(2):
+    times = STEP * EVERY * np.arange(SAVED + 1)
+
+    def go() -> tuple[Any, float]:
         began = time.process_time()
         run = uk.simulate(robot.problem, contact="steps", dt0=STEP, ts=times)
-        seconds.append(time.process_time() - began)
-        tell(found | {"first run": seconds[0]})
-        if optimized:
-            uk.optimize_now()
+        return run, time.process_time() - began
+
+    first = go()[1]
+    tell(found | {"first run": first})
+    if optimized:
+        uk.optimize_now()
+    run, later = go()
     watch = _Watch(model)
     states = [robot.state_to_mujoco(q, v) for q, v in zip(run.q, run.v, strict=True)]
     seen = np.array([watch.look(*x) for x in states])
     found |= {
-        "first run": seconds[0] - seconds[1],
-        "step": seconds[1] / EVERY / SAVED * 1e6,
+        "first run": first - later,
         "result": str(run.result),
         "unsolved": int(run.stats["num_unsolved_steps"]),
         "deepest": max(-float(np.min(run.contacts.gap)), 0.0),
@@ -184,11 +188,11 @@ def ours(model: Any, found: dict[str, Any], tell: Any, optimized: bool) -> Any:
         "height": seen[-1, 1],
         "speed": seen[-1, 2],
     }
-    return states[0]
+    return states[0], lambda: go()[1] / EVERY / SAVED * 1e6
 
 
-def theirs(model: Any, start: Any, found: dict[str, Any]) -> None:
-    """The same by MuJoCo."""
+def theirs(model: Any, start: Any, found: dict[str, Any]) -> float:
+    """The same by MuJoCo; returns microseconds a step."""
     import mujoco
 
     data, watch, deepest = mujoco.MjData(model), _Watch(model), 0.0
@@ -207,8 +211,8 @@ def theirs(model: Any, start: Any, found: dict[str, Any]) -> None:
         "its growth": _growth(energies),
         "its height": seen[-1][1],
         "its speed": seen[-1][2],
-        "its step": spent / EVERY / SAVED * 1e6,
     }
+    return spent / EVERY / SAVED * 1e6
 
 
 def worker(path: str, seconds: int, optimized: bool) -> None:
@@ -219,8 +223,14 @@ def worker(path: str, seconds: int, optimized: bool) -> None:
     jax.config.update("jax_enable_x64", True)
     tell = lambda x: print(json.dumps(x), flush=True)
     model, found = model_over_floor(path), {}
-    start = ours(model, found, tell, optimized)
-    theirs(model, start, found)
+    start, again = ours(model, found, tell, optimized)
+    steps = np.array([(again(), theirs(model, start, found)) for _ in range(TURNS)])
+    of_both = np.median(steps, axis=0)
+    found |= {
+        "step": of_both[0],
+        "its step": of_both[1],
+        "ratio": float(np.median(steps[:, 0] / steps[:, 1])),
+    }
     tell(found)
 
 
@@ -249,7 +259,7 @@ def row(x: dict[str, Any]) -> str:
     return (
         f"{head} {x['deepest']:.0e} | {x['its deepest']:.0e} | {lower:.2f} | {x['speed']:.0e}, {x['its speed']:.0e} | "
         f"{x['growth']:.0e}, {x['its growth']:.0e} of {x['lost']:.3g} | {x['unsolved']} | {x['load']:.0f} | "
-        f"{x['first run']:.0f} | {x['step']:.0f}, {x['its step']:.0f} |"
+        f"{x['first run']:.0f} | {x['step']:.0f}, {x['its step']:.0f} | {x['ratio']:.1f} |"
     )
 
 
@@ -268,9 +278,9 @@ def main() -> None:
         return
     print(
         "| file | velocities | pairs, contacts | deepest [m] | MuJoCo | lower by [mm] | speed [m/s], MuJoCo | "
-        "energy grows, MuJoCo [J] | unsolved | load [s] | first run [s] | step, MuJoCo [us] |"
+        "energy grows, MuJoCo [J] | unsolved | load [s] | first run [s] | step, MuJoCo [us] | ratio |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     folder = Path(given.folder)
     for file in [folder] if folder.is_file() else [folder / name for name in FILES if given.only in name]:
         found = dropped(file, given.seconds, given.optimized)

@@ -1,6 +1,8 @@
 """Limits, dry friction and contacts of mechanisms: gaps against MuJoCo's distances, slips against differences, and
 motions against closed forms."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ import pytest
 import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._contact import _rows
+from ukjax._contact._kinds import Instant, Motion, kinds_of
 from ukjax._contact._rows import layout_of
 
 G = 9.81
@@ -105,6 +108,24 @@ def test_velocities_are_those_of_material_points(first: str, second: str) -> Non
         np.testing.assert_allclose(axes @ axes.T, np.eye(3), atol=1e-12)
         of = [(moved(body, x, h) - moved(body, x, -h)) / (2 * h) for body in frame.bodies]
         np.testing.assert_allclose(axes @ (of[1] - of[0]), rates, atol=1e-8)
+
+
+def test_rates_of_twists_are_their_differences() -> None:
+    """Of bodies behind a free joint, a hinge, a slide and a ball joint, along a motion with accelerations."""
+    text = """<mujoco><worldbody><geom type="plane" size="5 5 .1"/><body pos="0 0 1"><freejoint/><geom size=".1"/>
+      <body pos=".2 0 .1"><joint axis="0 1 .3"/><geom type="capsule" fromto="0 0 0 .3 0 0" size=".03"/>
+        <body pos=".3 0 .05"><joint type="slide" axis="1 .2 0"/><joint axis="0 0 1" pos=".02 .01 0"/>
+          <geom size=".05" pos=".1 .02 .03"/>
+          <body pos=".1 0 .1"><joint type="ball"/><geom size=".05" pos=".1 .02 .03"/></body></body></body></body>
+      </worldbody></mujoco>"""
+    problem, rng, t = uk.load(text, contact=True).problem, np.random.default_rng(0), jnp.zeros(())
+    system: Any = problem.system
+    q = jnp.asarray(problem.q0 + 0.2 * rng.normal(size=problem.q0.size))
+    v, a = (jnp.asarray(rng.normal(size=problem.v0.size)) for _ in range(2))
+    (kind, *_), rate = kinds_of(system, None, t, q, v), system.kinematics(t, q, v)
+    moving = lambda q, v: kind.moving(Motion(Instant(t, q), v, system.kinematics(t, q, v), a))
+    before, after = (moving(q + h * rate, v + h * a).twists for h in (-1e-5, 1e-5))
+    np.testing.assert_allclose(moving(q, v).rates, (after - before) / 2e-5, atol=1e-8)
 
 
 def test_what_is_not_offered_is_refused() -> None:

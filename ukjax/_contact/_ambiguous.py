@@ -5,18 +5,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_list import (
-    ContactList,
-    DelassusRows,
-    ImpulseSolution,
-    Room,
-    couple_all,
-    entry,
-    fill_entries,
-    loop,
-    put,
-    subtract_solution,
-)
+from .._formula._contact_list import ContactList, Room, entry, fill_entries, loop, put
+from .._formula._contact_operator import DelassusRows
+from .._formula._contact_solver import ImpulseSolution, LinearSystem
 from .._misc._blank import blank
 from .._misc._types import choose_by_precision
 from ._modes import COUNTS, still
@@ -125,23 +116,20 @@ def _exchangeable(of: ListedImpulses) -> Array:
     def column(j: Array, K: Array) -> Array:
         unit = put(fill_entries(new(), 0, 0, m), j, 1)
         of_unit = applied(_restrict_to_held(of, unit))
-        return loop(m, lambda i, K: put(K, i * width + j, entry(of_unit, i)), K)
+        return loop(m, lambda i, K: put(K, i * m + j, entry(of_unit, i)), K)
 
     K = loop(m, column, K)
-    trace = loop(m, lambda i, x: x + entry(K, i * width + i), zero)
+    trace = loop(m, lambda i, x: x + entry(K, i * m + i), zero)
     mean = trace / of.all_rows
     pull = choose_by_precision(dtype, *PULL) * jnp.where(mean > 0, mean, 1)
-    b = applied(some)
+    K = loop(m, lambda i, K: put(K, i * m + i, entry(K, i * m + i) + pull), K)
+    whole = lambda value: fill_entries(blank(size, m.dtype), 0, value, m)
+    pulled, b = LinearSystem(K, new(), m, whole(0), whole(m)).eliminate(), applied(some)
 
     def nearer(_: Array, p: Array) -> Array:
-        off, A = applied(p), blank(of.G.size, dtype)
-
-        def row(i: Array, A: Array) -> Array:
-            A = loop(m, lambda j, A: put(A, i * width + j, entry(K, i * width + j)), A)
-            return put(A, i * width + i, entry(A, i * width + i) + pull)
-
-        right = loop(m, lambda i, x: put(x, i, entry(off, i) - entry(b, i)), new())
-        return subtract_solution(loop(m, row, A), right, width, p, couple_all(m))[2]
+        off = applied(p)
+        x = pulled.solve(loop(m, lambda i, x: put(x, i, entry(off, i) - entry(b, i)), new()))
+        return loop(m, lambda i, p: put(p, i, entry(p, i) - entry(x, i)), p)
 
     p = loop(jnp.asarray(PASSES), nearer, fill_entries(new(), 0, 0, m))
     none = loop(m, lambda i, x: put(x, i, entry(some, i) - entry(p, i)), new())

@@ -16,23 +16,18 @@ from jaxtyping import Array
 
 from .._formula._contact_list import (
     ContactList,
-    DelassusRows,
-    ImpulseSolution,
     Inertia,
     Room,
-    add_scaled,
     copy_entries,
-    delassus,
     empty_list,
-    empty_workspace,
     entry,
     fill_entries,
-    find_islands,
     loop,
     put,
-    solve,
 )
 from .._formula._contact_newton import ROUNDING
+from .._formula._contact_operator import DelassusRows, delassus, empty_workspace, find_islands
+from .._formula._contact_solver import ImpulseSolution, solve
 from .._misc._blank import blank
 from .._misc._types import choose_by_precision
 from ._ambiguous import ListedImpulses, ambiguous
@@ -249,10 +244,6 @@ class ContactStep:
             first = x.number == 0
             time = jnp.where(first, free.t, t + h)
 
-            def moving(q: Array) -> list[Any]:
-                motion = Motion(Instant(time, q), free.v, self.kinematics(time, q, free.v), free.a)
-                return [kind.moving(motion) for kind in self.kinds]
-
             at = Instant(time, x.q)
             whole = lambda yes: yes.astype(x.number.dtype)
             kept = x.kept
@@ -264,10 +255,12 @@ class ContactStep:
             push = loop(whole(x.seeks), lambda _, push: self._without_push(push, kept), x.push)
             # Of contacts that are far apart nothing is read.
             gaps = loop(whole(~first), lambda _, gaps: self._gaps(self.kinds, at, kept, gaps), x.gaps)
-            x = x._replace(middle_kept=loop(whole(first), lambda _, former: kept, x.middle_kept))
-            # Of its own, so that how bodies move is only computed where it is asked for.
-            near = lambda _, x: self._near(moving(x.q), h, x, (last.touching, touching))
-            x = loop(whole(first), near, x._replace(kept=kept, gaps=gaps, push=push))
+            x = x._replace(
+                kept=kept,
+                gaps=gaps,
+                push=push,
+                middle_kept=loop(whole(first), lambda _, former: kept, x.middle_kept),
+            )
             takes_part, worst = loop(
                 whole(~first),
                 lambda _, y: self._penetrating(y[0], gaps, x.push, kept),
@@ -287,7 +280,15 @@ class ContactStep:
                 pushed=pushed,
                 end_kept=loop(whole(pushes), lambda _, former: kept, x.end_kept),
             )
-            x = loop(whole(first | pushes), lambda _, y: solved(y, moving(x.q)), x)
+
+            # How bodies move is only computed where there is a problem, once.
+            def solve(_: Array, x: _Problems) -> _Problems:
+                motion = Motion(Instant(time, x.q), free.v, self.kinematics(time, x.q, free.v), free.a)
+                moving = [kind.moving(motion) for kind in self.kinds]
+                near = lambda _, x: self._near(moving, h, x, (last.touching, touching))
+                return solved(loop(whole(first), near, x), moving)
+
+            x = loop(whole(first | pushes), solve, x)
             return x._replace(number=x.number + 1)
 
         end = lax.while_loop(lambda x: x.going, look, start)
@@ -307,7 +308,7 @@ class ContactStep:
         return state, record
 
     def _touching(self, gaps: Array, kept: Sequence[Any]) -> ContactSet:
-        """Rigid contacts whose gaps are zero, as many as there is room for."""
+        """Rigid contacts whose gaps are zero, and of those beyond the room one."""
         is_rigid, none = jnp.asarray(self.layout.is_rigid), jnp.asarray(0)
         # To how much gaps are zero by steps.
         zero = 2 * choose_by_precision(gaps.dtype, *PENETRATION)
@@ -316,11 +317,11 @@ class ContactStep:
             if not kind.has_gap:
                 return so_far
             k = entry(which, i)
-            touches = entry(is_rigid, k) & (entry(gaps, k) <= zero) & (so_far.number < self.room.contacts)
+            touches = entry(is_rigid, k) & (entry(gaps, k) <= zero) & (so_far.number <= self.room.contacts)
             number = so_far.number + touches.astype(i.dtype)
             return ContactSet(number, put(so_far.contact, so_far.number, k))
 
-        return self._over_near(look, kept, ContactSet(none, blank(self.room.contacts + 1, none.dtype)))
+        return self._over_near(look, kept, ContactSet(none, blank(self.room.contacts + 2, none.dtype)))
 
     def _near(
         self, moving: Sequence[Any], h: Array, x: _Problems, touching: tuple[ContactSet, Array]
@@ -457,7 +458,8 @@ class ContactStep:
 
             return kind.each(own, look, listed)
 
-        listed = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype), jnp.asarray(False)
+        full = touching[0].number > self.room.contacts
+        listed = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype), full
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             listed = of_kind(kind, of, own, listed)
         return listed
@@ -633,14 +635,10 @@ class ContactStep:
     ) -> tuple[Array, Array]:
         """With the generalized force of the contacts of an island (n_v,), and 1 for those that are ambiguous, in their
         places of the whole list."""
-        stride, m, dtype = self.room.stride, contacts.rows, contacts.u.dtype
-
-        def row(k: Array, i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-            push, u = so_far
-            push = contacts.J.add_row(k, i, entry(found.p, i) / h, push)
-            return push, add_scaled(u, 0, entry(found.p, i), of.G, i * of.width, m)
-
-        push, u = contacts.over_rows(row, (told[0], copy_entries(blank(stride, dtype), contacts.u, m)))
+        add = lambda k, i, push: contacts.J.add_row(k, i, entry(found.p, i) / h, push)
+        push = contacts.over_rows(add, told[0])
+        u = copy_entries(blank(self.room.stride, contacts.u.dtype), contacts.u, contacts.rows)
+        u = of.apply(u, found.p)
         flags = ambiguous(ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.rows))
         place = lambda k, y: put(y, places(k), entry(flags, k))
         return push, loop(contacts.number, place, told[1])

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler._structured._scalarize import scalarize
-from .._formula._contact_list import Room, empty_list, entry, loop, put, solve_delassus, without_rest
+from .._formula._contact_list import Room, empty_list, entry, loop, put
 from .._formula._contact_newton import (
     ContactData,
     ContactSolution,
@@ -20,6 +20,8 @@ from .._formula._contact_newton import (
     rows_in,
     solution,
 )
+from .._formula._contact_operator import without_rest
+from .._formula._contact_solver import solve_delassus
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._blank import blank
 from .._misc._errors import InputError

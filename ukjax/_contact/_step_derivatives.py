@@ -15,19 +15,17 @@ from jaxtyping import Array
 
 from .._formula._contact_list import (
     ContactList,
-    DelassusRows,
     Room,
     SparseRows,
-    delassus,
     empty_list,
     empty_rows,
-    empty_workspace,
     entry,
     fill_entries,
-    linearize_solution,
     loop,
     put,
 )
+from .._formula._contact_operator import DelassusRows, delassus, empty_workspace
+from .._formula._contact_solver import linearize_solution
 from .._misc._blank import blank
 from .._misc._derivatives import freeze, with_tangent_of
 from ._kinds import ContactKind, Instant, Motion

@@ -18,7 +18,7 @@ from ._coordinates import AbstractCoordinates, GroundCoordinates, call_each_body
 from ._divide import divide_tree
 from ._mechanism import Mechanism, Placements, Twists
 from ._moving_bodies import AbstractBodies, DividedBodies, flat_twist
-from ._placement import AnyPlacement, Twist
+from ._placement import AnyPlacement
 from ._tree_layout import Order
 from ._tree_motion import TreeLayout
 from ._tree_place import (
@@ -29,6 +29,7 @@ from ._tree_place import (
     own_columns,
     place_bodies,
     placements_by_name,
+    twists_by_name,
 )
 from ._vmap_by_structure import form_of, stack_trees
 
@@ -43,8 +44,10 @@ class AbsoluteBodies(AbstractBodies):
     def locate(self, one: AbstractCoordinates, q: Coordinates) -> list[AnyPlacement]:
         return [one.placement(q)]
 
-    def move(self, one: AbstractCoordinates, q: Coordinates, v: Velocities) -> list[Twist]:
-        return [one.twist(q, v)]
+    def move(
+        self, one: AbstractCoordinates, q: Coordinates, v: Velocities, q_rate: Coordinates, a: Velocities
+    ) -> list[tuple[Array, Array]]:
+        return [jax.jvp(lambda q, v: flat_twist(one.twist(q, v)), (q, v), (q_rate, a))]
 
     def columns(self, one: AbstractCoordinates, q: Coordinates) -> Float[Array, "bodies s w"]:
         twist = lambda v: flat_twist(one.twist(q, v))
@@ -71,10 +74,14 @@ class TreeBodies(AbstractBodies):
         numbers = tuple(range(len(one.bodies)))
         return list(place_bodies(one.bodies, *locate_ends(make_chains(one, self.layout), q, bodies=numbers)))
 
-    def move(self, one: Mechanism, q: Coordinates, v: Velocities) -> list[Twist]:
+    def move(
+        self, one: Mechanism, q: Coordinates, v: Velocities, q_rate: Coordinates, a: Velocities
+    ) -> list[tuple[Array, Array]]:
         at = self._bodies(one, q)
-        twists = at.twists(v)
-        return [twists[body.name] for body in at.bodies]
+        rates = at.chains.rates(at.posture, v, a)
+        twists = at.chains.twists(at.posture, rates), at.chains.twist_rates(at.posture, rates)
+        now, later = (twists_by_name(at.bodies, x) for x in twists)
+        return [(flat_twist(now[body.name]), flat_twist(later[body.name])) for body in at.bodies]
 
     def columns(self, one: Mechanism, q: Coordinates) -> Float[Array, "bodies s w"]:
         at = self._bodies(one, q)

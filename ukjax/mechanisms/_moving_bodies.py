@@ -63,8 +63,10 @@ class AbstractBodies(eqx.Module):
         """Where the bodies of one are, by its own coordinates."""
 
     @abc.abstractmethod
-    def move(self, one: Any, q: Coordinates, v: Velocities) -> list[Twist]:
-        """How they move."""
+    def move(
+        self, one: Any, q: Coordinates, v: Velocities, q_rate: Coordinates, a: Velocities
+    ) -> list[tuple[Array, Array]]:
+        """How they move, and the rates of that with q' and v' = a."""
 
     @abc.abstractmethod
     def columns(self, one: Any, q: Coordinates) -> Float[Array, "bodies s w"]:
@@ -139,10 +141,9 @@ class DividedBodies(eqx.Module):
         def each(part: AbstractBodies, k: Any, one: Any) -> Sequence[Any]:
             q, q_along = (take_entries(x, part.members.q, k) for x in (at.q, q_rate))
             own, along = (take_entries(x, part.members.v, k) for x in (v, a))
-            twists = lambda q, v: [flat_twist(x) for x in part.move(one, q, v)]
-            now, rates = jax.jvp(twists, (q, own), (q_along, along))
             columns = _first_moved(part.columns(one, q), part.moved_by, w)
-            return list(zip(now, rates, columns, strict=True))
+            moves = part.move(one, q, own, q_along, along)
+            return [(*move, column) for move, column in zip(moves, columns, strict=True)]
 
         still = zeros(s), zeros(s), zeros(s, w)
         moved = at.once(("motion", names), lambda: self._stack(names, still, each))

@@ -314,6 +314,13 @@ class Chains(eqx.Module):
         omega = rates.omega[frames]
         return Twist(omega, rates.velocity[frames] + cross(omega, self.levers(posture)))
 
+    def twist_rates(self, posture: Posture, rates: Rates) -> Twist:
+        """The rates of these twists."""
+        frames = np.array(self.layout.frames, int)
+        lever, omega, alpha = self.levers(posture), rates.omega[frames], rates.alpha[frames]
+        turning = cross(alpha, lever) + cross(omega, cross(omega, lever))
+        return Twist(alpha, rates.acceleration[frames] + turning)
+
     def velocities(self, q: Coordinates, rate: Coordinates) -> Velocities:
         """v of q' = N(q) v; of a quaternion that changes in length too, what its turning takes."""
 
