@@ -22,6 +22,7 @@ Q0, V0 = jnp.array([1.0, 0.0]), jnp.zeros(2)
 S, E, T = (0.0, 0.0), (1.0, 0.0), (2.0, 0.0)
 LINKS = [um.rod("upper", S, E, mass=1.0), um.rod("fore", E, T, mass=1.0)]
 PINS = [um.Revolute("S", "ground", "upper", S), um.Revolute("E", "upper", "fore", E)]
+ROBOT = '<mujoco><worldbody><body><joint axis="0 1 0"/><geom size="0.1"/></body></worldbody></mujoco>'
 
 
 def _run(q0=Q0, v0=V0, t1=1.0, mass=None, force=None, constraints=(ROD,), **options):
@@ -246,6 +247,11 @@ MISTAKES = {
         lambda: uk.simulate(uk.models.pendulum, t1=1.0),
         uk.InputError,
         ("expected a system or a Problem, got function", "call it"),
+    ),
+    "A robot for its problem": (
+        lambda: uk.simulate(uk.load(ROBOT), t1=1.0),
+        uk.InputError,
+        ("expected a system or a Problem, got Robot", "give its `problem`"),
     ),
     "A condition for an event": (
         lambda: _run(event=lambda t, q, v: q[1] < 0),

@@ -95,8 +95,11 @@ def resolve_state(
         v = system.v0 if v is None else v
         system = system.system
     if not isinstance(system, AbstractSystem):
-        made = "make a ukjax.System(mass_matrix, force, constraints), or derive its class from ukjax.AbstractSystem"
-        hint = "call it" if callable(system) else made
+        hint = "make a ukjax.System(mass_matrix, force, constraints), or derive its class from ukjax.AbstractSystem"
+        if isinstance(getattr(system, "problem", None), Problem):
+            hint = "give its `problem`"
+        elif callable(system):
+            hint = "call it"
         raise InputError(f"expected a system or a Problem, got {type(system).__name__}: {hint}.")
     t = real_values("t", 0.0 if t is None else t)
     if t.ndim:
