@@ -161,14 +161,11 @@ def core_of(
 ) -> Core:
     """One body by itself: its points (n, 3) and what else its core has, by default nothing, and all points are linked."""
     # By NumPy where values are known: JAX would compile a program for each number of points.
-    xp, dtype, count = (
-        module_for(points, origin, axes, spread, axis, radius, inradius),
-        points.dtype,
-        len(points),
-    )
-    points, origin = xp.asarray(points), xp.asarray(origin)
+    given = points, origin, axes, spread, axis, radius, inradius
+    xp, dtype, count = module_for(*given), points.dtype, len(points)
+    points, origin, axes, spread, axis, radius, inradius = jax.tree.map(xp.asarray, given)
     links = link([range(count)] * count) if links is None else links
-    spread = xp.zeros((3, 3), dtype) if spread is None else xp.asarray(spread)
+    spread = xp.zeros((3, 3), dtype) if spread is None else spread
     square = xp.max(xp.sum((points - origin[None]) ** 2, 1)) + xp.sum(spread**2)
     core = Core(
         points,
