@@ -422,17 +422,16 @@ class ContactDynamics(eqx.Module):
     @in_full_precision
     def held(self, t: Array, y: State) -> tuple[State, Array]:
         """The state on the bilateral rows and on those its mode holds, the direction of slip brought up to date; and
-        whether the bilateral rows are still off: no state near this one obeys them."""
+        how close to singular the bilateral rows are, infinite where no state near this one obeys them."""
         q, v, mode = y
         q, v = self.model.project(t, (q, v))
         for _ in range(2):  # what one leaves is of the order of its square
             q = q + self._of(_closer, self.at(t, q, v), mode)
-        off = jnp.zeros((), bool)
+        near = jnp.zeros((), q.dtype)
         if self.model.stabilizer.projection_method is not None:
             (q, v), _, near = end_of_step(self.model, t, (q, v), None)
-            off = near == jnp.inf
         change, direction = self._of(_correct_velocities, self.at(t, q, v), mode)
-        return (q, v + change, mode._replace(direction=jax.lax.stop_gradient(direction))), off
+        return (q, v + change, mode._replace(direction=jax.lax.stop_gradient(direction))), near
 
     def begun(self, t: Array, q: Array, v: Array) -> tuple[State, SettledContacts]:
         """The state to start from, and what happens there: contacts that touch are struck, and the mode is found."""

@@ -358,9 +358,9 @@ def _step(
     dense = {"first": first, "second": second, "until": until, "since": since, "modes": modes}
     dense["crossed"] = crossed[0] if stops.count else None
     pair, result = _split(step.error, count), step.result
-    y1, off = args.held(t1, step.y)
+    y1, near = args.held(t1, step.y)
     if stop is not None:  # Diffrax heeds a result where the step is accepted
-        pair, broken = judge_constraints(pair, off, step.y[1], y1[1], t1 - t0 <= stop.shortest)
+        pair, broken = judge_constraints(pair, near, step.y[1], y1[1], t1 - t0 <= stop.shortest)
         result = dfx.RESULTS.where(broken, stop.result, result)
     pair = inflate_error_if(ends, pair, t1 - t0 <= accumulation.shortest)
     result = dfx.RESULTS.where(ends, accumulation.result, result)

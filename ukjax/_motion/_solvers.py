@@ -100,9 +100,9 @@ class AbstractForwardingSolver(dfx.AbstractWrappedSolver):
 # then no motion keeps them any longer, and the run ends there.
 #
 # So it does where velocities would have to jump, because the slope of a constraint jumps, or rows that were redundant
-# stop the motion. By how much a projection moves velocities vanishes with the step elsewhere. So a small part of it
-# counts as an error; and where they are moved by more than rounding in a step that is too short to be the reason, or by
-# more than what they are then, they jump.
+# stop the motion. By how much a projection moves velocities vanishes with the step elsewhere, but for rounding, which
+# grows as the rows come closer to singular. So a small part of it counts as an error; and where they are moved in a step
+# that is too short to be the reason, or by more than what they are then, they jump.
 
 _REFUSED = 1e8
 _OF_MOVE = 1e-3  # small, as beside singular positions steps that are right are moved by more than their error
@@ -169,22 +169,22 @@ def inflate_error_if(broken: Array, error: T, short: Array) -> T:
 
 
 def judge_constraints(
-    error: tuple[Array, Array], off: Array, v: Array, projected: Array, short: Array
+    error: tuple[Array, Array], near: Array, v: Array, projected: Array, short: Array
 ) -> tuple[tuple[Array, Array], Array]:
     """The error estimate of a step whose velocities v were projected, and whether no motion keeps the constraints.
 
     **Arguments:**
 
     - `error`: of q and v, as `end_of_step` gives it.
-    - `off`: whether the end is off the constraints.
+    - `near`: how close to singular the rows are at its end, infinite where it is off the constraints.
     - `v`, `projected`: the velocities before and after the projection (n,).
     - `short`: whether the step is too short to be the reason.
     """
-    moved = lax.stop_gradient(projected - v)
+    moved, near = lax.stop_gradient((projected - v, jnp.abs(near)))
     largest = lambda x: jnp.max(jnp.abs(x), initial=0)
-    too_far = short | (largest(moved) > largest(projected))
-    broken = off | (is_off(moved, projected) & too_far)
-    least = _OF_MOVE * jnp.abs(moved)
+    jumps = is_off(moved / (1 + near), projected)
+    broken = (near == jnp.inf) | (jumps & (short | (largest(moved) > largest(projected))))
+    least = jnp.where(jumps, _OF_MOVE * jnp.abs(moved), 0)
     error = error[0], jnp.where(jnp.abs(error[1]) < least, least, error[1])
     return inflate_error_if(broken, error, short), broken
 
@@ -212,7 +212,7 @@ def _step(
     estimate = y1 if error is None else inflate_error_if_singular(error, singular, singular_before)
     if stop is not None:  # Diffrax heeds it where the step is accepted
         short = t1 - t0 <= stop.shortest
-        estimate, broken = judge_constraints(estimate, singular == jnp.inf, v, y1[1], short)
+        estimate, broken = judge_constraints(estimate, singular, v, y1[1], short)
         result = dfx.RESULTS.where(broken, stop.result, result)
     error = None if error is None else estimate
     if "y1" in dense_info:

@@ -336,7 +336,7 @@ def explicit_run(
             pair = inflate_error_if_singular(pair, near1, near)
         if projects and stop is not None:
             short = t_next - t <= shortest_step(t, t1)
-            pair, broken = judge_constraints(pair, near1 == jnp.inf, v, steps.parts(y1)[1], short)
+            pair, broken = judge_constraints(pair, near1, v, steps.parts(y1)[1], short)
         accepted, after, t_after, kept, told = controlled(t, t_next, kept, y, y1, pair)
         if len(ts):
             count, saved = save(count, saved, t, t_next, accepted, y, y1, k)
