@@ -126,7 +126,8 @@ def _spline(times: Array, values: Array) -> tuple[Array, ...]:
 
     Not-a-knot: m_0 and the last m lie on the lines through their two neighbours.
     """
-    xp, h = module_for(times, values), module_for(times).diff(times)
+    xp = module_for(times, values)
+    h = xp.diff(times)
     slopes = xp.diff(values, axis=0) / _expand_lengths(h, values)
     first, last = h[0] / h[1], h[-1] / h[-2]
     inner = h[1:-1]
