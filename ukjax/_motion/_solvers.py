@@ -209,6 +209,7 @@ def _step(
     )
     v = y1[1]
     y1, error, singular = end_of_step(args, t1, y1, error)
+    # Without an estimate, of a solver for fixed steps, only the judgement counts: of any arrays of its shape.
     estimate = y1 if error is None else inflate_error_if_singular(error, singular, singular_before)
     if stop is not None:  # Diffrax heeds it where the step is accepted
         short = t1 - t0 <= stop.shortest
