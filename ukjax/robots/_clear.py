@@ -17,7 +17,13 @@ from .._contact._rows import gaps_and_bends
 from .._formula._contact_list import empty_rows, entry, put
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, as_jax, choose_by_precision
-from .._motion._project import compute_position_terms, entries, project, tolerance_of
+from .._motion._project import (
+    Projection,
+    compute_position_terms,
+    entries,
+    project_known,
+    tolerance_of,
+)
 from .._pseudoinverse import GramSchmidt, unit_rows_on_host
 from .._system._constraint import AbstractUnilateral, Unilateral, bilateral, unilateral
 from ..mechanisms import Mechanism, TreeSystem
@@ -228,5 +234,5 @@ def resolve_start_penetration(
     why = f"by {_format_largest(deep)}; the nearest posture that is not moves {moved}"
     q = as_jax(nearest)
     if bilateral(tree.constraints):
-        q, v = project(without_contacts(tree), 0.0, q, v)
+        q, v = project_known(Projection(), without_contacts(tree), t, q, v, tolerance_of(q.dtype))
     return tree, q, v, [Feature("start beyond a gap", tuple(deep), "approximated", why)]

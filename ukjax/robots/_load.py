@@ -16,7 +16,7 @@ from ..mechanisms._bodies import check_array
 from ..mechanisms._postures import close_loops, with_unit_quaternions
 from ._actuators import ActuatorInputs, inputs_of
 from ._bodies import bodies, frames, joints, joints_by_kind, require_unique_motion
-from ._clear import Start, resolve_start_penetration
+from ._clear import Start, resolve_start_penetration, without_contacts
 from ._closures import closures
 from ._contact_selection import read_contact_selection
 from ._drives import actuators, input_names, start_activations
@@ -213,7 +213,7 @@ def _make_problem(
         aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
         q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + aside))
     if mechanism.bilateral_constraints:
-        q0, v0, far = close_loops(mechanism, as_jax(0.0), q0, v0)
+        q0, v0, far = close_loops(without_contacts(mechanism), as_jax(0.0), q0, v0)
         q0 = as_jax(with_unit_quaternions(mechanism, q0))
     else:
         far = ()
