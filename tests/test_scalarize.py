@@ -306,6 +306,15 @@ def _still(x: Any) -> Any:
 _still.defjvp(lambda x, dx: (_still(*x), 3 * dx[0]))
 
 
+def test_powers_with_whole_exponents_that_are_not_known() -> None:
+    """As JAX has them: x^0 and x^1 have all derivatives, also at zero."""
+    power = jax.lax.pow
+    x, n = (a.ravel() for a in jnp.meshgrid(jnp.array([-1.3, 0.0, 0.7]), jnp.arange(4)))
+    for derivative in (lambda f: f, jax.grad, jax.hessian):
+        found = jax.vmap(derivative(uk.scalarize(power)))(x, n)
+        assert_allclose(found, jax.vmap(derivative(power))(x, n), rtol=1e-14, atol=1e-14)
+
+
 def test_a_constant_has_the_derivative_that_its_author_gives() -> None:
     f = uk.scalarize(lambda x: x**2 + _still(x))
     assert_allclose([f(2.0), jax.grad(f)(2.0), jax.jvp(f, (2.0,), (1.0,))[1]], [4.0, 7.0, 7.0], rtol=1e-15)

@@ -20,7 +20,7 @@ from .._formula._acceleration import (
 )
 from .._formula._equations import with_dense_mass
 from .._misc._types import is_traced
-from .._system._rows import constraint_rows, is_off
+from .._system._rows import constraint_errors, is_off
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._acceleration_code import AccelerationProgram, compile_acceleration
@@ -117,9 +117,9 @@ class Model(eqx.Module):
         method = self.stabilizer.projection_method
         assert method is not None
         q, v = Projection(method)(self.system, t, *y)
-        before, after = (constraint_rows(self.system, t, *x) for x in (y, (q, v)))
-        of_q, of_v = (jnp.max(jnp.abs(x), initial=0) for x in (before.position_error, before.velocity_error))
-        return (q, v), (of_q, of_v), is_off(after.position_error, q) | is_off(after.velocity_error, v)
+        before, (phi, psi) = (constraint_errors(self.system, t, *x) for x in (y, (q, v)))
+        of_q, of_v = (jnp.max(jnp.abs(x), initial=0) for x in before)
+        return (q, v), (of_q, of_v), is_off(phi, q) | is_off(psi, v)
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects: where a run starts or saves, not in its loop."""

@@ -1,5 +1,6 @@
 """The errors along a run, and nothing else of it: for tuning."""
 
+import functools
 from typing import Any
 
 import diffrax as dfx
@@ -7,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._closures import partition_static
+from .._compiler._structured._scalarize import scalarize
+from .._misc._closures import Static, combine_static, partition_static
 from .._motion._model import Model
 from ._integrated import Span, State, integrate_run
 from ._observe import errors_at
@@ -23,6 +25,11 @@ def _ends_of_steps(span: Span, most: int) -> tuple[Array, Array]:
     steps = jnp.arange(most + 1).astype(dt0.dtype)
     last = jnp.ceil((t1 - t0) / dt0 - _SAME)
     return jnp.where(steps < last, t0 + steps * dt0, t1), steps <= last
+
+
+@functools.partial(scalarize, fallback="xla")
+def _errors(of: Static, arrays: Any, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    return errors_at(combine_static(of, arrays), t, q, v)
 
 
 def errors_along(
@@ -49,5 +56,7 @@ def errors_along(
     # States that were not reached are infinite, and so would be their derivatives.
     reached = jnp.isfinite(t)[:, None]
     q, v = (jnp.where(reached, x[:-1], x[-1:]) for x in (solved.q, solved.v))
-    errors = jax.vmap(lambda *at: errors_at(at[0], at[1:], model))(jnp.where(reached[:, 0], t, span[1]), q, v)
+    errors = jax.vmap(functools.partial(_errors, *partition_static(model.system)))(
+        jnp.where(reached[:, 0], t, span[1]), q, v
+    )
     return t, errors, solved.stats, solved.result == RESULTS.successful

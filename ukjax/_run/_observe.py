@@ -22,7 +22,7 @@ from .._motion._model import Model
 from .._motion._states import States, project_states
 from .._motion._states import observe_states as at_states
 from .._system._constraint import Kind
-from .._system._rows import constraint_rows
+from .._system._rows import constraint_errors, constraint_rows
 from .._system._system import AbstractSystem
 from ._events import which
 from ._results import RESULTS, Dense, end_of, fill_unreached, judgement, split
@@ -54,13 +54,13 @@ class Solved(NamedTuple):
     left: LeftToXLA = LeftToXLA()
 
 
-def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
+def errors_at(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     """phi and psi of all rows (m,), those of the servo included for a system under servo control."""
-    rows = [constraint_rows(model.system, t, *y)]
-    if isinstance(model.system, Servoed):
-        rows.append(model.system.law.task(model.system.system, t, *y))
-    phi, psi = ([getattr(r, f"{level}_error") for r in rows] for level in ("position", "velocity"))
-    return jnp.concatenate(phi), jnp.concatenate(psi)
+    phi, psi = constraint_errors(system, t, q, v)
+    if not isinstance(system, Servoed):
+        return phi, psi
+    task = system.law.task(system.system, t, q, v)
+    return jnp.append(phi, task.position_error), jnp.append(psi, task.velocity_error)
 
 
 Names = tuple[tuple[str, ...], tuple[Kind, ...]]

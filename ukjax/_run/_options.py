@@ -26,7 +26,7 @@ from .._misc._arguments import (
 from .._misc._closures import find_instances
 from .._misc._errors import InputError
 from .._misc._tolerances import WITHOUT_PROJECTION
-from .._misc._types import choose_by_precision, is_traced, module_for
+from .._misc._types import arrays_of, as_jax, choose_by_precision, is_traced, module_for
 from .._motion._project import Projection
 from .._motion._solvers import AbstractForwardingSolver
 from .._pseudoinverse import GramSchmidt
@@ -313,7 +313,8 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
         count = whole_number("the number of times ts", 201 if ts is None else ts, 2, 10**8)  # some gigabytes
         # Not t0 + (t1 - t0) s, whose last time may miss t1 by rounding.
         s = np.linspace(0, 1, count, dtype=t0.dtype)
-        return t0 * (1 - s) + t1 * s
+        t0, t1 = arrays_of(t0, t1)
+        return as_jax(t0 * (1 - s) + t1 * s)
     ts = real_values("ts", ts).astype(t0.dtype)
     if ts.ndim != 1 or ts.size == 0:
         raise InputError(

@@ -267,6 +267,23 @@ def _part(c: AbstractConstraint, A: Array, b: Array, phi: Array | None, psi: Arr
 
 
 @in_full_precision
+def constraint_errors(
+    system: AbstractSystem, t: Time, q: Coordinates, v: Velocities
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """phi and psi of all rows (m,), as in `constraint_rows`, which is much more to compute: zero where there is none."""
+    constraints = _constraints_of(system)
+    errors = zip(constraints, *_errors(system, constraints, t, q, v), strict=True)
+    levels = list[tuple[Array, Array]]()
+    for c, phi, psi in errors:
+        if psi is None:
+            rows = jax.eval_shape(lambda c=c: type(c).all_acceleration_rows([c], t, q, v)[0])
+            psi = jnp.zeros(_require_velocity_error(c, rows and rows[1]).shape, q.dtype)
+        levels.append((jnp.zeros_like(psi) if phi is None else phi, psi))
+    of_positions, of_velocities = zip(*levels, strict=True) if levels else ((), ())
+    return _stack_rows(of_positions, q.dtype), _stack_rows(of_velocities, q.dtype)
+
+
+@in_full_precision
 def constraint_rows(system: AbstractSystem, t: Time | float, q: Coordinates, v: Velocities) -> Rows:
     """All constraints of `system` as rows A a = b, with their errors (theory: Xu-Liu 2017, eqs. (3)-(5)).
 

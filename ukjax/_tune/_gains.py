@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import one_of, real_array
 from .._misc._errors import InputError
+from .._misc._types import as_jax, module_for
 from .._system._stabilize import AbstractStabilizer, Baumgarte
 
 Convention = Literal["plain", "squared"]
@@ -22,8 +23,8 @@ def to_convention(gains: Any, convention: Convention) -> Any:
     return eqx.tree_at(lambda g: (g.alpha, g.beta), gains, (gains.alpha / 2, jnp.sqrt(gains.beta)))
 
 
-def _positive(name: str, value: Any) -> Array:
-    value = real_array(f"the gain {name}", value)
+def _positive(name: str, value: Any) -> np.ndarray:
+    value = np.asarray(real_array(f"the gain {name}", value))
     if not np.all((value > 0) & np.isfinite(value)):
         raise InputError(f"the gain {name} must be positive to be tuned, got {value}.")
     return value
@@ -66,8 +67,8 @@ class GainSpace(eqx.Module):
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             value = _positive(name, value)
             if rows is not None and value.ndim == 0:
-                value = jnp.full(rows, value)
-            leaves.append(value)
+                value = np.full(rows, value)
+            leaves.append(as_jax(value))
             names += [name] if value.ndim == 0 else [f"{name}[{i}]" for i in range(value.size)]
             groups += value.size * [group]
         if not leaves:
@@ -82,16 +83,18 @@ class GainSpace(eqx.Module):
     def start(self) -> Float[Array, " d"]:
         """x of the gains given."""
         leaves = jax.tree.leaves(eqx.filter(self.given, eqx.is_array))
-        return jnp.log(jnp.concatenate([leaf.ravel().astype(float) for leaf in leaves]))
+        return as_jax(np.log(np.concatenate([np.asarray(leaf, float).ravel() for leaf in leaves])))
 
-    def gains(self, x: Float[Array, " d"]) -> Any:
+    def gains(self, x: Float[Array | np.ndarray, " d"]) -> Any:
         """The gains of a vector."""
         values, rest = eqx.partition(self.given, eqx.is_array)
         leaves, structure = jax.tree.flatten(values)
         ends = np.cumsum([leaf.size for leaf in leaves])
-        parts = jnp.split(jnp.exp(x), ends[:-1])
+        xp = module_for(x)
+        parts = xp.split(xp.exp(xp.asarray(x)), ends[:-1])
         shaped = [
-            part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)
+            as_jax(part.reshape(leaf.shape).astype(leaf.dtype))
+            for part, leaf in zip(parts, leaves, strict=True)
         ]
         gains = eqx.combine(jax.tree.unflatten(structure, shaped), rest)
         if self.convention == "plain":

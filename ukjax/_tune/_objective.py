@@ -20,6 +20,7 @@ from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import call_user_function, number_array
 from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError
+from .._misc._types import as_jax, module_for
 from .._motion._model import Model, translate_model
 from .._run import _options
 from .._run._contact_common import BY_STEPS
@@ -76,7 +77,7 @@ def stack_problems(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, 
                 f"problem {i} has another structure than problem 0: problems that are tuned together may differ "
                 "in the values of their arrays only."
             )
-    arrays = jax.tree.map(lambda *x: jnp.stack(x), *(arrays for arrays, _ in parts))
+    arrays = jax.tree.map(lambda *x: as_jax(module_for(x).stack(x)), *(arrays for arrays, _ in parts))
     return eqx.combine(arrays, parts[0][1])
 
 

@@ -185,8 +185,7 @@ def prepare(
     settings, p = _settings(problems[0], options, loss), problems[0]
     stack_problems(problems)
     require_shapes(p.system, settings.t0, p.q0, p.v0)
-    model = Model(p.system, settings.formula or UdwadiaKalaba(), settings.stabilizer)
-    rows = eqx.filter_eval_shape(errors_at, settings.t0, (p.q0, p.v0), model)[0].size
+    rows = eqx.filter_eval_shape(errors_at, p.system, settings.t0, p.q0, p.v0)[0].size
     _check_loss(loss, settings, rows)
     space = GainSpace(gains, convention, rows if per_row else None)
     _require_near_starts(problems, dataclasses.replace(settings, stabilizer=own))

@@ -12,15 +12,16 @@ per row, begin to move apart; until then they change by one factor.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array
 
+from .._compiler import compile_small
 from .._misc._errors import InputError
 from .._misc._traced import fingerprint, trace_program
+from .._misc._types import as_jax
 from ._gains import scatter_points
 from ._objective import Objective, loss_and_gradient, losses
 
@@ -109,7 +110,7 @@ class Stepper:
     def __init__(self, objective: Objective, optimizer: optax.GradientTransformation, starts: int):
         self.objective, self.optimizer, self.starts = objective, optimizer, starts
         self.alike = objective.space.alike
-        self._update = eqx.filter_jit(optimizer.update)
+        self._begin, self._update = compile_small(optimizer.init), compile_small(optimizer.update)
 
     def _directions(self, apart: bool) -> np.ndarray:
         return np.eye(len(self.alike)) if apart else self.alike
@@ -117,7 +118,7 @@ class Stepper:
     def memory(self, apart: bool) -> Any:
         """The optimizer's state before its first step."""
         with jax.numpy_dtype_promotion("standard"):  # Optax mixes kinds of integers
-            return self.optimizer.init(jnp.zeros(self._directions(apart).shape[1]))
+            return self._begin(as_jax(np.zeros(self._directions(apart).shape[1])))
 
     def anywhere(self, given: Point) -> Search:
         """The point given and, if one of a scan of the whole range is better, the best of those."""

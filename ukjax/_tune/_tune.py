@@ -188,8 +188,7 @@ def _result(objective: Objective, search: Search, stopped: str, name: str, given
         evaluations=np.array([point.evaluations for point in points]),
     )
     space = objective.space
-    x = jnp.asarray(best.x)
-    tuned, values = as_given(given, space.gains(x)), np.asarray(jnp.exp(x))
+    tuned, values = as_given(given, space.gains(best.x)), np.exp(best.x)
     return TuneResult(
         tuned, float(np.exp(best.value)), space.names, values, history, stopped, name, objective
     )

@@ -274,6 +274,12 @@ def _integer_pow(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
     return map_entries(lambda x: b.power(x, e.params["y"], t), inputs[0])
 
 
+def _pow(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
+    t, of_exponent = (type_of(v.aval) for v in e.invars)
+    op = "pow" if is_float(of_exponent) else "whole_pow"
+    return map_entries(lambda x, y: b.apply(op, t, x, b.convert(y, of_exponent, t)), *inputs)
+
+
 def _round(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
     t = type_of(e.outvars[0].aval)
     if e.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
@@ -393,6 +399,7 @@ _RULES: dict[str, Callable[[Builder, Any, list[Scalars]], Scalars]] = {
     "clamp": _clamp,
     "pad": _pad,
     "integer_pow": _integer_pow,
+    "pow": _pow,
     "round": _round,
     "bitcast_convert_type": _bitcast,
     "platform_index": _platform,
@@ -411,6 +418,7 @@ _OF_ENTRIES = frozenset(
         "nextafter",
         "clamp",
         "integer_pow",
+        "pow",
         "round",
         "lt_to",
         "le_to",

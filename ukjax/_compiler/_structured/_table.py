@@ -37,6 +37,12 @@ def _tie(b: "Builder", t: str, less: Operand, equal: Operand) -> Operand:
     return b.select(less, 1.0, b.select(equal, 0.5, 0.0, t), t)
 
 
+def _slope_of_whole_power(b: "Builder", t: str, x: Operand, y: Operand) -> Operand:
+    constant = b.compare("eq", y, 0.0, t)
+    less = b.apply("whole_pow", t, x, b.select(constant, 1.0, b.sub(y, 1.0, t), t))
+    return b.select(constant, 0.0, b.mul(y, less, t), t)
+
+
 def _unary(slope: Callable[["Builder", str, Any, Any], Operand]) -> Callable[..., tuple]:
     return lambda b, t, x, y: (slope(b, t, x, y),)
 
@@ -77,6 +83,14 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "rem": Operation(np.fmod, None, "fmod()", cost=20),
     "pow": Operation(np.power, None, "pow()", cost=40),
+    # Of a whole exponent, which comes as a real number: x^0 has a derivative at zero too.
+    "whole_pow": Operation(
+        np.power,
+        lambda b, t, x, y, z: (_slope_of_whole_power(b, t, x, y), None),
+        "pow()",
+        jax="pow",
+        cost=40,
+    ),
     "atan2": Operation(np.arctan2, None, "atan2()", cost=40),
     # As JAX has it: of size 1 at zero too, for the second derivative of a square or of jnp.hypot there.
     "abs": Operation(
