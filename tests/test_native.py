@@ -22,7 +22,24 @@ pytest.importorskip("llvmlite")
 ROUNDING = {"float64": 1e-13, "float32": 1e-5}
 OF_WHOLE_NUMBERS = {"shift_left", "shift_right_logical", "shift_right_arithmetic", "quotient", "remainder"}
 OF_TYPES = {"attached", "convert", "bitcast"}
-OF_TWO = ("add", "sub", "mul", "div", "max", "min", "rem", "pow", "lt", "le", "gt", "ge", "eq", "ne", "atan2")
+OF_TWO = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "max",
+    "min",
+    "rem",
+    "pow",
+    "whole_pow",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "atan2",
+)
 
 
 def natively(build, outputs, operands):
@@ -56,7 +73,7 @@ def of_operation(build, op, a, b):
 def test_each_operation(dtype):
     """All in one program, each on inputs of its own."""
     build, x = Builder(dtype), np.array([[0.3, 0.8, -0.6], [0.5, -0.7, -0.6]])
-    where = {"acosh": x + 2, "log": abs(x), "sqrt": abs(x), "pow": abs(x)}
+    where = {"acosh": x + 2, "log": abs(x), "sqrt": abs(x), "pow": abs(x), "whole_pow": abs(x)}
     operations = sorted(set(OPERATIONS) - OF_WHOLE_NUMBERS - OF_TYPES - {"xor"})
     outputs, inputs, owners = [], [], []
     for op in operations:
