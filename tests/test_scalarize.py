@@ -201,6 +201,37 @@ def test_arrays_between_programs_of_members_are_not_transposed() -> None:
     assert_allclose(jax.vmap(both)(x), [jnp.sum(jnp.cos(y := jnp.sin(a) @ a) @ y) for a in x], rtol=1e-13)
 
 
+def test_many_members_within_a_program_are_a_loop() -> None:
+    """700 of an array of five: more entries than can be written out, and no more text for more members."""
+
+    @uk.scalarize
+    def inner(x: Any, a: Any) -> Any:
+        return jnp.sin(x) * jnp.sum(x**2) / a, lax.while_loop(lambda y: y < 9.0, lambda y: 2 * y + a, x[0])
+
+    def plain(x: Any, a: Any) -> Any:
+        grown = lax.scan(lambda y, _: (jnp.where(y < 9.0, 2 * y + a, y), None), x[0], length=9)[0]
+        return jnp.sin(x) * jnp.sum(x**2) / a, grown
+
+    def many(of: Any) -> Any:
+        def total(x: Any, a: Any) -> Any:
+            y, z = jax.vmap(of, (1, None))(x, a)
+            return jnp.sum(y[:, 1] * z) + jnp.sum(y**3), y
+
+        return total
+
+    outer = uk.scalarize(many(inner))
+    x, a = jnp.asarray(np.random.default_rng(0).uniform(0.5, 1.5, (5, 700))), jnp.asarray(1.3)
+    for found, expected in zip(outer(x, a), many(plain)(x, a), strict=True):
+        assert_allclose(found, expected, rtol=1e-12)
+    of = lambda f: jax.grad(lambda x, a: f(x, a)[0], (0, 1))(x, a)
+    for found, expected in zip(of(outer), of(many(plain)), strict=True):
+        assert_allclose(found, expected, rtol=1e-10)
+    moved = lambda f: jax.jvp(lambda a: f(x, a)[0], (a,), (1.0,))[1]
+    assert_allclose(moved(outer), moved(many(plain)), rtol=1e-10)
+    text = uk.scalarize(many(inner)).as_text
+    assert text(x[:, :600], a).count("\n") == text(x, a).count("\n")
+
+
 def test_members_that_have_ended_read_nothing() -> None:
     """Where they are, indices are not those of any entry."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from ._activity import find_active, find_varied, find_varied_parameters, find_varied_results, is_left_out
+from ._activity import find_active, find_varied_parameters, is_left_out
 from ._builder import Builder
 from ._derivative_rules import find_partials, push_forward_by_rule, refusal
 from ._needed import Needed
@@ -84,18 +84,17 @@ class _Forward(Rebuilder):
                 self.tangents[out] = outputs[out.data]
 
     def call(self, node: Node) -> None:
-        varied = find_varied_parameters(node, self.varied)
-        moving = find_varied_results(node.data, varied)
+        varied, outs = find_varied_parameters(node, self.varied), self.needed.outputs.get(node, ())
+        moving = [x for x in outs if x in self.varied]
         if not moving:
             return super().call(node)
-        callee = _push_callee_forward(node.data, varied)
+        callee = _push_callee_forward(
+            node.data, varied, tuple(x.data for x in outs), tuple(x.data for x in moving)
+        )
         changes = [self.tangent(node.args[i]) for i in varied]
         outputs = self.b.call(callee, [*map(self.get, node.args), *changes])
-        count = len(node.data.results)
-        for out in self.needed.outputs.get(node, ()):
-            self.values[out] = outputs[out.data]
-            if out in self.varied:
-                self.tangents[out] = outputs[count + moving.index(out.data)]
+        self.values.update(zip(outs, outputs, strict=False))
+        self.tangents.update(zip(moving, outputs[len(outs) :], strict=True))
         return None
 
     def branch(self, node: Node) -> None:
@@ -127,14 +126,17 @@ def _run_forward(
     return maker
 
 
-def _push_callee_forward(callee: Subprogram, varied: tuple[int, ...]) -> Subprogram:
-    """A sub-program of results and of the changes of those that vary, from parameters and the changes of those varied."""
-    key = "forward", varied
+def _push_callee_forward(
+    callee: Subprogram, varied: tuple[int, ...], wanted: tuple[int, ...], moving: tuple[int, ...]
+) -> Subprogram:
+    """A sub-program of some results and of the changes of some, from parameters and the changes of those varied."""
+    key = "forward", varied, wanted, moving
     if key not in callee.derivatives:
-        needed = callee.needed()
-        maker = _run_forward(needed, callee.region.params, varied, lambda seeds: find_varied(needed, seeds))
-        changes = [maker.tangent(callee.results[k]) for k in find_varied_results(callee, varied)]
-        callee.derivatives[key] = Subprogram(maker.b.top, [*map(maker.get, callee.results), *changes])
+        needed, results = callee.needed(wanted), [callee.results[k] for k in moving]
+        active = lambda seeds: find_active(needed, seeds, results)
+        maker = _run_forward(needed, callee.region.params, varied, active)
+        outputs = [maker.get(callee.results[k]) for k in wanted] + [maker.tangent(x) for x in results]
+        callee.derivatives[key] = Subprogram(maker.b.top, outputs)
     return callee.derivatives[key]
 
 

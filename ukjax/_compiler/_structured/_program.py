@@ -37,6 +37,7 @@ from ._trace import Interpreter
 
 MOST_MADE = 1_000_000
 """Operations that are made for a program, most of which its outputs may not need."""
+_MOST_REPEATED = 1_500  # operations of all members of a batch that are written out one after the other
 _MOST = 400_000  # operations of a program: tracing and LLVM take half a minute for half as many
 
 
@@ -172,33 +173,67 @@ class Program:
         return Program(made, self.operands, [self.results[k] for k in wanted], identity)
 
     def write_out(self, interpreter: Interpreter, inputs: Sequence[Value]) -> list[Value]:
-        """Its results as part of another program, flat, its members one after the other."""
+        """Its results as part of another program, flat; its members one after the other, by a loop if they are many."""
         if self._write:
             return self._write(interpreter, inputs)
         b, needed = interpreter.b, Needed(self.flat)
         members = np.broadcast_shapes(*(x.shape[1:] for x in inputs))
-        columns = [x if x.ndim == 1 else spread_members(to_scalars(b, x), members) for x in inputs]
-        if members:
-            own = [p for p, x in zip(self.params, columns, strict=True) if x.ndim > 1]
-            _divide_calls(needed, own)
+        count, types = math.prod(members), [t for t, _ in self.operands]
 
-        def of_member(i: int) -> list[Value]:
-            own = [x if x.ndim == 1 else x[:, i] for x in columns]
-            given = [to_memory(b, x, t).node for x, (t, _) in zip(own, self.operands, strict=True)]
+        def results_of(operands: Sequence[Value]) -> list[Any]:
+            """Of one member; the entries of each, or the node of the array."""
+            given = [to_memory(b, x, t).node for x, t in zip(operands, types, strict=True)]
             rebuilt = Rebuilder(b, needed, dict(zip(self.params, given, strict=True)))
             rebuilt.nodes(needed.outermost)
             return [
-                Stored(rebuilt.get(x), (n,))
-                if isinstance(x, Node)
-                else fill_array((n,), list(map(rebuilt.get, x)))
-                for x, (_, n) in zip(self.outputs, self.results, strict=True)
+                rebuilt.get(x) if isinstance(x, Node) else list(map(rebuilt.get, x)) for x in self.outputs
             ]
 
-        results = [of_member(i) for i in range(math.prod(members))]
+        def as_value(x: Any) -> Value:
+            return Stored(x, (x.size,)) if isinstance(x, Node) else fill_array((len(x),), x)
+
+        def spread(x: Value) -> Value:
+            return x if x.ndim == 1 else spread_members(to_scalars(b, x), members)
+
         if not members:
-            return results[0]
-        stacked = [np.stack([to_scalars(b, x) for x in each], 1) for each in zip(*results, strict=True)]
+            return list(map(as_value, results_of(inputs)))
+        if count * self.length > _MOST_REPEATED and not interpreter.written_out:
+            whole = [
+                to_memory(b, x if x.shape[1:] == members else spread(x), t)
+                for x, t in zip(inputs, types, strict=True)
+            ]
+            return self._loop(b, whole, members, results_of)
+        columns = list(map(spread, inputs))
+        _divide_calls(needed, [p for p, x in zip(self.params, columns, strict=True) if x.ndim > 1])
+        each = [results_of([x if x.ndim == 1 else x[:, i] for x in columns]) for i in range(count)]
+        stacked = [
+            np.stack([to_scalars(b, as_value(x)) for x in same], 1) for same in zip(*each, strict=True)
+        ]
         return [x.reshape(len(x), *members) for x in stacked]
+
+    def _loop(
+        self, b: Builder, operands: Sequence[Stored], members: tuple[int, ...], results_of: Any
+    ) -> list[Value]:
+        count, kinds = math.prod(members), [(t, n * math.prod(members)) for t, n in self.results]
+
+        def own(x: Stored, i: Operand) -> Value:
+            if x.ndim == 1:
+                return x
+            return fill_array(x.shape[:1], [b.load(x.node, i + k * count) for k in range(x.shape[0])])
+
+        def one(i: Operand, *so_far: Node) -> list[Operand]:
+            stored = list[Operand]()
+            for array, found, (_, n) in zip(
+                so_far, results_of([own(x, i) for x in operands]), self.results, strict=True
+            ):
+                for k in range(n):
+                    entry = b.load(found, k) if isinstance(found, Node) else found[k]
+                    array = b.store(array, i + k * count, entry)
+                stored.append(array)
+            return stored
+
+        made = b.count_up(count, [b.blank(n, t) for t, n in kinds], kinds, one)
+        return [Stored(x, (n, *members)) for x, (_, n) in zip(made, self.results, strict=True)]
 
     @property
     def real_results(self) -> list[int]:

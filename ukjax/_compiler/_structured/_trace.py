@@ -73,7 +73,7 @@ from ._subprogram import Subprogram
 
 _WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes is found as it is traced
 _MOST_PASSES = 64  # of a loop that is written out
-_KNOWN = 5_000  # operations of passes with numbers that are known, above which XLA takes less time
+_KNOWN = 50_000  # operations of passes with numbers that are known, above which XLA takes less time
 _MOST_WRITTEN_OUT = 256  # passes of a scan, of what is to be written out
 _BRANCHES = 60  # operations up to which both sides of a branch are computed
 _LEAST_CALLED = 200  # operations of a sub-program
@@ -211,7 +211,7 @@ class Interpreter:
         parameters: int = 0,
         calls: bool = False,
     ):
-        self.b, self.callees, self._written_out = builder, callees or Callees(), written_out
+        self.b, self.callees, self.written_out = builder, callees or Callees(), written_out
         self._parameters, self._passes = parameters, 0  # how many loops, written out, this is within
         self.least_called = math.inf if written_out and not calls else _LEAST_CALLED
         self._raises = written_out  # checks of a system are to raise
@@ -330,7 +330,7 @@ class Interpreter:
         """The outputs of an operation on arrays."""
         name, params, avals = e.primitive.name, e.params, [v.aval for v in e.outvars]
         if name in READS:
-            if self._written_out and not self._passes and name == "dynamic_slice":
+            if self.written_out and not self._passes and name == "dynamic_slice":
                 require_within(e, inputs)
             return [READS[name](self.b, e, inputs)]
         if name == "dynamic_update_slice":
@@ -663,14 +663,17 @@ class Interpreter:
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
         index = lambda i: length - 1 - i if p["reverse"] else i
         each = max(weight(body), 1)
-        short = (length * each <= SHORT and length <= _MOST_PASSES) or length <= self._passes_of_scan
+        known = self._is_known(e, inputs)
+        short = (length * each <= (_KNOWN if known else SHORT) and length <= _MOST_PASSES) or (
+            length <= self._passes_of_scan
+        )
         # Zeros and ones fold, as in the rotations of slides: how short passes become is only known once they are written.
         # What they call is not counted, and stays in the loop.
         if short or (each <= SHORT and length <= _MOST_PASSES and not self._calls_within(body)):
             most = math.inf if short else self.b.count + SHORT
             if (written := self._write_out_scan(e, consts, carry, columns, most)) is not None:
                 return written
-        if self._is_known(e, inputs):
+        if known:
             return self._known_outputs(e, inputs)
         rows_of = [
             to_memory(self.b, x, type_of(v.aval))

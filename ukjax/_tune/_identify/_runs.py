@@ -17,7 +17,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._compiler._structured._scalarize import scalarize
 from ..._misc._arguments import call_user_function, number_array
+from ..._misc._closures import Static, combine_static, partition_static
 from ..._misc._errors import InputError, format_value, unknown_name
 from ..._misc._types import module_for
 from ..._motion._project import project
@@ -182,7 +184,10 @@ class Runs(eqx.Module):
         return with_unit_quaternions(inner, q0) if is_mechanism and s.size else q0, v0
 
     def one(self, theta: Array, s: Array, row: Rows) -> Outcome:
-        """The run of one row."""
+        """The run of one row, as one program: XLA would compile for seconds how the model is made and measured."""
+        return _one(*partition_static(self), theta, s, row)
+
+    def one_as_traced(self, theta: Array, s: Array, row: Rows) -> Outcome:
         values = self.space.values(theta)
         problem, how = self.problem(values, row.inputs)
         t0, t1 = (row.t0, row.t1) if self.span is None else self.span
@@ -218,6 +223,11 @@ class Runs(eqx.Module):
     def __call__(self, theta: Array, s: Array, rows: Rows, change: tuple[Array, Array]) -> Outcome:
         """All runs; derivatives of each by the parameters and its own initial state are all taken in one batch."""
         return _all(self, theta, s, rows, change)
+
+
+@functools.partial(scalarize, fallback="xla")
+def _one(of: Static, arrays: Any, theta: Array, s: Array, row: Rows) -> Outcome:
+    return combine_static(of, arrays).one_as_traced(theta, s, row)
 
 
 @eqx.filter_custom_jvp
