@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import compile_small
 from .._misc._arguments import call_user_function, is_traced, number_array, real_array
 from .._misc._closures import trace_once
 from .._misc._errors import InputError, format_value
@@ -340,5 +341,5 @@ def _rows(system: AbstractSystem, t: Array, q: Array, v: Array) -> Rows:
     )
 
 
-_compiled_rows = eqx.filter_jit(_rows)
+_compiled_rows = compile_small(_rows)
 """As one program: outside of jit its dozens of operations would be compiled and called one by one."""

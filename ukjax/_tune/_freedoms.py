@@ -2,17 +2,17 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler import compile_small
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, has_quasi_velocities, names_of
 
 
-@eqx.filter_jit
+@compile_small
 def _rows_at(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Array]:
     N = jax.jacfwd(system.kinematics, argnums=2)(t, q, v) if has_quasi_velocities(system) else jnp.eye(q.size)
     return constraint_rows(system, t, q, v), N

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
+from ..._compiler import compile_small
 from ..._figures._card import Card
 from ..._misc._arguments import require_between, whole_number
 from ..._misc._errors import needing
@@ -52,7 +53,7 @@ class Prediction(NamedTuple):
     high: np.ndarray
 
 
-@eqx.filter_jit
+@compile_small
 def _numbers(fit: Fit) -> tuple[Any, Any]:
     """The parameters as they are reported, and their derivatives."""
     theta = fit.z[: fit.count]
