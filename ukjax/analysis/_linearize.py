@@ -83,17 +83,13 @@ def _kernel(J: Float[Array, "m n"], independent: tuple[int, ...]) -> Float[Array
     return Z.at[rest].set(-pinv(J[:, rest], GramSchmidt()).matrix @ J[:, i])
 
 
-def _driven_equations(given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities, u: Array) -> Equations:
-    system, matrix, _ = given
-    return equations_of_motion(DrivenSystem(system, MatrixForce(matrix), u), t, q, v, NoStabilizer())
-
-
 def _evaluate_equations(
     given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities, u: Array
 ) -> tuple[Array, Array, Equations]:
     """N, q', and the equations of motion, given a system, B_u and outputs."""
-    rates = lambda v: given[0].kinematics(t, q, v)
-    return jax.jacfwd(rates)(v), rates(v), _driven_equations(given, t, q, v, u)
+    system, matrix, _ = given
+    rates, driven = lambda v: system.kinematics(t, q, v), DrivenSystem(system, MatrixForce(matrix), u)
+    return jax.jacfwd(rates)(v), rates(v), equations_of_motion(driven, t, q, v, NoStabilizer())
 
 
 def _linearize_equations(
@@ -108,17 +104,17 @@ def _linearize_equations(
 ) -> tuple[Any, Array]:
     """How q', what is left of the equations of motion with v' and lambda held fixed, psi and y change with s, v and u,
     where q changes by `along @ s`; and y."""
-    (system, _, outputs), sizes = given, (along.shape[1], v.size, u.size)
+    outputs, sizes = given[2], (along.shape[1], v.size, u.size)
     parts = lambda x: jnp.split(x, np.cumsum(sizes)[:2], axis=-1)
 
     def near(x: Array) -> tuple[Array, ...]:
         s, dv, du = parts(x)
         q1, v1 = q + along @ s, v + dv
-        e = evaluate_by_code(_driven_equations, given, t, q1, v1, u + du)
+        _, rate, e = evaluate_by_code(_evaluate_equations, given, t, q1, v1, u + du)
         force = e.M @ a - e.Q - e.c - e.rows.A.T @ multipliers
         psi = e.rows.velocity_error[e.rows.of_velocities]
         y = outputs(t, q1, v1, a).astype(q.dtype)
-        return system.kinematics(t, q1, v1), force, e.rows.A @ a - e.rows.b, psi, y
+        return rate, force, e.rows.A @ a - e.rows.b, psi, y
 
     push = jax.linearize(near, jnp.zeros(sum(sizes), q.dtype))[1]
     # One after the other: side by side they would be a program many times as long.
