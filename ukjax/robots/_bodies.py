@@ -89,9 +89,9 @@ def frames(at: Reference) -> dict[str, tuple[str, np.ndarray]]:
 
     A site with the name of a body is called "<name> site".
     """
-    by_name = {at.names.bodies[i]: at.point(i) for i in range(1, at.model.nbody)}
+    by_name = {at.names.bodies[i]: at.frame("body", i)[:2] for i in range(1, at.model.nbody)}
     for i, name in enumerate(at.names.sites):
-        by_name[f"{name} site" if name in by_name else name] = at.site(i)[:2]
+        by_name[f"{name} site" if name in by_name else name] = at.frame("site", i)[:2]
     return by_name
 
 
@@ -149,7 +149,7 @@ def joints(at: Reference) -> list[AbstractJoint]:
         start, count = model.body_jntadr[i], model.body_jntnum[i]
         parts = [_make_joint(at, j, ends) for j in range(start, start + count)]
         if not parts:
-            carrying.append(Fixed(f"{name} fixed", *ends, at.point(i)[1]))
+            carrying.append(Fixed(f"{name} fixed", *ends, at.frame("body", i)[1]))
         elif len(parts) == 1:
             carrying.append(parts[0])
         else:

@@ -32,6 +32,7 @@ from ._actuators import Actuators
 from ._lengths import Lengths, Path
 from ._passive import BallSpring, JointSprings
 from ._rays import Scene, first_hit, is_within
+from ._reference import LEAST
 from ._state import Conversion, conjugate, rotation_vector
 from ._tendons import FixedTendon, SpatialTendon
 
@@ -430,7 +431,7 @@ def _projection(at: RobotState, s: Sensor) -> Array:
     """Where a place is in a picture [pixels]."""
     fx, fy, half_width, half_height = s.numbers
     x, y, z = _in_reference(at, s, at.x[s.frame] - at.x[s.reference])
-    z = jnp.where(jnp.abs(z) < 1e-15, jnp.where(z < 0, -1e-15, 1e-15), z)
+    z = jnp.where(jnp.abs(z) < LEAST, jnp.where(z < 0, -LEAST, LEAST), z)
     return jnp.stack([half_width - fx * x / z, half_height + fy * y / z])
 
 
