@@ -143,8 +143,7 @@ class AbsoluteSystem(MechanismSystem):
             if joint.holonomic:
                 rows.append(Holonomic(JointRows(joint, ends), name=joint.name))
             if joint.nonholonomic:
-                name = f"{joint.name}, no slip" if joint.holonomic else joint.name
-                rows.append(Nonholonomic(JointSlip(joint, ends), name=name))
+                rows.append(Nonholonomic(JointSlip(joint, ends), name=joint.slip_name))
         unit = [part for part in parts.values() if isinstance(part, EulerCoordinates)]
         return (
             *rows,

@@ -229,13 +229,9 @@ class RobotState:
     def qvel(self) -> Array:
         return self.conversion.rates(self.v)
 
-    def _twists(self, v: Velocities) -> Twists:
-        chains, posture = self.placed.chains, self.placed.posture
-        return twists_by_name(self.placed.mechanism.bodies, chains.twists(posture, chains.rates(posture, v)))
-
     @functools.cached_property
     def twists(self) -> Twists:
-        return self._twists(self.v)
+        return twists_by_name(self.placed.mechanism.bodies, self.placed.twists(self.v))
 
     @functools.cached_property
     def on_coordinates(self) -> tuple[Any, ...]:
@@ -338,8 +334,7 @@ class RobotState:
             actions.append((ends[name], force, moment + cross(x.point, force)))
         if self.multipliers is not None:
             own, places = self.placed, self.placed.placements
-            twists = own.chains.twists(own.posture, own.chains.rates(own.posture, self.v))
-            wrenches = loop_wrenches(own.mechanism, places, self.t, twists, self.multipliers)
+            wrenches = loop_wrenches(own.mechanism, places, self.t, own.twists(self.v), self.multipliers)
             for joint in self.tree.loops:
                 if joint.name in ends:
                     of = wrenches[joint.name][1]
