@@ -247,6 +247,9 @@ class AbstractJoint(eqx.Module):
         return value.ravel()[:0]
 
 
+# Concrete joints repeat the constructors below: type checkers would take that of a dataclass for one that is inherited.
+
+
 class AbstractPointJoint(AbstractJoint):
     """A joint at a point, with the fields that all such joints have."""
 

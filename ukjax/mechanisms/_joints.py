@@ -106,6 +106,9 @@ class Prismatic(AbstractSlidingJoint):
 
     turns: ClassVar[bool] = True
 
+    def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any):
+        super().__init__(name, parent, child, point, axis)
+
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return [Freedom.slide(self.point, self.axis)]
 
@@ -125,6 +128,9 @@ class Fixed(AbstractPointJoint):
     """
 
     turns: ClassVar[bool] = True
+
+    def __init__(self, name: str, parent: str, child: str, point: Any):
+        super().__init__(name, parent, child, point)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return []
@@ -189,6 +195,9 @@ class Spherical(AbstractPointJoint):
     turns: ClassVar[bool] = False
     stops: ClassVar[Stops] = "angle"
     looks: ClassVar[Looks] = "ball"
+
+    def __init__(self, name: str, parent: str, child: str, point: Any):
+        super().__init__(name, parent, child, point)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         if isinstance(child, PointMass):
@@ -303,6 +312,9 @@ class Cylindrical(AbstractSlidingJoint):
     in_space: ClassVar[bool] = True
     looks: ClassVar[Looks] = "pin"
 
+    def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any):
+        super().__init__(name, parent, child, point, axis)
+
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return [Freedom.turn(self.point, self.axis), Freedom.slide(self.point, self.axis)]
 
@@ -331,6 +343,9 @@ class Free(AbstractPointJoint):
     @property
     def holonomic(self) -> bool:
         return False
+
+    def __init__(self, name: str, parent: str, child: str, point: Any):
+        super().__init__(name, parent, child, point)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         axes: Any = np.eye(self.dimension, dtype=self.point.dtype)

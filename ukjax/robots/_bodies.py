@@ -6,9 +6,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import evaluate_at_state
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, as_jax
+from .._misc._types import Coordinates, as_jax
 from ..mechanisms import (
     GROUND,
     AbstractBody,
@@ -65,16 +64,12 @@ def bodies(at: Reference) -> list[Body]:
     return merged
 
 
-def _mass_matrix(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
-    return tree.mass_matrix(t, q)
-
-
 def require_unique_motion(tree: TreeSystem, q: Coordinates) -> None:
     """Raises `InputError` where bodies without mass leave an acceleration open."""
     light = [body.name for body in tree.bodies if float(body.mass) == 0]
     if not light:
         return
-    M = evaluate_at_state(_mass_matrix, tree, np.zeros((), q.dtype), q)
+    M = np.asarray(tree.mass_matrix(as_jax(np.zeros((), q.dtype)), q))
     size = np.sqrt(np.diag(M))
     if size.min() > 0 and np.linalg.eigvalsh(M / np.outer(size, size))[0] > _SINGULAR * np.finfo(M.dtype).eps:
         return
