@@ -45,68 +45,46 @@ HALF_SPACE, SHAPES = "/half-space", "/contact shapes"
 
 
 class SceneNode(NamedTuple):
-    """Shapes that move together.
+    """Shapes that move together."""
 
-    - `name`: by which the viewer lists it.
-    - `visuals`: the shapes, in axes of the node: of a body those of the world in the reference posture.
-    - `position`: of the node's origin at the k frames (k, 3) [m].
-    - `wxyz`: its orientation, a unit quaternion (k, 4).
-    - `scale`: by how much its one shape is stretched along its axes (k, 3), or None.
-    """
-
-    name: str
+    name: str  # by which the viewer lists it
+    # `visuals`: the shapes, in axes of the node: of a body those of the world in the reference posture.
     visuals: tuple[Visual, ...]
-    position: np.ndarray
-    wxyz: np.ndarray
-    scale: np.ndarray | None = None
+    position: np.ndarray  # of the node's origin at the k frames (k, 3) [m]
+    wxyz: np.ndarray  # its orientation, a unit quaternion (k, 4)
+    scale: np.ndarray | None = None  # by how much its one shape is stretched along its axes (k, 3), or None
 
 
 class Curve(NamedTuple):
-    """A line through points that move.
+    """A line through points that move."""
 
-    - `name`: by which the viewer lists it.
-    - `points`: at the k frames (k, p, 3) [m], or (1, p, 3) where they stay.
-    - `radius`: [m].
-    """
-
-    name: str
-    points: np.ndarray
-    radius: float
+    name: str  # by which the viewer lists it
+    points: np.ndarray  # at the k frames (k, p, 3) [m], or (1, p, 3) where they stay
+    radius: float  # [m]
 
 
 class Moving(NamedTuple):
-    """What moves of one run.
+    """What moves of one run."""
 
-    - `parts`: all of it.
-    - `size`: the diagonal of the box around it, at the frame where that is largest [m].
-    - `planar`: whether it moves in the plane.
-    """
-
-    parts: list[SceneNode | Curve]
-    size: float
-    planar: bool
+    parts: list[SceneNode | Curve]  # all of it
+    size: float  # the diagonal of the box around it, at the frame where that is largest [m]
+    planar: bool  # whether it moves in the plane
 
 
 class Shown(NamedTuple):
-    """One run.
+    """One run."""
 
-    - `name`: as its label says.
-    - `problem`: what was simulated.
-    - `t`, `q`: the motion (k,), (k, n_q).
-    - `forces`: of each joint its point and the force there (k, 3) or (k, 2), by name.
-    - `paths`: whether the paths of the problem's points are drawn.
-    - `contacts`: of each contact its point, the force there and the part of it that is friction, by name.
-    - `shapes`: whether shapes that touch are drawn of bodies that look different.
-    """
-
-    name: str
-    problem: Problem
+    name: str  # as its label says
+    problem: Problem  # what was simulated
+    # `t`, `q`: the motion (k,), (k, n_q).
     t: np.ndarray
     q: np.ndarray
+    # `forces`: of each joint its point and the force there (k, 3) or (k, 2), by name.
     forces: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    paths: bool
+    paths: bool  # whether the paths of the problem's points are drawn
+    # `contacts`: of each contact its point, the force there and the part of it that is friction, by name.
     contacts: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
-    shapes: bool
+    shapes: bool  # whether shapes that touch are drawn of bodies that look different
 
 
 def is_overlay(part: SceneNode | Curve) -> bool:

@@ -130,24 +130,18 @@ def _servo(axes: Any, table: RunTable) -> None:
 
 
 class _Pairs(NamedTuple):
-    """Contacts by pairs of shapes, of those that come near.
+    """Contacts by pairs of shapes, of those that come near."""
 
-    - `names`: of the pairs (n,).
-    - `gap`: the least of their places (k, n), infinite for dry friction.
-    - `normal`, `friction`: sums of normal forces, and of the sizes of tangential ones (k, n).
-    - `closed`, `sliding`: whether any of their places is (k, n).
-    - `is_angle`: whether gaps are angles (n,).
-    - `which`: how many of all these are.
-    """
-
-    names: list[str]
-    gap: np.ndarray
+    names: list[str]  # of the pairs (n,)
+    gap: np.ndarray  # the least of their places (k, n), infinite for dry friction
+    # `normal`, `friction`: sums of normal forces, and of the sizes of tangential ones (k, n).
     normal: np.ndarray
     friction: np.ndarray
+    # `closed`, `sliding`: whether any of their places is (k, n).
     closed: np.ndarray
     sliding: np.ndarray
-    is_angle: np.ndarray
-    which: str
+    is_angle: np.ndarray  # whether gaps are angles (n,)
+    which: str  # how many of all these are
 
 
 def _by_pairs(table: RunTable, pairs: Mapping[str, str]) -> _Pairs:

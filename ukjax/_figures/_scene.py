@@ -25,25 +25,17 @@ _GAP = 0.3  # between runs side by side, of the width of one
 
 
 class Scene(NamedTuple):
-    """All that is shown.
+    """All that is shown."""
 
-    - `times`: of the frames [s] (k,).
-    - `parts`: of each run its nodes and curves, by its name.
-    - `captions`: a line on each run, and where it stands (3,).
-    - `low`, `high`: corners of the box that everything stays in (3,) [m].
-    - `up`: the direction that is up (3,).
-    - `planar`: whether all is in the plane.
-    - `seconds`: that the film lasts.
-    """
-
-    times: np.ndarray
-    parts: dict[str, list[SceneNode | Curve]]
-    captions: list[tuple[str, np.ndarray]]
+    times: np.ndarray  # of the frames [s] (k,)
+    parts: dict[str, list[SceneNode | Curve]]  # of each run its nodes and curves, by its name
+    captions: list[tuple[str, np.ndarray]]  # a line on each run, and where it stands (3,)
+    # `low`, `high`: corners of the box that everything stays in (3,) [m].
     low: np.ndarray
     high: np.ndarray
-    up: np.ndarray
-    planar: bool
-    seconds: float
+    up: np.ndarray  # the direction that is up (3,)
+    planar: bool  # whether all is in the plane
+    seconds: float  # that the film lasts
 
     def axes(self, place: tuple[float, float, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What is to the right, above and towards a viewer (3,) who stands at a place (right, in front, above)."""

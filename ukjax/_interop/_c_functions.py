@@ -253,18 +253,12 @@ _JACOBIAN = "_jacobian"
 
 
 class Function(NamedTuple):
-    """One function to export.
+    """One function to export."""
 
-    - `name`: without that of the model.
-    - `about`: a sentence.
-    - `further`: what it takes after t, q and v, with a value of each.
-    - `compute`: its results.
-    """
-
-    name: str
-    about: str
-    further: dict[str, np.ndarray]
-    compute: Callable[..., Values]
+    name: str  # without that of the model
+    about: str  # a sentence
+    further: dict[str, np.ndarray]  # what it takes after t, q and v, with a value of each
+    compute: Callable[..., Values]  # its results
 
 
 def wrap_function(fn: Callable[..., Any]) -> Function:

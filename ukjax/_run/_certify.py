@@ -266,16 +266,11 @@ _LIBRARIES = (
 
 
 class Tighter(NamedTuple):
-    """How the second run differs.
+    """How the second run differs."""
 
-    - `changes`: arguments of `simulate`.
-    - `factor`: of tolerances, or of the fixed step; 1 where neither can be changed.
-    - `told`: what was run, in words and numbers.
-    """
-
-    changes: dict[str, Any]
-    factor: float
-    told: dict[str, Any]
+    changes: dict[str, Any]  # arguments of `simulate`
+    factor: float  # of tolerances, or of the fixed step; 1 where neither can be changed
+    told: dict[str, Any]  # what was run, in words and numbers
 
 
 def _controller(made: RunRecord) -> dfx.AbstractStepSizeController:

@@ -52,38 +52,25 @@ def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:
 
 
 class ContactRun(NamedTuple):
-    """All of a run but its state and times.
+    """All of a run but its state and times."""
 
-    - `touching`: what flow and solver compute with.
-    - `formula`: of the bilateral rows, for what a trajectory tells.
-    - `solver`, `settings`: Diffrax's.
-    - `event`: what stops it, if anything.
-    - `computed_by`: in words.
-    """
-
-    touching: ContactDynamics
-    formula: AbstractFormula
+    touching: ContactDynamics  # what flow and solver compute with
+    formula: AbstractFormula  # of the bilateral rows, for what a trajectory tells
+    # `solver`, `settings`: Diffrax's.
     solver: dfx.AbstractSolver
     settings: dict[str, Any]
-    event: dfx.Event | None
-    computed_by: str
+    event: dfx.Event | None  # what stops it, if anything
+    computed_by: str  # in words
 
 
 class Asked(NamedTuple):
-    """What is asked of one run.
+    """What is asked of one run."""
 
-    - `start`: (t, q, v).
-    - `t1`: the end [s].
-    - `dt0`: the first step, or the length of all [s], if it is given.
-    - `ts`: the times to save at [s]; None for every step.
-    - `start_tolerance`: how far the start may be moved.
-    """
-
-    start: tuple[Array, Array, Array]
-    t1: Array
-    dt0: Array | None
-    ts: Array | None
-    start_tolerance: float | None
+    start: tuple[Array, Array, Array]  # (t, q, v)
+    t1: Array  # the end [s]
+    dt0: Array | None  # the first step, or the length of all [s], if it is given
+    ts: Array | None  # the times to save at [s]; None for every step
+    start_tolerance: float | None  # how far the start may be moved
 
 
 @final

@@ -84,16 +84,11 @@ def _frames_along(system: MechanismSystem, t: Array, q: Array) -> dict[str, tupl
 
 
 class ContactForce(NamedTuple):
-    """The force at a contact of shapes, in world axes.
+    """The force at a contact of shapes, in world axes."""
 
-    - `point`: where it acts [m] (k, d).
-    - `force`: on the second body [N] (k, d).
-    - `friction`: the part of it across the normal.
-    """
-
-    point: Array
-    force: Array
-    friction: Array
+    point: Array  # where it acts [m] (k, d)
+    force: Array  # on the second body [N] (k, d)
+    friction: Array  # the part of it across the normal
 
 
 def contacts(trajectory: "Trajectory") -> dict[str, ContactForce]:

@@ -71,17 +71,14 @@ class RunOptions:
 
 
 class RunRecord(NamedTuple):
-    """A run's start as it was given, its end, and its options.
+    """A run's start as it was given, its end, and its options."""
 
-    - `q0`, `v0`, `t0`, `t1`: as for `ukjax.simulate`.
-    - `by`: the options.
-    """
-
+    # `q0`, `v0`, `t0`, `t1`: as for `ukjax.simulate`.
     q0: Array
     v0: Array
     t0: Array
     t1: Array
-    by: RunOptions
+    by: RunOptions  # the options
 
     def again(self, system: Any, **changes: Any) -> Any:
         """The `Trajectory` of the same run with some arguments changed."""

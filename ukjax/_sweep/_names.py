@@ -25,19 +25,14 @@ _STRUCTURAL = (int, str, bool)
 
 @final
 class RunSpec(eqx.Module):
-    """One run to make: its arrays are what parameters can name.
+    """One run to make: its arrays are what parameters can name."""
 
-    - `q0`, `v0`: the initial state.
-    - `system`: the mechanical system.
-    - `stabilizer`: how constraint errors are kept small.
-    - `formula`: how the acceleration is computed.
-    """
-
+    # `q0`, `v0`: the initial state.
     q0: Array
     v0: Array
-    system: AbstractSystem
-    stabilizer: AbstractStabilizer
-    formula: AbstractFormula | None
+    system: AbstractSystem  # the mechanical system
+    stabilizer: AbstractStabilizer  # how constraint errors are kept small
+    formula: AbstractFormula | None  # how the acceleration is computed
 
 
 def require_name(what: str, name: Any) -> None:
@@ -152,17 +147,12 @@ def _require_arguments(whose: str, model: Any, own: dict[str, Any], rest: dict[s
 
 @final
 class Build(eqx.Module):
-    """From values to what is to be run: a problem with its `RunSpec`, or what a function returned.
+    """From values to what is to be run: a problem with its `RunSpec`, or what a function returned."""
 
-    - `model`: a problem, or a function of parameters.
-    - `own`: the parameters the function takes; the others name arrays of the `RunSpec`.
-    - `as_dict`: whether it takes them in one dict.
-    - `stabilizer`, `formula`: of the runs.
-    """
-
-    model: Any
-    own: tuple[str, ...]
-    as_dict: bool
+    model: Any  # a problem, or a function of parameters
+    own: tuple[str, ...]  # the parameters the function takes; the others name arrays of the `RunSpec`
+    as_dict: bool  # whether it takes them in one dict
+    # `stabilizer`, `formula`: of the runs.
     stabilizer: AbstractStabilizer
     formula: AbstractFormula | None
 

@@ -27,14 +27,11 @@ Outputs = str | Sequence[Output] | Mapping[str, Output] | None
 
 
 class FinishedRun(NamedTuple):
-    """A run that was made, and of what; the trajectory knows its problem.
-
-    - `whole`: the same with its end as one more saved time, the last.
-    """
+    """A run that was made, and of what; the trajectory knows its problem."""
 
     trajectory: Trajectory
     spec: RunSpec
-    whole: Trajectory
+    whole: Trajectory  # the same with its end as one more saved time, the last
 
 
 class Named(NamedTuple):

@@ -31,12 +31,9 @@ def zarr() -> Any:
 
 
 class AbstractPlace(abc.ABC):
-    """Where a store lies.
+    """Where a store lies."""
 
-    - `name`: as a message calls it.
-    """
-
-    name: str
+    name: str  # as a message calls it
 
     @abc.abstractmethod
     def zarr_store(self) -> Any:

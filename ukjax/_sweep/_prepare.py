@@ -38,18 +38,12 @@ Reductions = dict[str, tuple[AbstractReduction, ...]]
 
 
 class SweepPlan(NamedTuple):
-    """A sweep that can be run.
+    """A sweep that can be run."""
 
-    - `samples`: what varies.
-    - `program`: one run.
-    - `reductions`: of outputs that are not kept.
-    - `template`: of the result.
-    """
-
-    samples: AbstractSamples
-    program: TracedRun
-    reductions: Reductions
-    template: Template
+    samples: AbstractSamples  # what varies
+    program: TracedRun  # one run
+    reductions: Reductions  # of outputs that are not kept
+    template: Template  # of the result
 
 
 def _extremes(samples: AbstractSamples) -> list[int]:

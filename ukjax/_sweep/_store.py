@@ -37,20 +37,13 @@ def check_installed(store: bool) -> None:
 
 
 class AbstractTarget(abc.ABC):
-    """Takes the results of chunks of runs.
+    """Takes the results of chunks of runs."""
 
-    - `chunks`: how the sweep is cut.
-    - `dims`: of the sweep.
-    - `arrays`: by name.
-    - `coordinates`: dimensions and values of the parameters.
-    - `of_chunks`: the arrays with an entry for each chunk.
-    """
-
-    chunks: Chunks
-    dims: Sequence[str]
-    arrays: dict[str, Any]
-    coordinates: dict[str, tuple[tuple[str, ...], Any]]
-    of_chunks: Sequence[str]
+    chunks: Chunks  # how the sweep is cut
+    dims: Sequence[str]  # of the sweep
+    arrays: dict[str, Any]  # by name
+    coordinates: dict[str, tuple[tuple[str, ...], Any]]  # dimensions and values of the parameters
+    of_chunks: Sequence[str]  # the arrays with an entry for each chunk
 
     def values(self, number: int, batch: int) -> dict[str, np.ndarray]:
         """The values of the parameters of a chunk, (batch, ...); the last run is repeated."""

@@ -39,11 +39,9 @@ _ROUNDING = 1e-14
 
 
 class Names(NamedTuple):
-    """The names of what is in a file, by MuJoCo's numbers; what has no name there gets one.
+    """The names of what is in a file, by MuJoCo's numbers; what has no name there gets one."""
 
-    - `bodies`, `joints`, `sites`, `tendons`, `actuators`, `equalities`, `keyframes`, `sensors`: of each.
-    """
-
+    # `bodies`, `joints`, `sites`, `tendons`, `actuators`, `equalities`, `keyframes`, `sensors`: of each.
     bodies: tuple[str, ...]
     joints: tuple[str, ...]
     sites: tuple[str, ...]

@@ -59,16 +59,13 @@ def search_slope(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray
 
 
 class AbstractPart(eqx.Module):
-    """One parameter: its numbers in z, and what they make.
+    """One parameter: its numbers in z, and what they make."""
 
-    - `names`: of the numbers that are reported; `low`, `high`: their bounds.
-    - `z`: where the search starts.
-    - `size`: how far z may change at first, where the data do not say; infinite where nothing does.
-    """
-
-    names: eqx.AbstractVar[tuple[str, ...]]
-    z: eqx.AbstractVar[Array]
+    names: eqx.AbstractVar[tuple[str, ...]]  # of the numbers that are reported
+    z: eqx.AbstractVar[Array]  # where the search starts
+    # `size`: how far z may change at first, where the data do not say; infinite where nothing does.
     size: eqx.AbstractVar[Array]
+    # `low`, `high`: their bounds.
     low: eqx.AbstractVar[Array]
     high: eqx.AbstractVar[Array]
 
