@@ -38,10 +38,7 @@ _ON_ANY_PAGE: dict[Any, Any] = {"axes.grid": False} | {
 
 
 def check_path(path: str | Path | None) -> Path | None:
-    """A path that a film can be written to.
-
-    **Raises:** `InputError` for another suffix.
-    """
+    """A path that a film can be written to."""
     path = None if path is None else as_path("path", path)
     if path is not None and path.suffix not in _WRITERS:
         raise InputError(f"cannot draw '{path}': the name must end in {', '.join(_WRITERS)}.")
@@ -159,12 +156,7 @@ def animate(scene: Scene, title: str, path: Path | None, fps: int) -> "FuncAnima
     **Arguments:**
 
     - `title`: the film's, before the time.
-    - `path`: of `check_path`, or None for a film that is not written.
-
-    **Returns:** the matplotlib animation, which shows itself in notebooks.
-
-    **Raises:** `InputError` for a file that cannot be written; `MissingExtraError` without matplotlib.
-    """
+    - `path`: of `check_path`, or None for a film that is not written."""
     with needing("animate()", "plot"):
         from matplotlib import rc_context
 
@@ -183,10 +175,7 @@ def animate(scene: Scene, title: str, path: Path | None, fps: int) -> "FuncAnima
 
 
 def draw_end(scene: Scene) -> bytes:
-    """The last frame of a scene as a PNG that can be seen on light and on dark pages.
-
-    **Raises:** `MissingExtraError` without matplotlib.
-    """
+    """The last frame of a scene as a PNG that can be seen on light and on dark pages."""
     with needing("a picture", "plot"):
         from matplotlib import rc_context
         from matplotlib.figure import Figure

@@ -286,10 +286,7 @@ def _cut(outline: np.ndarray, point: np.ndarray, normal: np.ndarray) -> np.ndarr
 
 
 def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
-    """The bodies of a run, what is drawn of it besides, and the paths of its points.
-
-    **Raises:** `InputError` where there is nothing to show.
-    """
+    """The bodies of a run, what is drawn of it besides, and the paths of its points."""
     system = innermost(run.problem.system)
     mechanism = getattr(system, "mechanism", None)
     fix = lambda visuals, suffix: _fix_to_bodies(system, visuals, suffix, run.t, run.q, times)

@@ -110,10 +110,7 @@ def _grid(viser_scene: Any, scene: Scene) -> None:
 
 
 def page(scene: Scene, title: str) -> str:
-    """A scene as the text of an HTML file.
-
-    **Raises:** `MissingExtraError` without viser.
-    """
+    """A scene as the text of an HTML file."""
     with needing("a view in the browser", "view"):
         import viser
     with _silence(), contextlib.ExitStack() as at_end:

@@ -116,10 +116,7 @@ def _usual_force(runs: Sequence[Shown]) -> float:
 
 
 def scene_of(runs: Sequence[Shown], *, speed: float, fps: float) -> Scene:
-    """Runs side by side along x, over the time from the first start to the last end; a run that ends stands still.
-
-    **Raises:** `InputError` for a speed or a rate that is not positive, and where there is nothing to show.
-    """
+    """Runs side by side along x, over the time from the first start to the last end; a run that ends stands still."""
     for name, x in (("speed", speed), ("fps", fps)):
         require_between(name, x, 0, np.inf)
     start, end = min(run.t[0] for run in runs), max(run.t[-1] for run in runs)

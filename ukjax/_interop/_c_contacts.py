@@ -53,10 +53,7 @@ def _watched(layout: ContactLayout) -> np.ndarray:
 
 
 def contact_names(problem: Problem) -> ContactNames:
-    """What an FMU of a problem has of contacts.
-
-    **Raises:** `InputError` for contacts that cannot be followed from event to event.
-    """
+    """What an FMU of a problem has of contacts."""
     require_followed(problem.system)
     layout, _ = layout_of(problem.system, jnp.asarray(problem.t0), problem.q0, problem.v0)
     require_rigid(layout)

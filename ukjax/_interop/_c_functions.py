@@ -297,10 +297,7 @@ def _differentiate(function: Function) -> Function:
 
 
 def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
-    """The function of a name, or a user's own.
-
-    **Raises:** `InputError` for a name that is not known.
-    """
+    """The function of a name, or a user's own."""
     if isinstance(chosen, Function):
         return chosen
     if callable(chosen):

@@ -37,10 +37,7 @@ BY_STEPS = ("steps", "differentiated steps")
 
 
 def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:
-    """How contacts are met: as asked for, or by events; None for a run without unilateral constraints and resets.
-
-    **Raises:** `InputError` for an unknown one, and where there is nothing it could apply to.
-    """
+    """How contacts are met: as asked for, or by events; None for a run without unilateral constraints and resets."""
     if given is not None:
         one_of("contact", given, get_args(Tier))
     # Of shapes, for to compute the constraints would compile each of their operations.
@@ -119,11 +116,7 @@ class Prepared:
         return found
 
     def begun(self, asked: Asked) -> tuple[Array, Array]:
-        """The state (q, v) to start from, for a start that has values: on the bilateral constraints.
-
-        **Raises:** `InputError` where a run cannot start: also where a gap is negative or not finite, and for a slip that
-        is not linear in v.
-        """
+        """The state (q, v) to start from, for a start that has values: on the bilateral constraints."""
         touching, (t, q, v) = self.run.touching, asked.start
         y = q, v
         for model, of_q, of_v in self._parts:  # without constraints

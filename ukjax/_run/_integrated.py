@@ -273,10 +273,7 @@ def explicit_run(
     *,
     settled: bool = False,
 ) -> Solved:
-    """The steps of a run.
-
-    **Raises:** `UnfitError`, while it is traced.
-    """
+    """The steps of a run."""
     controller, most, stop = (settings.get(x) for x in ("stepsize_controller", "max_steps", "stop"))
     steps, projects = _Steps(model, solver, y0[0].size), _projects(model)
     keeps = solver.tableau.fsal and not projects  # the last stage, for the next step

@@ -90,10 +90,7 @@ class RunRecord(NamedTuple):
 
 
 def as_problem(trajectory: "Trajectory", given: Any) -> Problem:
-    """What was simulated, of a problem or a system.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """What was simulated, of a problem or a system."""
     if isinstance(given, AbstractSystem):
         points = getattr(given, "points", None)
         return Problem(given, trajectory.q[0], trajectory.v[0], 0.0, 0.0, points, name=trajectory.name)
@@ -103,10 +100,7 @@ def as_problem(trajectory: "Trajectory", given: Any) -> Problem:
 
 
 def get_problem(trajectory: "Trajectory") -> Problem:
-    """What was simulated.
-
-    **Raises:** `InputError` where it is not known.
-    """
+    """What was simulated."""
     if trajectory.problem is None:
         raise InputError(
             "this trajectory does not know its problem, since it was made within jit or read from a file: use "

@@ -168,10 +168,7 @@ def _tabulate_contacts(history: ContactHistory) -> dict[str, Column]:
 
 
 def table(run: "Trajectory", parts: Any = ()) -> RunTable:
-    """The arrays with their dimensions, labels and units, at the saved times reached, and last at the end.
-
-    **Raises:** `InputError` for unknown ones, and those there is nothing to tell of.
-    """
+    """The arrays with their dimensions, labels and units, at the saved times reached, and last at the end."""
     require_values(run)
     asked, reached, run = len(run), int(np.sum(np.isfinite(run.t))), trim_to_end(run)
     columns = _columns(run, COLUMNS)

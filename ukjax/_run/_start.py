@@ -147,10 +147,7 @@ def _solve_at(model: Model, t: Array, y: State) -> tuple[Equations, Acceleration
 def find_start(
     model: Model, t: Array, q: Array, v: Array, automatic: bool, *, symmetric: bool = False
 ) -> State:
-    """The state to start from.
-
-    **Raises:** `InputError`, by constraint name, where a run could not start.
-    """
+    """The state to start from."""
     if not automatic:  # of others it is checked where scalar code is made
         require_energy(model.system, t, q, v)
     if not model.formula.needs_definite_mass:
@@ -190,10 +187,7 @@ _VANISHED = 1e-2  # a row that shrinks to less has no direction worth comparing
 
 
 def check_start_tolerance(given: Any) -> float | None:
-    """The argument `start_tolerance` as a number, or None.
-
-    **Raises:** `InputError` unless it is None or a number of at least 0.
-    """
+    """The argument `start_tolerance` as a number, or None."""
     if given is None:
         return None
     is_number = isinstance(given, numbers.Real) or (isinstance(given, Array | np.ndarray) and given.ndim == 0)

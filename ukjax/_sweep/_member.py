@@ -167,10 +167,7 @@ def _variables(member: Member, values: Values, outputs: Values, slopes: Values) 
 
 
 def trace(member: Member, example: dict[str, np.ndarray]) -> TracedRun:
-    """The program of one run.
-
-    **Raises:** `InputError` for invalid outputs, shapes and options.
-    """
+    """The program of one run."""
     values = {name: jnp.asarray(x, float) for name, x in example.items()}
     leaves, structure = jax.tree.flatten(values)
     variables: dict[str, Variable] = {}

@@ -90,10 +90,7 @@ def _replace_leaf(name: str, leaf: Any, component: int | None, value: Array) -> 
 
 
 def replace_parameters(spec: RunSpec, values: dict[str, Array], others: Iterable[str] = ()) -> RunSpec:
-    """The specification with the values of some parameters.
-
-    **Raises:** `InputError` for unknown names, with those there are, and wrong shapes.
-    """
+    """The specification with the values of some parameters."""
     numbers, rest = eqx.partition(spec, _is_number)
     paths, structure = jax.tree_util.tree_flatten_with_path(numbers)
     known = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
@@ -195,10 +192,7 @@ class Build(eqx.Module):
         return made, replace_parameters(spec, rest, others) if rest else spec
 
     def check(self, values: dict[str, Array]) -> Problem | None:
-        """The problem of values that are not traced, so that the model can object to them; None if it is of no problem.
-
-        **Raises:** `InputError` as the model does, and for negative gains.
-        """
+        """The problem of values that are not traced, so that the model can object to them; None if it is of no problem."""
         made = self(values)
         if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], RunSpec):
             stabilizer = made[1].stabilizer

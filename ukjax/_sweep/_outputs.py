@@ -124,10 +124,7 @@ def _numbers(name: str, value: Any) -> Array:
 
 
 def select_outputs(outputs: Outputs) -> dict[str, Named]:
-    """The outputs asked for, by name.
-
-    **Raises:** `InputError` for unknown names.
-    """
+    """The outputs asked for, by name."""
     if outputs is None:
         return {name: KNOWN[name] for name in DEFAULT}
     if isinstance(outputs, str) or callable(outputs):

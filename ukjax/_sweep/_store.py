@@ -150,10 +150,7 @@ def _lay_out(store: Any, template: Template, chunks: Chunks) -> None:
 def claim_store(
     place: AbstractPlace, template: Template, chunks: Chunks, overwrite: bool
 ) -> contextlib.ExitStack:
-    """The lock of a store, which is made where there is none.
-
-    **Raises:** `InputError` where it is one of another sweep, or another process writes to it.
-    """
+    """The lock of a store, which is made where there is none."""
     old = place.attributes()
     if old is None or overwrite:
         return place.create(lambda store: _lay_out(store, template, chunks), replace=old is not None)

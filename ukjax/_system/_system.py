@@ -323,10 +323,7 @@ def require_no_friction(what: str, system: AbstractSystem) -> None:
 
 
 def names_of(system: AbstractSystem, q: Array, v: Array) -> Labels:
-    """What the coordinates and velocities of a system are called.
-
-    **Raises:** `InputError` for `labels` that do not fit.
-    """
+    """What the coordinates and velocities of a system are called."""
     return labels_of(system, q.shape[-1], v.shape[-1], quasi=has_quasi_velocities(system))
 
 

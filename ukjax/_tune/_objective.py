@@ -65,10 +65,7 @@ class Settings(eqx.Module):
 
 
 def stack_problems(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:
-    """Systems and initial states of problems of one structure, their arrays with a leading axis.
-
-    **Raises:** `InputError` where their structures differ.
-    """
+    """Systems and initial states of problems of one structure, their arrays with a leading axis."""
     parts = [eqx.partition((p.system, p.q0, p.v0), eqx.is_array) for p in problems]
     shapes = [[x.shape for x in jax.tree.leaves(arrays)] for arrays, _ in parts]
     for i, (_, static) in enumerate(parts):

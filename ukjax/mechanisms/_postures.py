@@ -62,10 +62,7 @@ _POSTURES = 1_000
 
 
 def _value_shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordinates) -> dict[str, Any]:
-    """What values by name look like.
-
-    **Raises:** `InputError` for unknown names.
-    """
+    """What values by name look like."""
     return eqx.filter_eval_shape(lambda t, q: system.values_of(tuple(at), t, q), t, q)
 
 

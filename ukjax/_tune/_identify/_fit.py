@@ -233,10 +233,7 @@ class _Descent:
 
 def _estimate_noise(fit: Fit, J: Any, noise: np.ndarray) -> np.ndarray:
     """The standard deviation of each channel, from what the fit leaves: of squares by degrees of freedom, of robust
-    losses by the median, which outliers do not move.
-
-    **Raises:** `InputError` where there are too few samples to tell.
-    """
+    losses by the median, which outliers do not move."""
     d = noise.size
     off = np.asarray(data_residuals(fit, outcomes(fit), noise)).reshape(-1, d)
     present = np.asarray(fit.rows.present).reshape(-1, d) > 0

@@ -493,10 +493,7 @@ def prepare(
     model: Any, data: Any, parameters: Any, measure: Any, noise: Any, offsets: Any, initial: Any, bounds: Any,
     priors: Any, loss: Any, shooting: Any, options: dict[str, Any],
 ) -> Prepared:  # fmt: skip
-    """What is made small, and what is told of it.
-
-    **Raises:** `InputError` for invalid arguments.
-    """
+    """What is made small, and what is told of it."""
     if is_traced(model, parameters):
         raise InputError(
             "identify searches by trial and cannot be traced: call it outside jit, vmap and grad."
@@ -580,10 +577,7 @@ def prepare(
 
 
 def extra_row(prepared: Prepared, fit: Fit, recording: Recording) -> tuple[Fit, Rows]:
-    """The row of a recording that was not fitted, without samples, and the fit with its span.
-
-    **Raises:** `InputError` where it does not fit the model.
-    """
+    """The row of a recording that was not fitted, without samples, and the fit with its span."""
     inputs = _inputs((prepared.recordings[0], recording))[1]
     known = {key: as_jax(x) for key, x in inputs.items()}
     problem = fit.runs.problem(fit.runs.space.values(fit.z[: fit.count]), known)[0]

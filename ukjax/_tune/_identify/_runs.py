@@ -57,10 +57,7 @@ class Measure(eqx.Module):
 
 
 def make_measure(fn: Any, parameters: Sequence[str]) -> Measure:
-    """What is measured; by default the coordinates.
-
-    **Raises:** `InputError` for what is no function of known names.
-    """
+    """What is measured; by default the coordinates."""
     if fn is None:
         return Measure(_positions, ("q",))
     if not callable(fn):

@@ -250,10 +250,7 @@ class Space(eqx.Module):
 
 
 def make_space(parameters: Any, bounds: Any) -> Space:
-    """The parameters that are searched.
-
-    **Raises:** `InputError` for first guesses and bounds that cannot be.
-    """
+    """The parameters that are searched."""
     require_instance("parameters", parameters, Mapping, "{'length': 1.0}")
     require_instance("bounds", bounds, Mapping, "{'mass': (0.0, None)}")
     require_known("parameter in bounds", parameters, *bounds)
