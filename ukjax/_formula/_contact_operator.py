@@ -253,7 +253,7 @@ class DelassusRows(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """What `delassus` works in, and leaves as it was: so it takes no time for velocities that no contact of a list has."""
+    """What `delassus` works in and leaves as it was: velocities that no contact of a list has take no time."""
 
     zeros: Array  # zero for each velocity
     last: Array  # zero for each block of velocities
