@@ -192,7 +192,7 @@ class Build(eqx.Module):
         return made, replace_parameters(spec, rest, others) if rest else spec
 
     def check(self, values: dict[str, Array]) -> Problem | None:
-        """The problem of values that are not traced, so that the model can object to them; None if it is of no problem."""
+        """The problem of values that are not traced, so that the model can object to them; None if there is none."""
         made = self(values)
         if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], RunSpec):
             stabilizer = made[1].stabilizer

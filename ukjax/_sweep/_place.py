@@ -76,7 +76,7 @@ class AbstractPlace(abc.ABC):
         return attributes
 
     def patiently(self, act: Callable[[], _T]) -> _T:
-        """What `act` returns, which reads or writes the store, all or nothing; called again while that cannot be reached."""
+        """What `act` returns, which reads or writes the store, all or nothing; again while that cannot be reached."""
         end, pause = time.monotonic() + PATIENCE, 0.5
         while True:
             try:
