@@ -202,10 +202,6 @@ def _lay_out(
     return drawn, _artists(drawn, scene, axes, title, shades)
 
 
-def _curves(scene: Scene) -> Iterator[Curve]:
-    return (x for parts in scene.parts.values() for x in parts if isinstance(x, Curve))
-
-
 def _is_path(curve: Curve) -> bool:
     return first_name(curve) == "paths"
 
@@ -226,7 +222,8 @@ def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str, shades: tup
     solids = list(_solids(scene))
     triangles: Any = PolyCollection([], zorder=2, linewidths=0.3)
     drawn.add_collection(triangles)
-    colours, curves, lines = scene.colours(), list(_curves(scene)), []
+    colours, lines = scene.colours(), []
+    curves = [x for parts in scene.parts.values() for x in parts if isinstance(x, Curve)]
     for curve in curves:
         thin: dict[str, Any] = {"lw": 1.0, "color": _LINE, "zorder": 1}
         thick: dict[str, Any] = {"lw": 2.5, "color": colours[first_name(curve)], "zorder": 3}
