@@ -140,10 +140,6 @@ def _turning(times: np.ndarray, t: np.ndarray, turned: np.ndarray) -> Any:
     return Rotation.from_quat(interpolate_frames(times, t, quaternions))
 
 
-def _wxyz(rotation: Any) -> np.ndarray:
-    return np.roll(rotation.as_quat(), 1, axis=-1)
-
-
 def _fix_to_bodies(
     system: Any, visuals: Sequence[Visual], suffix: str, t: np.ndarray, q: np.ndarray, times: np.ndarray
 ) -> list[SceneNode]:
@@ -158,7 +154,7 @@ def _fix_to_bodies(
         turned, p, centre = (np.asarray(x, float) for x in places[name])
         rotation = _turning(times, t, turned)
         origin = interpolate_frames(times, t, _embed_in_space(p)) - rotation.apply(_embed_in_space(centre[0]))
-        found.append(SceneNode(name + suffix, tuple(shapes), origin, _wxyz(rotation)))
+        found.append(SceneNode(name + suffix, tuple(shapes), origin, rotation.as_quat(scalar_first=True)))
     return found
 
 
@@ -169,7 +165,8 @@ def _stretch_between(name: str, visual: Visual, a: np.ndarray, b: np.ndarray) ->
     length = np.linalg.norm(b - a, axis=1)
     along = np.where(length[:, None] > 0, b - a, [0.0, 0.0, 1.0])
     scale = np.stack([np.ones_like(length), np.ones_like(length), np.maximum(length, _FLAT)], axis=1)
-    return SceneNode(name, (visual,), (a + b) / 2, _wxyz(Rotation.from_matrix(facing(along))), scale)
+    turned = Rotation.from_matrix(facing(along)).as_quat(scalar_first=True)
+    return SceneNode(name, (visual,), (a + b) / 2, turned, scale)
 
 
 def _lines(name: str, line: np.ndarray, width: float, colour: Any, spring: bool) -> list[SceneNode | Curve]:

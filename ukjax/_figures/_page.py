@@ -25,7 +25,7 @@ _MOST_TUBES = 8  # points of a line that is drawn as tubes, with light and shado
 def _wxyz(rotation: np.ndarray) -> np.ndarray:
     from scipy.spatial.transform import Rotation
 
-    return np.roll(Rotation.from_matrix(rotation).as_quat(), 1)
+    return Rotation.from_matrix(rotation).as_quat(scalar_first=True)
 
 
 def _segments(points: np.ndarray) -> np.ndarray:
