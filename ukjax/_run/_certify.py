@@ -352,10 +352,6 @@ def _method(run: Trajectory, made: RunRecord, tighter: Tighter) -> dict[str, Any
     }
 
 
-def _projects(made: RunRecord) -> bool:
-    return made.by.options["stabilizer"].projection_method is not None
-
-
 def _software() -> dict[str, Any]:
     def version(name: str) -> str | None:
         try:
@@ -455,10 +451,11 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
         "energy": _energy(run),
         "rank": _rank(run),
     }
+    projects = made.by.options["stabilizer"].projects
     checks: dict[str, bool | None] = {
         "the run reached its end": run.ok,
         "rows are the rates of their errors": "rows_that_do_not_fit" not in sections["constraints"],
-        "constraints are kept": run.result_name != "constraints_broken" if _projects(made) else None,
+        "constraints are kept": run.result_name != "constraints_broken" if projects else None,
         "the second run reached its end": None if second is None else second.ok,
         "tolerances or steps could be tightened enough": tighter.factor <= _SHORTER,
         "the error is estimated": bool(np.all(np.isfinite(errors["coordinates"] + errors["velocities"]))),

@@ -164,7 +164,7 @@ def formula(
     """How accelerations are computed: by default `UdwadiaKalaba()`, with a wider rank rule where no step is projected."""
     if given is not None:
         return given
-    rcond = WITHOUT_PROJECTION if stabilizer.projection_method is None else None
+    rcond = None if stabilizer.projects else WITHOUT_PROJECTION
     return UdwadiaKalaba(GramSchmidt(choose_by_precision(dtype, rcond, None)))
 
 

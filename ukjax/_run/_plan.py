@@ -58,7 +58,7 @@ def is_judged(formula: Any, stabilizer: AbstractStabilizer) -> bool:
     """Whether a run is to keep its constraints: whether its states are projected, and its rows met, which those of a
     hierarchy that yields are not.
     """
-    return stabilizer.projection_method is not None and getattr(formula, "clearance", None) is None
+    return stabilizer.projects and getattr(formula, "clearance", None) is None
 
 
 def stop_code(judged: bool, on_violation: Any) -> int | None:
@@ -102,7 +102,7 @@ class RunPlan:
             "progress_meter": _options.progress_meter(o.progress),
             "stop": stop_code(self.judged, o.on_violation),
         }
-        projects = o.stabilizer.projection_method is not None
+        projects = o.stabilizer.projects
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
         self.model = Model(intern_system(system, t, q, v), formula, o.stabilizer)
         self.model, computed_by = translate_model(

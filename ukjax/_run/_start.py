@@ -58,7 +58,7 @@ def _is_precise(model: Model, position_error: Array, velocity_error: Array) -> b
     """Whether the state is on the constraints, if it is to be."""
     errors = np.abs(np.concatenate([position_error, velocity_error], axis=None))
     precise = errors.max(initial=0) < 1e4 * np.finfo(errors.dtype).eps
-    return bool(precise) or model.stabilizer.projection_method is None
+    return bool(precise) or not model.stabilizer.projects
 
 
 def _require_symmetric(M: Any) -> None:
@@ -275,7 +275,7 @@ def require_near(
     **Returns:** whether there was nothing to warn of.
     """
     q, v = zip(*((np.asarray(a), np.asarray(b)) for a, b in (given, start)), strict=True)
-    if model.stabilizer.projection_method is None or (_is_negligible(*q) and _is_negligible(*v)):
+    if not model.stabilizer.projects or (_is_negligible(*q) and _is_negligible(*v)):
         return True
     here, there = equations_at(model, t, given, start)
     of_q, of_v = _weights(model, t, start, np.asarray(there.M))

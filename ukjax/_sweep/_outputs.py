@@ -177,7 +177,7 @@ def outcome(run: FinishedRun) -> Array:
     trajectory = run.trajectory
     code = trajectory.result._value  # pyright: ignore[reportAttributeAccessIssue]
     code = jnp.asarray(code, jnp.int8)
-    if run.spec.stabilizer.projection_method is None or getattr(run.spec.formula, "clearance", None):
+    if not run.spec.stabilizer.projects or getattr(run.spec.formula, "clearance", None):
         return code
     start = jnp.concatenate([trajectory.position_error[0], trajectory.velocity_error[0]])
     off = jnp.max(jnp.abs(start), initial=0) > jnp.sqrt(jnp.finfo(start.dtype).eps)
