@@ -73,7 +73,7 @@ def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.
 
     part = solid.part
     own = solid.corners * (1.0 if part.scale is None else part.scale[frame])
-    turn = Rotation.from_quat(np.roll(part.wxyz[frame], -1)).as_matrix()
+    turn = Rotation.from_quat(part.wxyz[frame], scalar_first=True).as_matrix()
     seen = (own @ turn.T + part.position[frame]) @ axes.T
     normal = np.cross(seen[:, 1] - seen[:, 0], seen[:, 2] - seen[:, 0])
     length = np.linalg.norm(normal, axis=1, keepdims=True)

@@ -242,7 +242,7 @@ def corners(part: SceneNode | Curve) -> np.ndarray:
         ends = np.stack(np.meshgrid(*zip(*visual.extent(), strict=True)), axis=-1).reshape(8, 3)
         own.append(ends @ visual.rotation.T + visual.position)
     scale = np.ones((1, 3)) if part.scale is None else part.scale
-    turns = Rotation.from_quat(np.roll(part.wxyz, -1, axis=1)).as_matrix()
+    turns = Rotation.from_quat(part.wxyz, scalar_first=True).as_matrix()
     return (np.concatenate(own) * scale[:, None]) @ turns.swapaxes(1, 2) + part.position[:, None]
 
 
