@@ -267,10 +267,7 @@ def arguments_of(x: object) -> list[str]:
     if inspect.isclass(x) and issubclass(x, BaseException):
         return []
     if inspect.isclass(x) and issubclass(x, eqx.Module):
-        signature = inspect.signature(x.__init__) if "__init__" in vars(x) else None
-        if signature is None:
-            return [name for name in x.__dataclass_fields__ if not inspect.isabstract(x)]
-        return [name for name in signature.parameters if name != "self"]
+        return [] if inspect.isabstract(x) else list(inspect.signature(x).parameters)
     if inspect.isclass(x):
         return []
     return list(inspect.signature(x).parameters)

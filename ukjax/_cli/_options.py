@@ -128,10 +128,7 @@ def solvers() -> dict[str, type[dfx.AbstractSolver]]:
 
 
 def model_of(name: str, pairs: list[str] | None) -> tuple[Callable[..., uk.Problem], dict[str, Any]]:
-    """The function that builds a model, and its parameters, which it is known to take.
-
-    **Raises:** `InputError` for names that are not known and for values that are not of the parameter's kind.
-    """
+    """The function that builds a model, and its parameters, which it is known to take."""
     made = robot_model if is_robot(name) else own_model if is_own(name) else uk.models.named
     model = made(name)
     given = _pairs(pairs or [])

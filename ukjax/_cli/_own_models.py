@@ -31,10 +31,7 @@ def is_own(name: str) -> bool:
 
 
 def own_model(name: str) -> Callable[..., uk.Problem]:
-    """The function of a name such as `mymodel.py:hoop`; what it returns is checked to be a `Problem`.
-
-    **Raises:** `InputError` where there is no such file, module or function.
-    """
+    """The function of a name such as `mymodel.py:hoop`; what it returns is checked to be a `Problem`."""
     place, _, function = name.rpartition(":")
     if not place or not function.isidentifier():
         raise InputError(

@@ -38,10 +38,7 @@ _ON_ANY_PAGE: dict[Any, Any] = {"axes.grid": False} | {
 
 
 def check_path(path: str | Path | None) -> Path | None:
-    """A path that a film can be written to.
-
-    **Raises:** `InputError` for another suffix.
-    """
+    """A path that a film can be written to."""
     path = None if path is None else as_path("path", path)
     if path is not None and path.suffix not in _WRITERS:
         raise InputError(f"cannot draw '{path}': the name must end in {', '.join(_WRITERS)}.")
@@ -76,7 +73,7 @@ def _place(solid: _Solid, frame: int, axes: np.ndarray) -> tuple[np.ndarray, np.
 
     part = solid.part
     own = solid.corners * (1.0 if part.scale is None else part.scale[frame])
-    turn = Rotation.from_quat(np.roll(part.wxyz[frame], -1)).as_matrix()
+    turn = Rotation.from_quat(part.wxyz[frame], scalar_first=True).as_matrix()
     seen = (own @ turn.T + part.position[frame]) @ axes.T
     normal = np.cross(seen[:, 1] - seen[:, 0], seen[:, 2] - seen[:, 0])
     length = np.linalg.norm(normal, axis=1, keepdims=True)
@@ -159,12 +156,7 @@ def animate(scene: Scene, title: str, path: Path | None, fps: int) -> "FuncAnima
     **Arguments:**
 
     - `title`: the film's, before the time.
-    - `path`: of `check_path`, or None for a film that is not written.
-
-    **Returns:** the matplotlib animation, which shows itself in notebooks.
-
-    **Raises:** `InputError` for a file that cannot be written; `MissingExtraError` without matplotlib.
-    """
+    - `path`: of `check_path`, or None for a film that is not written."""
     with needing("animate()", "plot"):
         from matplotlib import rc_context
 
@@ -183,10 +175,7 @@ def animate(scene: Scene, title: str, path: Path | None, fps: int) -> "FuncAnima
 
 
 def draw_end(scene: Scene) -> bytes:
-    """The last frame of a scene as a PNG that can be seen on light and on dark pages.
-
-    **Raises:** `MissingExtraError` without matplotlib.
-    """
+    """The last frame of a scene as a PNG that can be seen on light and on dark pages."""
     with needing("a picture", "plot"):
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -213,10 +202,6 @@ def _lay_out(
     return drawn, _artists(drawn, scene, axes, title, shades)
 
 
-def _curves(scene: Scene) -> Iterator[Curve]:
-    return (x for parts in scene.parts.values() for x in parts if isinstance(x, Curve))
-
-
 def _is_path(curve: Curve) -> bool:
     return first_name(curve) == "paths"
 
@@ -237,7 +222,8 @@ def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str, shades: tup
     solids = list(_solids(scene))
     triangles: Any = PolyCollection([], zorder=2, linewidths=0.3)
     drawn.add_collection(triangles)
-    colours, curves, lines = scene.colours(), list(_curves(scene)), []
+    colours, lines = scene.colours(), []
+    curves = [x for parts in scene.parts.values() for x in parts if isinstance(x, Curve)]
     for curve in curves:
         thin: dict[str, Any] = {"lw": 1.0, "color": _LINE, "zorder": 1}
         thick: dict[str, Any] = {"lw": 2.5, "color": colours[first_name(curve)], "zorder": 3}

@@ -32,10 +32,7 @@ Layout = dict[str, tuple[tuple[str, ...], str]]
 
 
 def to_xarray(table: RunTable) -> "xarray.Dataset":
-    """The table as an `xarray.Dataset`, with `units` in the attributes of each variable.
-
-    **Raises:** `MissingExtraError` without xarray.
-    """
+    """The table as an `xarray.Dataset`, with `units` in the attributes of each variable."""
     with needing("to_xarray()", "data"):
         import xarray
     variables = {
@@ -74,13 +71,7 @@ def check_suffix(path: Path) -> str:
 
 
 def save(table: RunTable, path: str | Path) -> Path:
-    """Writes a table; the suffix (.npz, .nc, .zarr, .csv) chooses the format. A file of that name is replaced whole.
-
-    **Returns:** the path.
-
-    **Raises:** `InputError` for another suffix and where nothing can be written, `MissingExtraError` without the
-    format's library.
-    """
+    """Writes a table; the suffix (.npz, .nc, .zarr, .csv) chooses the format. A file of that name is replaced whole."""
     path = as_path("path", path)
     suffix = check_suffix(path)
     if suffix == ".csv":

@@ -40,10 +40,7 @@ def _all_flat(table: RunTable) -> dict[str, np.ndarray]:
 
 
 def to_pandas(table: RunTable) -> "pandas.DataFrame":
-    """The table as a data frame over time, its attributes in `attrs`.
-
-    **Raises:** `MissingExtraError` without pandas.
-    """
+    """The table as a data frame over time, its attributes in `attrs`."""
     with needing("to_pandas()", "data"):
         import pandas
     columns = _all_flat(table)

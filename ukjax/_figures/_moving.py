@@ -45,68 +45,46 @@ HALF_SPACE, SHAPES = "/half-space", "/contact shapes"
 
 
 class SceneNode(NamedTuple):
-    """Shapes that move together.
+    """Shapes that move together."""
 
-    - `name`: by which the viewer lists it.
-    - `visuals`: the shapes, in axes of the node: of a body those of the world in the reference posture.
-    - `position`: of the node's origin at the k frames (k, 3) [m].
-    - `wxyz`: its orientation, a unit quaternion (k, 4).
-    - `scale`: by how much its one shape is stretched along its axes (k, 3), or None.
-    """
-
-    name: str
+    name: str  # by which the viewer lists it
+    # `visuals`: the shapes, in axes of the node: of a body those of the world in the reference posture.
     visuals: tuple[Visual, ...]
-    position: np.ndarray
-    wxyz: np.ndarray
-    scale: np.ndarray | None = None
+    position: np.ndarray  # of the node's origin at the k frames (k, 3) [m]
+    wxyz: np.ndarray  # its orientation, a unit quaternion (k, 4)
+    scale: np.ndarray | None = None  # by how much its one shape is stretched along its axes (k, 3), or None
 
 
 class Curve(NamedTuple):
-    """A line through points that move.
+    """A line through points that move."""
 
-    - `name`: by which the viewer lists it.
-    - `points`: at the k frames (k, p, 3) [m], or (1, p, 3) where they stay.
-    - `radius`: [m].
-    """
-
-    name: str
-    points: np.ndarray
-    radius: float
+    name: str  # by which the viewer lists it
+    points: np.ndarray  # at the k frames (k, p, 3) [m], or (1, p, 3) where they stay
+    radius: float  # [m]
 
 
 class Moving(NamedTuple):
-    """What moves of one run.
+    """What moves of one run."""
 
-    - `parts`: all of it.
-    - `size`: the diagonal of the box around it, at the frame where that is largest [m].
-    - `planar`: whether it moves in the plane.
-    """
-
-    parts: list[SceneNode | Curve]
-    size: float
-    planar: bool
+    parts: list[SceneNode | Curve]  # all of it
+    size: float  # the diagonal of the box around it, at the frame where that is largest [m]
+    planar: bool  # whether it moves in the plane
 
 
 class Shown(NamedTuple):
-    """One run.
+    """One run."""
 
-    - `name`: as its label says.
-    - `problem`: what was simulated.
-    - `t`, `q`: the motion (k,), (k, n_q).
-    - `forces`: of each joint its point and the force there (k, 3) or (k, 2), by name.
-    - `paths`: whether the paths of the problem's points are drawn.
-    - `contacts`: of each contact its point, the force there and the part of it that is friction, by name.
-    - `shapes`: whether shapes that touch are drawn of bodies that look different.
-    """
-
-    name: str
-    problem: Problem
+    name: str  # as its label says
+    problem: Problem  # what was simulated
+    # `t`, `q`: the motion (k,), (k, n_q).
     t: np.ndarray
     q: np.ndarray
+    # `forces`: of each joint its point and the force there (k, 3) or (k, 2), by name.
     forces: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    paths: bool
+    paths: bool  # whether the paths of the problem's points are drawn
+    # `contacts`: of each contact its point, the force there and the part of it that is friction, by name.
     contacts: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
-    shapes: bool
+    shapes: bool  # whether shapes that touch are drawn of bodies that look different
 
 
 def is_overlay(part: SceneNode | Curve) -> bool:
@@ -162,10 +140,6 @@ def _turning(times: np.ndarray, t: np.ndarray, turned: np.ndarray) -> Any:
     return Rotation.from_quat(interpolate_frames(times, t, quaternions))
 
 
-def _wxyz(rotation: Any) -> np.ndarray:
-    return np.roll(rotation.as_quat(), 1, axis=-1)
-
-
 def _fix_to_bodies(
     system: Any, visuals: Sequence[Visual], suffix: str, t: np.ndarray, q: np.ndarray, times: np.ndarray
 ) -> list[SceneNode]:
@@ -180,7 +154,7 @@ def _fix_to_bodies(
         turned, p, centre = (np.asarray(x, float) for x in places[name])
         rotation = _turning(times, t, turned)
         origin = interpolate_frames(times, t, _embed_in_space(p)) - rotation.apply(_embed_in_space(centre[0]))
-        found.append(SceneNode(name + suffix, tuple(shapes), origin, _wxyz(rotation)))
+        found.append(SceneNode(name + suffix, tuple(shapes), origin, rotation.as_quat(scalar_first=True)))
     return found
 
 
@@ -191,7 +165,8 @@ def _stretch_between(name: str, visual: Visual, a: np.ndarray, b: np.ndarray) ->
     length = np.linalg.norm(b - a, axis=1)
     along = np.where(length[:, None] > 0, b - a, [0.0, 0.0, 1.0])
     scale = np.stack([np.ones_like(length), np.ones_like(length), np.maximum(length, _FLAT)], axis=1)
-    return SceneNode(name, (visual,), (a + b) / 2, _wxyz(Rotation.from_matrix(facing(along))), scale)
+    turned = Rotation.from_matrix(facing(along)).as_quat(scalar_first=True)
+    return SceneNode(name, (visual,), (a + b) / 2, turned, scale)
 
 
 def _lines(name: str, line: np.ndarray, width: float, colour: Any, spring: bool) -> list[SceneNode | Curve]:
@@ -267,7 +242,7 @@ def corners(part: SceneNode | Curve) -> np.ndarray:
         ends = np.stack(np.meshgrid(*zip(*visual.extent(), strict=True)), axis=-1).reshape(8, 3)
         own.append(ends @ visual.rotation.T + visual.position)
     scale = np.ones((1, 3)) if part.scale is None else part.scale
-    turns = Rotation.from_quat(np.roll(part.wxyz, -1, axis=1)).as_matrix()
+    turns = Rotation.from_quat(part.wxyz, scalar_first=True).as_matrix()
     return (np.concatenate(own) * scale[:, None]) @ turns.swapaxes(1, 2) + part.position[:, None]
 
 
@@ -308,10 +283,7 @@ def _cut(outline: np.ndarray, point: np.ndarray, normal: np.ndarray) -> np.ndarr
 
 
 def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
-    """The bodies of a run, what is drawn of it besides, and the paths of its points.
-
-    **Raises:** `InputError` where there is nothing to show.
-    """
+    """The bodies of a run, what is drawn of it besides, and the paths of its points."""
     system = innermost(run.problem.system)
     mechanism = getattr(system, "mechanism", None)
     fix = lambda visuals, suffix: _fix_to_bodies(system, visuals, suffix, run.t, run.q, times)

@@ -25,7 +25,7 @@ _MOST_TUBES = 8  # points of a line that is drawn as tubes, with light and shado
 def _wxyz(rotation: np.ndarray) -> np.ndarray:
     from scipy.spatial.transform import Rotation
 
-    return np.roll(Rotation.from_matrix(rotation).as_quat(), 1)
+    return Rotation.from_matrix(rotation).as_quat(scalar_first=True)
 
 
 def _segments(points: np.ndarray) -> np.ndarray:
@@ -110,10 +110,7 @@ def _grid(viser_scene: Any, scene: Scene) -> None:
 
 
 def page(scene: Scene, title: str) -> str:
-    """A scene as the text of an HTML file.
-
-    **Raises:** `MissingExtraError` without viser.
-    """
+    """A scene as the text of an HTML file."""
     with needing("a view in the browser", "view"):
         import viser
     with _silence(), contextlib.ExitStack() as at_end:

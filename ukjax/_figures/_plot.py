@@ -130,24 +130,18 @@ def _servo(axes: Any, table: RunTable) -> None:
 
 
 class _Pairs(NamedTuple):
-    """Contacts by pairs of shapes, of those that come near.
+    """Contacts by pairs of shapes, of those that come near."""
 
-    - `names`: of the pairs (n,).
-    - `gap`: the least of their places (k, n), infinite for dry friction.
-    - `normal`, `friction`: sums of normal forces, and of the sizes of tangential ones (k, n).
-    - `closed`, `sliding`: whether any of their places is (k, n).
-    - `is_angle`: whether gaps are angles (n,).
-    - `which`: how many of all these are.
-    """
-
-    names: list[str]
-    gap: np.ndarray
+    names: list[str]  # of the pairs (n,)
+    gap: np.ndarray  # the least of their places (k, n), infinite for dry friction
+    # `normal`, `friction`: sums of normal forces, and of the sizes of tangential ones (k, n).
     normal: np.ndarray
     friction: np.ndarray
+    # `closed`, `sliding`: whether any of their places is (k, n).
     closed: np.ndarray
     sliding: np.ndarray
-    is_angle: np.ndarray
-    which: str
+    is_angle: np.ndarray  # whether gaps are angles (n,)
+    which: str  # how many of all these are
 
 
 def _by_pairs(table: RunTable, pairs: Mapping[str, str]) -> _Pairs:
@@ -341,12 +335,7 @@ def plot(
     **Arguments:**
 
     - `units`: of each coordinate `"m"`, `"rad"` or nothing; by default not known.
-    - `pairs`: of contacts that are places of one pair of shapes its name; by default each contact is one.
-
-    **Returns:** the matplotlib figure.
-
-    **Raises:** `MissingExtraError` without matplotlib.
-    """
+    - `pairs`: of contacts that are places of one pair of shapes its name; by default each contact is one."""
     panels = _panels(table, units, pairs)
     with drawing((11.0, 1.2 + 2.6 * ((len(panels) + 1) // 2)), path) as figure:
         for panel, axes in zip(panels, _grid(figure, len(panels)), strict=True):
@@ -359,10 +348,7 @@ def plot(
 def drawing(
     size: tuple[float, float], path: str | Path | None, what: str = "plot()", extra: str = "plot"
 ) -> Iterator["Figure"]:
-    """A figure of a size in inches, to be drawn in the style of ukjax; then it is written where there is a path.
-
-    **Raises:** `MissingExtraError` without matplotlib, which `what` needs and `extra` brings.
-    """
+    """A figure of a size in inches, to be drawn in the style of ukjax; then it is written where there is a path."""
     with needing(what, extra):
         from matplotlib import rc_context
 
@@ -375,10 +361,7 @@ def drawing(
 
 
 def _write(figure: "Figure", path: str | Path) -> None:
-    """Writes a figure.
-
-    **Raises:** `InputError` for another suffix, and where it cannot be written.
-    """
+    """Writes a figure."""
     path = as_path("path", path)
     known = figure.canvas.get_supported_filetypes()
     if path.suffix and path.suffix[1:].lower() not in known:

@@ -25,25 +25,17 @@ _GAP = 0.3  # between runs side by side, of the width of one
 
 
 class Scene(NamedTuple):
-    """All that is shown.
+    """All that is shown."""
 
-    - `times`: of the frames [s] (k,).
-    - `parts`: of each run its nodes and curves, by its name.
-    - `captions`: a line on each run, and where it stands (3,).
-    - `low`, `high`: corners of the box that everything stays in (3,) [m].
-    - `up`: the direction that is up (3,).
-    - `planar`: whether all is in the plane.
-    - `seconds`: that the film lasts.
-    """
-
-    times: np.ndarray
-    parts: dict[str, list[SceneNode | Curve]]
-    captions: list[tuple[str, np.ndarray]]
+    times: np.ndarray  # of the frames [s] (k,)
+    parts: dict[str, list[SceneNode | Curve]]  # of each run its nodes and curves, by its name
+    captions: list[tuple[str, np.ndarray]]  # a line on each run, and where it stands (3,)
+    # `low`, `high`: corners of the box that everything stays in (3,) [m].
     low: np.ndarray
     high: np.ndarray
-    up: np.ndarray
-    planar: bool
-    seconds: float
+    up: np.ndarray  # the direction that is up (3,)
+    planar: bool  # whether all is in the plane
+    seconds: float  # that the film lasts
 
     def axes(self, place: tuple[float, float, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What is to the right, above and towards a viewer (3,) who stands at a place (right, in front, above)."""
@@ -124,10 +116,7 @@ def _usual_force(runs: Sequence[Shown]) -> float:
 
 
 def scene_of(runs: Sequence[Shown], *, speed: float, fps: float) -> Scene:
-    """Runs side by side along x, over the time from the first start to the last end; a run that ends stands still.
-
-    **Raises:** `InputError` for a speed or a rate that is not positive, and where there is nothing to show.
-    """
+    """Runs side by side along x, over the time from the first start to the last end; a run that ends stands still."""
     for name, x in (("speed", speed), ("fps", fps)):
         require_between(name, x, 0, np.inf)
     start, end = min(run.t[0] for run in runs), max(run.t[-1] for run in runs)

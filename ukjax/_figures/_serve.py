@@ -10,12 +10,7 @@ from .._misc._files import as_path, replacing
 
 
 def write_page(text: str, path: str | Path) -> Path:
-    """Writes a page to a file.
-
-    **Returns:** the path.
-
-    **Raises:** `InputError` for another suffix than .html, and where nothing can be written.
-    """
+    """Writes a page to a file."""
     path = as_path("path", path)
     if path.suffix != ".html":
         raise InputError(f"cannot write a view to '{path}': the name must end in .html.")

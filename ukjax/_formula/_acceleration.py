@@ -243,10 +243,7 @@ def misses_rows(found: Acceleration) -> bool:
 
 
 def require_rows_kept(formula: AbstractFormula, equations: Equations, found: Acceleration) -> None:
-    """Refuses rows that are independent in A, but not in the metric of M^-1, in which a formula may decide.
-
-    **Raises:** `InputError`.
-    """
+    """Refuses rows that are independent in A, but not in the metric of M^-1, in which a formula may decide."""
     A, rank = np.asarray(equations.rows.A), int(found.rank)
     if not formula.needs_definite_mass:
         return
@@ -285,10 +282,7 @@ def _are_far_apart(formula: AbstractFormula, M: Any) -> Any:
 
 
 def require_balance(formula: AbstractFormula, equations: Equations, found: Acceleration) -> None:
-    """Refuses masses that are so far apart that what a formula says of light bodies is rounding of heavy ones.
-
-    **Raises:** `InputError`.
-    """
+    """Refuses masses that are so far apart that what a formula says of light bodies is rounding of heavy ones."""
     equations, found = jax.tree.map(np.asarray, (equations, found))
     M, A = equations.M, equations.rows.A
     if not _are_far_apart(formula, M):

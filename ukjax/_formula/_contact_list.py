@@ -77,14 +77,11 @@ def put_item(x: Array, place: Any, value: Array) -> Array:
 
 
 class Inertia(NamedTuple):
-    """The inverse inertia W that contacts feel: blocks, of velocities that only contacts join to others.
+    """The inverse inertia W that contacts feel: blocks, of velocities that only contacts join to others."""
 
-    - `velocities`: those of each block.
-    - `respond`: R with W x from a place on, of x (n,) that is zero but in some blocks, at least there, from x, R, the
-      place, and what loops over the numbers of these blocks.
-    """
-
-    velocities: tuple[tuple[int, ...], ...]
+    velocities: tuple[tuple[int, ...], ...]  # those of each block
+    # `respond`: R with W x from a place on, of x (n,) that is zero but in some blocks, at least there, from
+    # x, R, the place, and what loops over the numbers of these blocks.
     respond: Callable[[Array, Array, Array, Callable[..., Any]], Array]
 
     def apply(self, x: Array) -> Array:
@@ -109,18 +106,14 @@ class Inertia(NamedTuple):
 
 @final
 class SparseRows(eqx.Module):
-    """Rows of contacts by the velocities that move each.
+    """Rows of contacts by the velocities that move each."""
 
-    - `count`, `columns`: how many these are, and which; those of contact k begin at k times the room for them. One may be
-      there twice.
-    - `values`: of each row by these; row i begins at i times the room for them.
-    - `room`: for the velocities of a contact.
-    """
-
+    # `count`, `columns`: how many these are, and which; those of contact k begin at k times the room for
+    # them. One may be there twice.
     count: Array
     columns: Array
-    values: Array
-    room: int = eqx.field(static=True)
+    values: Array  # of each row by these; row i begins at i times the room for them
+    room: int = eqx.field(static=True)  # for the velocities of a contact
 
     def begin(self, k: Array) -> "SparseRows":
         """With no velocity yet of contact k."""
@@ -159,27 +152,20 @@ def empty_rows(contacts: int, rows: int, room: int, dtype: jnp.dtype) -> SparseR
 
 
 class ContactList(NamedTuple):
-    """Active contacts, one after the other, each with its rows: the normal one, if any, then tangential ones.
+    """Active contacts, one after the other, each with its rows: the normal one, if any, then tangential ones."""
 
-    - `contact`: which of all contacts each is.
-    - `row`: its first row.
-    - `normals`, `tangents`: how many normal and tangential rows it has.
-    - `friction`, `limit`: Coulomb's mu, and what friction resists without being pressed.
-    - `J`: rows.
-    - `u`: of each row u'.
-    - `p`: of each row a guess of the impulse.
-    - `number`, `rows`: how many contacts and rows there are.
-    """
-
-    contact: Array
-    row: Array
+    contact: Array  # which of all contacts each is
+    row: Array  # its first row
+    # `normals`, `tangents`: how many normal and tangential rows it has.
     normals: Array
     tangents: Array
+    # `friction`, `limit`: Coulomb's mu, and what friction resists without being pressed.
     friction: Array
     limit: Array
-    J: "SparseRows"
-    u: Array
-    p: Array
+    J: "SparseRows"  # rows
+    u: Array  # of each row u'
+    p: Array  # of each row a guess of the impulse
+    # `number`, `rows`: how many contacts and rows there are.
     number: Array
     rows: Array
 
@@ -194,19 +180,15 @@ class ContactList(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How large a list may become.
+    """How large a list may become."""
 
-    - `contacts`, `rows`: of contacts and of rows; one place more is kept for rows that a contact does not have.
-    - `tangents`: the most tangential rows of a contact.
-    - `velocities`: of the system.
-    - `columns`: the most velocities that move a contact.
-    """
-
+    # `contacts`, `rows`: of contacts and of rows; one place more is kept for rows that a contact does not
+    # have.
     contacts: int
     rows: int
-    tangents: int
-    velocities: int
-    columns: int
+    tangents: int  # the most tangential rows of a contact
+    velocities: int  # of the system
+    columns: int  # the most velocities that move a contact
 
     @property
     def stride(self) -> int:

@@ -30,15 +30,11 @@ from ._contact_list import (
 
 
 class Support(NamedTuple):
-    """Which velocities the impulses of each contact change: blocks of them.
+    """Which velocities the impulses of each contact change: blocks of them."""
 
-    - `inertia`: which has the blocks.
-    - `most`: how many blocks a contact may have.
-    - `blocks`, `counts`: those of each contact; of contact k they begin at k times the most.
-    """
-
-    inertia: Inertia
-    most: int
+    inertia: Inertia  # which has the blocks
+    most: int  # how many blocks a contact may have
+    # `blocks`, `counts`: those of each contact; of contact k they begin at k times the most.
     blocks: Array
     counts: Array
 
@@ -87,17 +83,14 @@ def _find_support(contacts: ContactList, inertia: Inertia, room: Room) -> Suppor
 
 
 class _Chains(NamedTuple):
-    """The contacts of each block, the last one first.
+    """The contacts of each block, the last one first."""
 
-    - `support`: blocks of contacts.
-    - `last`: of each block one more than the place of its last contact among the blocks of all; zero without any.
-    - `former`: of each of these places one more than that of the contact before, in the same block.
-    - `owner`, `oldest`: the contact that has the place, and the first one of its block.
-    """
-
-    support: Support
+    support: Support  # blocks of contacts
+    # `last`: of each block one more than the place of its last contact among the blocks of all; zero without
+    # any.
     last: Array
-    former: Array
+    former: Array  # of each of these places one more than that of the contact before, in the same block
+    # `owner`, `oldest`: the contact that has the place, and the first one of its block.
     owner: Array
     oldest: Array
 
@@ -137,16 +130,11 @@ def _chain(support: Support, number: Array, last: Array) -> _Chains:
 
 class Islands(NamedTuple):
     """Contacts of a list by islands: those of different ones have no block of velocities in common, and none of both has
-    one with a third. So they are solved apart.
+    one with a third. So they are solved apart."""
 
-    - `number`: how many islands there are.
-    - `order`: the contacts, island after island, each after one that it is coupled with.
-    - `begin`: where those of each begin, and the last ones end.
-    """
-
-    number: Array
-    order: Array
-    begin: Array
+    number: Array  # how many islands there are
+    order: Array  # the contacts, island after island, each after one that it is coupled with
+    begin: Array  # where those of each begin, and the last ones end
 
     def take(self, i: Array, contacts: ContactList, room: Room) -> ContactList:
         """The contacts of island i, as a list of their own."""
@@ -238,21 +226,15 @@ def find_islands(contacts: ContactList, room: Room, inertia: Inertia) -> Islands
 
 
 class DelassusRows(NamedTuple):
-    """R = J W in rows of velocities, where a contact changes these, and G = R J^T.
+    """R = J W in rows of velocities, where a contact changes these, and G = R J^T."""
 
-    - `R`: row after row.
-    - `G`: in rows of `width`, where they may not be zero: from `begin` to `end` of each row.
-    - `rows`: how many there are.
-    - `support`: which velocities contacts change.
-    """
-
-    R: Array
-    G: Array
+    R: Array  # row after row
+    G: Array  # in rows of `width`, where they may not be zero: from `begin` to `end` of each row
     width: Array
     begin: Array
     end: Array
-    rows: Array
-    support: Support | None
+    rows: Array  # how many there are
+    support: Support | None  # which velocities contacts change
 
     def apply(self, y: Array, p: Array, factor: Array | float = 1.0) -> Array:
         """y + factor G p."""
@@ -271,14 +253,10 @@ class DelassusRows(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """What `delassus` works in, and leaves as it was: so it takes no time for velocities that no contact of a list has.
+    """What `delassus` works in and leaves as it was: velocities that no contact of a list has take no time."""
 
-    - `zeros`: zero for each velocity.
-    - `last`: zero for each block of velocities.
-    """
-
-    zeros: Array
-    last: Array
+    zeros: Array  # zero for each velocity
+    last: Array  # zero for each block of velocities
 
 
 def empty_workspace(room: Room, inertia: Inertia, dtype: jnp.dtype) -> Workspace:

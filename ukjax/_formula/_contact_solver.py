@@ -59,20 +59,18 @@ def _rows_of(contacts: ContactList, k: Array, room: Room) -> _Rows:
 
 
 class _Cut(NamedTuple):
-    """P(y) of one contact at y = p - r (u + e (p - centre)): p - P(y), and what its derivative needs.
+    """P(y) of one contact at y = p - r (u + e (p - centre)): p - P(y), and what its derivative needs."""
 
-    - `normal`, `tangent`: of normal and tangential rows p - P(y).
-    - `r_normal`, `r_tangent`: the sizes r.
-    - `left`, `direction`: of tangential rows how much is left, and where it points if it slides.
-    - `closed`, `slides`: the mode.
-    """
-
+    # `normal`, `tangent`: of normal and tangential rows p - P(y).
     normal: Array
     tangent: list[Array]
+    # `r_normal`, `r_tangent`: the sizes r.
     r_normal: Array
     r_tangent: Array
+    # `left`, `direction`: of tangential rows how much is left, and where it points if it slides.
     left: Array
     direction: list[Array]
+    # `closed`, `slides`: the mode.
     closed: Array
     slides: Array
 
@@ -109,17 +107,14 @@ def _cut(
 
 
 class LinearSystem(NamedTuple):
-    """A x = b.
+    """A x = b."""
 
-    - `A`, `b`: rows of A begin at multiples of their number.
-    - `rows`: how many there are.
-    - `begin`, `end`: of each the columns that may not be zero, also once others are eliminated: no row ends before one
-      above it, and a column ends where the row of its number does.
-    """
-
+    # `A`, `b`: rows of A begin at multiples of their number.
     A: Array
     b: Array
-    rows: Array
+    rows: Array  # how many there are
+    # `begin`, `end`: of each the columns that may not be zero, also once others are eliminated: no row ends
+    # before one above it, and a column ends where the row of its number does.
     begin: Array
     end: Array
 
@@ -174,44 +169,36 @@ class LinearSystem(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Where the iteration is, with u = G p + u' of two places.
+    """Where the iteration is, with u = G p + u' of two places."""
 
-    - `p`, `u`: the place.
-    - `centre`, `u_centre`: where e pulls to.
-    - `best`: the best place so far.
-    - `e`, `tries`: how much it pulls, and steps with this e.
-    - `steps`: all steps.
-    - `residual`, `enough`: of the best place, and what rounding lets be.
-    """
-
+    # `p`, `u`: the place.
     p: Array
     u: Array
+    # `centre`, `u_centre`: where e pulls to.
     centre: Array
     u_centre: Array
-    best: Array
+    best: Array  # the best place so far
+    # `e`, `tries`: how much it pulls, and steps with this e.
     e: Array
     tries: Array
-    steps: Array
+    steps: Array  # all steps
+    # `residual`, `enough`: of the best place, and what rounding lets be.
     residual: Array
     enough: Array
 
 
 class _Iteration(NamedTuple):
-    """A problem with u' of size 1 and the mean of G's diagonal 1.
+    """A problem with u' of size 1 and the mean of G's diagonal 1."""
 
-    - `contacts`, `room`: the list, with laws in these units.
-    - `of`, `mass`, `diagonal`: the Delassus operator, its unit, and its diagonal in these units.
-    - `base`: u'.
-    - `tolerance`: of the residual.
-    """
-
+    # `contacts`, `room`: the list, with laws in these units.
     contacts: ContactList
     room: Room
+    # `of`, `mass`, `diagonal`: the Delassus operator, its unit, and its diagonal in these units.
     of: DelassusRows
     mass: Array
     diagonal: Array
-    base: Array
-    tolerance: Array | float
+    base: Array  # u'
+    tolerance: Array | float  # of the residual
 
     def laws(self, k: Array) -> tuple[Array, Array]:
         """Mu and c of a contact."""

@@ -89,10 +89,7 @@ def describe_asymmetry(M: Any) -> str:
 
 
 def mass_matrix(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> MassMatrix:
-    """The mass matrix, with its shape checked.
-
-    **Raises:** `InputError` for another shape.
-    """
+    """The mass matrix, with its shape checked."""
     M = call_user_function(f"the mass matrix of {_name_of(system)}", system.mass_matrix, t, q)
     return _expect("the mass matrix", M, (n, n))
 
@@ -126,10 +123,7 @@ def equations_of_motion(
 ) -> Equations:
     """Evaluates a system at one state, with the shapes of all it returns checked.
 
-    **Returns:** `Equations`.
-
-    **Raises:** `InputError` naming what has the wrong shape.
-    """
+    **Returns:** `Equations`."""
     M = mass_matrix(system, t, q, v.size) if M is None else M
     Q, c = applied_forces(system, t, q, v) if applied is None else applied
     rate = call_user_function(f"`kinematics` of {_name_of(system)}", system.kinematics, t, q, v)

@@ -18,13 +18,10 @@ EntriesOfMembers = Sequence[tuple[int, ...]]
 
 @final
 class Members(eqx.Module):
-    """Parts of a system that are alike.
+    """Parts of a system that are alike."""
 
-    - `one`: what each is, its arrays stacked where there are several.
-    - `q`, `v`: which coordinates and velocities each has.
-    """
-
-    one: Any
+    one: Any  # what each is, its arrays stacked where there are several
+    # `q`, `v`: which coordinates and velocities each has.
     q: EntriesOfMembers = eqx.field(static=True)
     v: EntriesOfMembers = eqx.field(static=True)
 

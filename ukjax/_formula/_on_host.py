@@ -39,10 +39,7 @@ def _times(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def cholesky(M: np.ndarray) -> np.ndarray:
-    """L of M = L L^T, by the rule of `inverse_cholesky`: a pivot that may be rounding is none.
-
-    **Raises:** `numpy.linalg.LinAlgError` where M is not positive definite.
-    """
+    """L of M = L L^T, by the rule of `inverse_cholesky`: a pivot that may be rounding is none."""
     L = np.linalg.cholesky(M)
     if np.any(np.diag(L) ** 2 <= len(M) * np.finfo(M.dtype).eps * np.diag(M)):
         raise np.linalg.LinAlgError("a pivot of the mass matrix may be rounding")
@@ -137,10 +134,7 @@ def acceleration_at(
     stabilizer: AbstractStabilizer = NoStabilizer(),
 ) -> Acceleration:
     """What `formula.acceleration` returns; at a known state XLA compiles the linear algebra at most, and that only
-    where rows may depend on each other, or for other formulas than the default.
-
-    **Raises:** `InputError` as that does.
-    """
+    where rows may depend on each other, or for other formulas than the default."""
     if is_traced((formula, system, t, q, v)):
         return formula.acceleration(system, t, q, v, stabilizer=stabilizer)
     equations = equations_at(system, stabilizer, t, q, v)

@@ -223,7 +223,7 @@ class Law(eqx.Module):
             )
         for name, x in (("stabilizer", stabilizer), ("passive_stabilizer", passive_stabilizer)):
             require_instance(name, x, AbstractStabilizer, "Baumgarte(1.0, 10.0)")
-        if stabilizer.projection_method is not None:
+        if stabilizer.projects:
             raise InputError(
                 "an actuator cannot project a state onto servo constraints; use Baumgarte for the stabilizer."
             )

@@ -29,18 +29,15 @@ from ._c_functions import ModelState, Values, observe
 
 
 class ContactNames(NamedTuple):
-    """Names of what an FMU has of contacts.
+    """Names of what an FMU has of contacts."""
 
-    - `contacts`, `rows`: of contacts, and of rows: gap velocities and slips.
-    - `gapped`: of contacts that have gaps.
-    - `margins`: of event indicators.
-    - `gap_units`, `force_units`: of what is gapped and of rows; empty for forces of dry friction, which may be torques.
-    """
-
+    # `contacts`, `rows`: of contacts, and of rows: gap velocities and slips.
     contacts: tuple[str, ...]
     rows: tuple[str, ...]
-    gapped: tuple[str, ...]
-    margins: tuple[str, ...]
+    gapped: tuple[str, ...]  # of contacts that have gaps
+    margins: tuple[str, ...]  # of event indicators
+    # `gap_units`, `force_units`: of what is gapped and of rows; empty for forces of dry friction, which may
+    # be torques.
     gap_units: tuple[str, ...]
     force_units: tuple[str, ...]
 
@@ -56,10 +53,7 @@ def _watched(layout: ContactLayout) -> np.ndarray:
 
 
 def contact_names(problem: Problem) -> ContactNames:
-    """What an FMU of a problem has of contacts.
-
-    **Raises:** `InputError` for contacts that cannot be followed from event to event.
-    """
+    """What an FMU of a problem has of contacts."""
     require_followed(problem.system)
     layout, _ = layout_of(problem.system, jnp.asarray(problem.t0), problem.q0, problem.v0)
     require_rigid(layout)

@@ -253,18 +253,12 @@ _JACOBIAN = "_jacobian"
 
 
 class Function(NamedTuple):
-    """One function to export.
+    """One function to export."""
 
-    - `name`: without that of the model.
-    - `about`: a sentence.
-    - `further`: what it takes after t, q and v, with a value of each.
-    - `compute`: its results.
-    """
-
-    name: str
-    about: str
-    further: dict[str, np.ndarray]
-    compute: Callable[..., Values]
+    name: str  # without that of the model
+    about: str  # a sentence
+    further: dict[str, np.ndarray]  # what it takes after t, q and v, with a value of each
+    compute: Callable[..., Values]  # its results
 
 
 def wrap_function(fn: Callable[..., Any]) -> Function:
@@ -303,10 +297,7 @@ def _differentiate(function: Function) -> Function:
 
 
 def function_of(chosen: Any, velocities: int, inputs: int) -> Function:
-    """The function of a name, or a user's own.
-
-    **Raises:** `InputError` for a name that is not known.
-    """
+    """The function of a name, or a user's own."""
     if isinstance(chosen, Function):
         return chosen
     if callable(chosen):
@@ -349,13 +340,14 @@ def make_identifier(text: str) -> str:
 _CONTAINERS = ("mechanism", "system", "law")  # whose names say nothing of what is in them
 
 
-def _name_path(path: Sequence[Any], root: Any) -> str:
-    """What an array of (system, stabilizer) is called: by names of bodies, joints and loads where there are such."""
-    words, at = ["stabilizer"] if path[0].idx else list[str](), root[path[0].idx]
+def _locate(path: Sequence[Any], root: Any) -> tuple[str, Any, str]:
+    """What an array of (system, stabilizer) is called, by names of bodies, joints and loads where there are such, the
+    object that has it as a field, or in one, and the field's name."""
+    words, owner, field, at = ["stabilizer"] if path[0].idx else list[str](), None, "", root[path[0].idx]
     for key in path[1:]:
         if isinstance(key, GetAttrKey):
-            at = getattr(at, key.name)
-            words.append(key.name)
+            owner, field, at = at, key.name, getattr(at, key.name)
+            words.append(field)
         elif isinstance(key, SequenceKey | DictKey):
             index = key.idx if isinstance(key, SequenceKey) else key.key
             at = at[index]
@@ -364,18 +356,7 @@ def _name_path(path: Sequence[Any], root: Any) -> str:
                 words[-1:] = [own]  # in place of "bodies"
             else:
                 words.append(str(index))
-    return make_identifier("_".join(x for x in words if x not in _CONTAINERS))
-
-
-def _field(path: Sequence[Any], root: Any) -> tuple[Any, str]:
-    """The object that has an array of (system, stabilizer) as a field, or in one, and the field's name."""
-    owner, name, at = None, "", root
-    for key in path:
-        if isinstance(key, GetAttrKey):
-            owner, name, at = at, key.name, getattr(at, key.name)
-        else:
-            at = at[key.idx if isinstance(key, SequenceKey) else key.key]
-    return owner, name
+    return make_identifier("_".join(x for x in words if x not in _CONTAINERS)), owner, field
 
 
 def input_units(problem: Problem, inputs: Any) -> dict[str, str]:
@@ -404,8 +385,7 @@ def parameters_of(model: Any) -> tuple[list[Parameter], Callable[[Sequence[Array
         if id(x) in known:
             places.append(known[id(x)])
             continue
-        of, name, values = leaf(x, x.dtype), _name_path(path, model), np.asarray(x).reshape(-1)
-        owner, field = _field(path, model)
+        of, values, (name, owner, field) = leaf(x, x.dtype), np.asarray(x).reshape(-1), _locate(path, model)
         about, unit = describe_field(owner, field)
         of_joints = describe_entries(owner, field, model[0])
         where = list[int | None]()

@@ -88,10 +88,7 @@ class File(NamedTuple):
 
 
 def write_files(folder: Path, file: File) -> tuple[str, ...]:
-    """Writes the files, and returns their names.
-
-    **Raises:** `InputError` where they cannot be written.
-    """
+    """Writes the files, and returns their names."""
     texts = {
         f"{file.name}.h": write_header(file),
         f"{file.name}.c": write_source(file),

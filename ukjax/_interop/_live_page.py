@@ -180,10 +180,7 @@ def _name_ending(parameter: Parameter) -> str:
 def _choose_parameters(
     problem: Problem, names: Sequence[str] | None
 ) -> tuple[list[Parameter], Callable[[Array], Any]]:
-    """The parameters that have sliders, and the system as a function of their values.
-
-    **Raises:** `InputError` for a name that is not known.
-    """
+    """The parameters that have sliders, and the system as a function of their values."""
     every, with_every = parameters_of((problem.system, NoStabilizer()))
     known = {x.name: x for x in every}
     if names is None:

@@ -1,7 +1,6 @@
 """An environment as a vector environment of Stable-Baselines3, all copies one compiled step."""
 
 import functools
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, final
 
 import jax
@@ -68,18 +67,15 @@ class StableBaselinesEnvironment(VecEnv):
     def close(self) -> None:
         pass
 
-    def _of(self, indices: Any) -> Iterable[int]:
-        return self._get_indices(indices)
-
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        return [getattr(self, attr_name) for _ in self._of(indices)]
+        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         setattr(self, attr_name, value)
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
         method = getattr(self.environment, method_name)
-        return [method(*args, **kwargs) for _ in self._of(indices)]
+        return [method(*args, **kwargs) for _ in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        return [False for _ in self._of(indices)]
+        return [False for _ in self._get_indices(indices)]

@@ -233,10 +233,7 @@ def _cast(model: Any, dtype: Any) -> Any:
 
 
 def _dtype_of(problem: Problem, dtype: Any) -> np.dtype:
-    """The type of the numbers in C.
-
-    **Raises:** `InputError` for one that C, or JAX as it is set, does not have.
-    """
+    """The type of the numbers in C."""
     try:
         name = np.dtype(problem.q0.dtype if dtype is None else dtype).name
     except TypeError:

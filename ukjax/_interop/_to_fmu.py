@@ -479,10 +479,7 @@ def _choose_platforms(platforms: Any) -> tuple[str, ...]:
 
 
 def _find_compiler(target: str) -> list[str]:
-    """The command of a C compiler for a platform.
-
-    **Raises:** `InputError` where there is none.
-    """
+    """The command of a C compiler for a platform."""
     processor, system = target.split("-")
     zig = [sys.executable, "-m", "ziglang", "cc"] if importlib.util.find_spec("ziglang") else []
     if target == _own_platform():

@@ -118,11 +118,7 @@ _LONGEST = 200  # characters of a message that come from an exception
 
 
 def call_user_function(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """What a user's function returns.
-
-    **Raises:** `InputError` for what the function raises, by its line, which is kept as its cause, with the mend where it
-    asks for values that JAX traces; errors of ukjax as they are.
-    """
+    """What a user's function returns."""
     try:
         return fn(*arguments, **keywords)
     except (InputError, MissingExtraError, SimulationError):
@@ -163,10 +159,7 @@ _LARGEST = 2**31 - 1
 
 
 def number_array(name: str, value: Any) -> Array:
-    """A value as an array of whatever numbers.
-
-    **Raises:** `InputError` for what is not an array of numbers.
-    """
+    """A value as an array of whatever numbers."""
     require_own_process()
     try:
         if isinstance(value, str | bytes):  # of which "\0" would be a truth value
@@ -235,10 +228,7 @@ def _require_arguments(
 
 
 def real_array(name: str, value: Any) -> Array:
-    """A value as a real floating-point array; integers count as real.
-
-    **Raises:** `InputError` for what is not an array of real numbers.
-    """
+    """A value as a real floating-point array; integers count as real."""
     array = _plain(name, value) if isinstance(value, numbers.Real) else _convert_by_numpy(name, value)
     if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):
         array = array.astype(float)
@@ -340,20 +330,14 @@ def whole_number(name: str, value: Any, least: int = 1, most: int = _LARGEST) ->
 
 
 def flag(name: str, value: Any) -> bool:
-    """A choice of yes or no.
-
-    **Raises:** `InputError` for anything but True and False.
-    """
+    """A choice of yes or no."""
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} must be True or False, got {format_value(value)}.")
     return bool(value)
 
 
 def one_of(name: str, value: Any, choices: Iterable[str]) -> Any:
-    """One of some words.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """One of some words."""
     choices = list(choices)
     if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name} must be {' or '.join(map(repr, choices))}, got {format_value(value)}.")
@@ -361,10 +345,7 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> Any:
 
 
 def all_of(name: str, values: Any, kind: type | tuple[type, ...], such_as: str) -> tuple:
-    """Some values as a tuple.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """Some values as a tuple."""
     if not is_list(values):
         raise InputError(f"{name} must be a list of things like {such_as}, got {type(values).__name__}.")
     values = tuple(values)
@@ -380,10 +361,7 @@ def is_list(values: Any) -> bool:
 
 
 def positive_time(name: str, value: Any) -> Array:
-    """A time greater than zero as an array.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """A time greater than zero as an array."""
     array = real_values(name, value)
     if array.ndim or fails(lambda x: (x > 0) & np.isfinite(x), value):
         raise InputError(f"{name} must be a positive time [s], got {value}.")

@@ -156,13 +156,10 @@ def _holds_functions(x: Any) -> bool:
 
 
 class _Opened(NamedTuple):
-    """A pytree, of which traced arrays are apart.
+    """A pytree, of which traced arrays are apart."""
 
-    - `structure`: of the pytree.
-    - `leaves`: None for a traced array, what is kept, or how a function is made and its contents.
-    """
-
-    structure: Any
+    structure: Any  # of the pytree
+    # `leaves`: None for a traced array, what is kept, or how a function is made and its contents.
     leaves: tuple[Any, ...]
 
     def filled(self, arrays: Iterator[Any]) -> Any:
@@ -203,14 +200,10 @@ def _extract_tracers(x: Any, within: tuple[int, ...] = ()) -> tuple[_Opened, lis
 
 @final
 class Hoisted(eqx.Module):
-    """A function whose traced values are arrays of a pytree.
+    """A function whose traced values are arrays of a pytree."""
 
-    - `held`: the values.
-    - `rest`: all else.
-    """
-
-    held: list[Any]
-    rest: _Opened = eqx.field(static=True)
+    held: list[Any]  # the values
+    rest: _Opened = eqx.field(static=True)  # all else
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.rest.filled(iter(self.held))(*args, **kwargs)

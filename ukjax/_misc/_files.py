@@ -27,10 +27,7 @@ def _is_name(text: str) -> bool:
 
 
 def as_path(name: str, value: Any) -> Path:
-    """A path to a file or a folder with a name.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """A path to a file or a folder with a name."""
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not _is_name(text):
         raise InputError(
@@ -52,10 +49,7 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name beside a path, to write to: moved there at the end, so that an interruption never leaves half a file.
-
-    **Raises:** `InputError` where it cannot be written.
-    """
+    """A name beside a path, to write to: moved there at the end, so that an interruption never leaves half a file."""
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         with writing(path):
@@ -117,10 +111,7 @@ def add_checksum(content: bytes) -> bytes:
 
 
 def intact(path: Path) -> bytes:
-    """What is in a file, without its checksum; a file that never had one, such as of an earlier version, as it is.
-
-    **Raises:** `InputError` where the checksum is another or lost, and for what cannot be read, such as a folder.
-    """
+    """What is in a file, without its checksum; a file that never had one, such as of an earlier version, as it is."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -157,10 +148,7 @@ _HEADER = "header"
 
 
 def write_npz(path: Path, header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays, whole or not at all.
-
-    **Raises:** `InputError` where it cannot be written.
-    """
+    """Writes arrays, whole or not at all."""
     with replacing(path) as partial:
         named: dict[str, Any] = {_HEADER: np.array(json.dumps(header)), **arrays}
         np.savez_compressed(partial, allow_pickle=False, **named)
@@ -171,10 +159,7 @@ def _array(content: bytes) -> np.ndarray:
 
 
 def read_npz(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The header and the arrays.
-
-    **Raises:** `InputError` if there is none, or it is not such a file.
-    """
+    """The header and the arrays."""
     require_there(path)
     try:
         with zipfile.ZipFile(path) as file:

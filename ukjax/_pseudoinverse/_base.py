@@ -172,16 +172,12 @@ class AbstractPseudoinverse(eqx.Module):
 
 
 class Solving(eqx.Module):
-    """What solves B x = r with least norm: B^+ = P (I - V^T V).
+    """What solves B x = r with least norm: B^+ = P (I - V^T V)."""
 
-    - `P`: does so for every r in the range of B (n, m).
-    - `V`: orthonormal rows, or zero ones, that span the rest (m, m); None where there is none.
-    - `rank`: of B; -1 where it is not finite.
-    """
-
-    P: Float[Array, "n m"]
+    P: Float[Array, "n m"]  # does so for every r in the range of B (n, m)
+    # `V`: orthonormal rows, or zero ones, that span the rest (m, m); None where there is none.
     V: Float[Array, "m m"] | None
-    rank: Int[Array, ""]
+    rank: Int[Array, ""]  # of B; -1 where it is not finite
 
     @property
     def matrix(self) -> Float[Array, "n m"]:

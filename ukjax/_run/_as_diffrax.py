@@ -82,5 +82,5 @@ def as_diffrax(
         if is_traced((system, t, q, v))
         else find_start(model, t, q, v, formula is None)
     )
-    wrapped = with_projection(solver) if stabilizer.projection_method is not None else solver
+    wrapped = with_projection(solver) if stabilizer.projects else solver
     return DiffraxProblem(dfx.ODETerm(vector_field), wrapped, start, model)  # pyright: ignore[reportArgumentType]

@@ -105,10 +105,7 @@ class Certificate:
 
 
 def require_suffix(path: str | Path) -> Path:
-    """A path a report can be written to.
-
-    **Raises:** `InputError` for another suffix.
-    """
+    """A path a report can be written to."""
     path = as_path("path", path)
     if path.suffix not in (".md", ".json"):
         raise InputError(f"a report is written to a .md or a .json file, got '{path}'.")

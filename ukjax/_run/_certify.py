@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import compile_small
+from .._compiler import AtStates, evaluate_at_states
 from .._misc._arguments import require_between, require_instance, whole_number
 from .._misc._errors import InputError
 from .._misc._tolerances import DEFAULT_RCOND
 from .._motion._project import Projection
+from .._pseudoinverse import unit_rows_on_host
 from .._system._problem import Problem
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
@@ -118,7 +119,6 @@ def _difference(end: Any, x: Any, direction: Any, noise: float) -> tuple[float, 
 # Saved times miss the singular position itself. So the smallest singular value that belongs to the rank is followed
 # between them, on the motion's quintic Hermite interpolation brought back onto the constraints, down to its minima.
 
-_CHUNK = 64
 _ZOOMS = 20
 _POINTS = 9
 
@@ -136,37 +136,14 @@ class Passage(NamedTuple):
     rank_after: int
 
 
-def _hermite(s: Array, h: Array, start: tuple[Array, ...], end: tuple[Array, ...]) -> Array:
-    """The quintic on 0 <= s <= 1 with value, first and second derivative given at both ends of a step h."""
-    (x, u, a), (y, w, b) = start, end
-    s2, s3 = s * s, s * s * s
-    up = s3 * (10 - 15 * s + 6 * s2)
-    left, right = s - s3 * (6 - 8 * s + 3 * s2), -s3 * (4 - 7 * s + 3 * s2)
-    bend, tip = 0.5 * s2 * (1 - 3 * s + 3 * s2 - s3), 0.5 * s3 * (1 - 2 * s + s2)
-    return x + up * (y - x) + h * (left * u + right * w) + h * h * (bend * a + tip * b)
+def _rates(system: AbstractSystem, t: Array, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
+    """q' and q''."""
+    return jax.jvp(system.kinematics, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), a))
 
 
-@compile_small
-def _unit_rows_at(system: AbstractSystem, t: Array, ts: Array, q: Array, v: Array, a: Array) -> Array:
-    """The rows of A, of unit norm, at a time within a step, of whose two ends t, q, v and a are given."""
-
-    def rates(t: Array, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
-        tangents = (jnp.ones_like(t), system.kinematics(t, q, v), a)
-        return q, *jax.jvp(system.kinematics, (t, q, v), tangents)
-
-    h = ts[1] - ts[0]
-    s = (t - ts[0]) / h
-    ends = [rates(*end) for end in zip(ts, q, v, a, strict=True)]
-    here = Projection().positions(system, t, _hermite(s, h, *ends))
-    A = constraint_rows(system, t, here, (1 - s) * v[0] + s * v[1]).A
-    norms = jnp.sqrt(jnp.sum(A * A, axis=1, keepdims=True))
-    return A / jnp.where(norms > 0, norms, 1)
-
-
-@eqx.filter_jit
-def _unit_rows(system: AbstractSystem, t: Array, steps: tuple[Array, ...]) -> Array:
-    """Those at times within steps (k, m, n)."""
-    return jax.vmap(lambda *at: _unit_rows_at(system, *at))(t, *steps)
+def _jacobian_nearby(system: AbstractSystem, t: Array, q: Array, v: Array) -> Array:
+    """A at the nearest position on the constraints."""
+    return constraint_rows(system, t, Projection().positions(system, t, q), v).A
 
 
 def _read_motion(trajectory: Trajectory) -> list[np.ndarray]:
@@ -176,8 +153,9 @@ def _read_motion(trajectory: Trajectory) -> list[np.ndarray]:
         columns = [np.asarray(x) for x in (run.t, run.q, run.v, run.a)]
         # Where it diverged, its last state is none.
         finite = np.all([np.isfinite(x).reshape(len(run), -1).all(axis=1) for x in columns], axis=0)
-        if np.sum(finite) >= 3:
-            return [x[finite] for x in columns]
+        times, order = np.unique(columns[0][finite], return_index=True)  # within `jit` runs go backwards too
+        if times.size >= 3:
+            return [x[finite][order] for x in columns]
     raise InputError(
         f"passages needs one run with at least three saved times, got t of shape {trajectory.t.shape}."
     )
@@ -185,17 +163,17 @@ def _read_motion(trajectory: Trajectory) -> list[np.ndarray]:
 
 def _singular_values(columns: list[np.ndarray], system: AbstractSystem) -> Callable[[np.ndarray], np.ndarray]:
     """Of the rows of unit norm, as a function of times within what is known (k,) -> (k, min(m, n))."""
-    known = columns[0]
+    from scipy.interpolate import BPoly  # slow to load
+
+    t, q, v, a = columns
+    rates = evaluate_at_states(_rates, system, t, q, v, a)
+    motion = BPoly.from_derivatives(t, np.stack([q, *rates], axis=1))
+    velocity = BPoly.from_derivatives(t, v[:, None])
+    jacobians = AtStates(_jacobian_nearby, system)
 
     def values(times: np.ndarray) -> np.ndarray:
-        pieces = []
-        # Chunks of one size, so that all share one compilation.
-        for k in range(0, times.size, _CHUNK):
-            part = np.pad(times[k : k + _CHUNK], (0, max(0, k + _CHUNK - times.size)), mode="edge")
-            i = np.clip(np.searchsorted(known, part, side="right") - 1, 0, known.size - 2)
-            steps = tuple(jnp.asarray(np.stack([x[i], x[i + 1]], axis=1)) for x in columns)
-            pieces.append(np.linalg.svd(_unit_rows(system, jnp.asarray(part), steps), compute_uv=False))
-        return np.concatenate(pieces)[: times.size]
+        A = jacobians(times, motion(times).astype(q.dtype), velocity(times).astype(v.dtype))
+        return np.linalg.svd(np.stack([unit_rows_on_host(x)[0] for x in A]), compute_uv=False)
 
     return values
 
@@ -288,16 +266,11 @@ _LIBRARIES = (
 
 
 class Tighter(NamedTuple):
-    """How the second run differs.
+    """How the second run differs."""
 
-    - `changes`: arguments of `simulate`.
-    - `factor`: of tolerances, or of the fixed step; 1 where neither can be changed.
-    - `told`: what was run, in words and numbers.
-    """
-
-    changes: dict[str, Any]
-    factor: float
-    told: dict[str, Any]
+    changes: dict[str, Any]  # arguments of `simulate`
+    factor: float  # of tolerances, or of the fixed step; 1 where neither can be changed
+    told: dict[str, Any]  # what was run, in words and numbers
 
 
 def _controller(made: RunRecord) -> dfx.AbstractStepSizeController:
@@ -377,10 +350,6 @@ def _method(run: Trajectory, made: RunRecord, tighter: Tighter) -> dict[str, Any
         "event": run.event_name,
         "precision": str(made.q0.dtype),
     }
-
-
-def _projects(made: RunRecord) -> bool:
-    return made.by.options["stabilizer"].projection_method is not None
 
 
 def _software() -> dict[str, Any]:
@@ -482,10 +451,11 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
         "energy": _energy(run),
         "rank": _rank(run),
     }
+    projects = made.by.options["stabilizer"].projects
     checks: dict[str, bool | None] = {
         "the run reached its end": run.ok,
         "rows are the rates of their errors": "rows_that_do_not_fit" not in sections["constraints"],
-        "constraints are kept": run.result_name != "constraints_broken" if _projects(made) else None,
+        "constraints are kept": run.result_name != "constraints_broken" if projects else None,
         "the second run reached its end": None if second is None else second.ok,
         "tolerances or steps could be tightened enough": tighter.factor <= _SHORTER,
         "the error is estimated": bool(np.all(np.isfinite(errors["coordinates"] + errors["velocities"]))),

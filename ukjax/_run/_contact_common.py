@@ -37,10 +37,7 @@ BY_STEPS = ("steps", "differentiated steps")
 
 
 def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:
-    """How contacts are met: as asked for, or by events; None for a run without unilateral constraints and resets.
-
-    **Raises:** `InputError` for an unknown one, and where there is nothing it could apply to.
-    """
+    """How contacts are met: as asked for, or by events; None for a run without unilateral constraints and resets."""
     if given is not None:
         one_of("contact", given, get_args(Tier))
     # Of shapes, for to compute the constraints would compile each of their operations.
@@ -52,38 +49,25 @@ def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:
 
 
 class ContactRun(NamedTuple):
-    """All of a run but its state and times.
+    """All of a run but its state and times."""
 
-    - `touching`: what flow and solver compute with.
-    - `formula`: of the bilateral rows, for what a trajectory tells.
-    - `solver`, `settings`: Diffrax's.
-    - `event`: what stops it, if anything.
-    - `computed_by`: in words.
-    """
-
-    touching: ContactDynamics
-    formula: AbstractFormula
+    touching: ContactDynamics  # what flow and solver compute with
+    formula: AbstractFormula  # of the bilateral rows, for what a trajectory tells
+    # `solver`, `settings`: Diffrax's.
     solver: dfx.AbstractSolver
     settings: dict[str, Any]
-    event: dfx.Event | None
-    computed_by: str
+    event: dfx.Event | None  # what stops it, if anything
+    computed_by: str  # in words
 
 
 class Asked(NamedTuple):
-    """What is asked of one run.
+    """What is asked of one run."""
 
-    - `start`: (t, q, v).
-    - `t1`: the end [s].
-    - `dt0`: the first step, or the length of all [s], if it is given.
-    - `ts`: the times to save at [s]; None for every step.
-    - `start_tolerance`: how far the start may be moved.
-    """
-
-    start: tuple[Array, Array, Array]
-    t1: Array
-    dt0: Array | None
-    ts: Array | None
-    start_tolerance: float | None
+    start: tuple[Array, Array, Array]  # (t, q, v)
+    t1: Array  # the end [s]
+    dt0: Array | None  # the first step, or the length of all [s], if it is given
+    ts: Array | None  # the times to save at [s]; None for every step
+    start_tolerance: float | None  # how far the start may be moved
 
 
 @final
@@ -132,11 +116,7 @@ class Prepared:
         return found
 
     def begun(self, asked: Asked) -> tuple[Array, Array]:
-        """The state (q, v) to start from, for a start that has values: on the bilateral constraints.
-
-        **Raises:** `InputError` where a run cannot start: also where a gap is negative or not finite, and for a slip that
-        is not linear in v.
-        """
+        """The state (q, v) to start from, for a start that has values: on the bilateral constraints."""
         touching, (t, q, v) = self.run.touching, asked.start
         y = q, v
         for model, of_q, of_v in self._parts:  # without constraints

@@ -64,10 +64,7 @@ class StepsPlan:
         self._differentiated = o.contact == "differentiated steps"
 
     def trajectory(self, asked: Asked, **told: Any) -> Trajectory:
-        """The trajectory of a run.
-
-        **Raises:** `InputError` for times that are traced, and for too many steps.
-        """
+        """The trajectory of a run."""
         (t0, q, v), t1, dt0, ts, _ = asked
         run = self._prepared.run
         steps = _number_of_steps((t0, t1, dt0), self._most)

@@ -112,14 +112,10 @@ def _occurs(before: Array, after: Array, direction: bool | None) -> Bool[Array, 
 
 @final
 class _Separated(dfx.AbstractStepSizeController):
-    """A controller that takes a step with several events again, at half its size.
+    """A controller that takes a step with several events again, at half its size."""
 
-    - `controller`: for all other steps.
-    - `stops`: the events.
-    """
-
-    controller: dfx.AbstractStepSizeController
-    stops: "Stops"
+    controller: dfx.AbstractStepSizeController  # for all other steps
+    stops: "Stops"  # the events
 
     def wrap(self, direction: Any) -> "_Separated":
         return _Separated(self.controller.wrap(direction), self.stops)
@@ -229,17 +225,12 @@ Events = Callable | Event | dfx.Event | Sequence[Callable | Event]
 
 @final
 class Condition(eqx.Module):
-    """An event's function as Diffrax calls it.
+    """An event's function as Diffrax calls it."""
 
-    - `fn`: the user's.
-    - `name`: what errors call it.
-    - `of_diffrax`: whether `fn` is called as Diffrax calls it, or with (t, q, v).
-    - `start`: the start of the run and the value that counts there, where they are known (see `departing`).
-    """
-
-    fn: Callable
-    name: str = eqx.field(static=True)
-    of_diffrax: bool = eqx.field(static=True)
+    fn: Callable  # the user's
+    name: str = eqx.field(static=True)  # what errors call it
+    of_diffrax: bool = eqx.field(static=True)  # whether `fn` is called as Diffrax calls it, or with (t, q, v)
+    # `start`: the start of the run and the value that counts there, where they are known (see `departing`).
     start: tuple[Array, Array] | None = None
 
     def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **more: Any) -> Array:
@@ -379,14 +370,10 @@ def _value_at_start(
 
 @final
 class Stops(AbstractStops):
-    """The functions of an event that stops a run with contacts or resets.
+    """The functions of an event that stops a run with contacts or resets."""
 
-    - `conditions`: one a function.
-    - `directions`: of the crossings that count.
-    """
-
-    conditions: tuple[Any, ...]
-    directions: tuple[bool | None, ...] = eqx.field(static=True)
+    conditions: tuple[Any, ...]  # one a function
+    directions: tuple[bool | None, ...] = eqx.field(static=True)  # of the crossings that count
 
     @classmethod
     def of(cls, event: dfx.Event | None) -> "Stops":

@@ -74,7 +74,7 @@ def _diffeqsolve(
     ) -> dfx.Solution:
         (t0, t1, dt0), ts = times
         wrapped = with_scan(solver, settings["adjoint"])
-        if model.stabilizer.projection_method is not None:
+        if model.stabilizer.projects:
             shortest = lax.stop_gradient(shortest_step(t0, t1))
             wrapped = with_projection(
                 wrapped, None if number is None else Stop(shortest, to_diffrax_result(number))
@@ -190,10 +190,6 @@ def _sum(weights: np.ndarray, stages: Array) -> Array:
     return lax.dot_general(jnp.asarray(weights, stages.dtype), stages, (((0,), (0,)), ((), ())))
 
 
-def _projects(model: Model) -> bool:
-    return model.stabilizer.projection_method is not None
-
-
 class _Steps:
     """The steps of a method, whose states are vectors of q and v."""
 
@@ -207,7 +203,7 @@ class _Steps:
 
     def nearness(self, t: Array, y: Array) -> Array:
         """How close to singular the rows are where a run starts."""
-        if not _projects(self.model) or self.model.projection is None:
+        if not self.model.stabilizer.projects or self.model.projection is None:
             return jnp.full((), jnp.inf, y.dtype)  # no step is refused for that
         return self.projected(t, y, y)[2]
 
@@ -248,7 +244,7 @@ def explicit_step(model: Model, solver: Any, t: Array, y: State, end: Array) -> 
     """One step of a method, projected if states are."""
     steps, start = _Steps(model, solver, y[0].size), jnp.concatenate(y)
     y1, error, _ = steps.stages(t, end, start, steps.nearness(t, start), None)
-    return steps.parts(steps.projected(end, y1, error)[0] if _projects(model) else y1)
+    return steps.parts(steps.projected(end, y1, error)[0] if model.stabilizer.projects else y1)
 
 
 def _next_times(accepted: Any, t: Any, t_next: Any, t1: Array, near_end: Array) -> tuple[Array, Array]:
@@ -273,12 +269,9 @@ def explicit_run(
     *,
     settled: bool = False,
 ) -> Solved:
-    """The steps of a run.
-
-    **Raises:** `UnfitError`, while it is traced.
-    """
+    """The steps of a run."""
     controller, most, stop = (settings.get(x) for x in ("stepsize_controller", "max_steps", "stop"))
-    steps, projects = _Steps(model, solver, y0[0].size), _projects(model)
+    steps, projects = _Steps(model, solver, y0[0].size), model.stabilizer.projects
     keeps = solver.tableau.fsal and not projects  # the last stage, for the next step
     order, y = solver.error_order(_TERMS), jnp.concatenate(y0)
     assert controller is not None

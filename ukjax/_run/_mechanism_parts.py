@@ -84,23 +84,15 @@ def _frames_along(system: MechanismSystem, t: Array, q: Array) -> dict[str, tupl
 
 
 class ContactForce(NamedTuple):
-    """The force at a contact of shapes, in world axes.
+    """The force at a contact of shapes, in world axes."""
 
-    - `point`: where it acts [m] (k, d).
-    - `force`: on the second body [N] (k, d).
-    - `friction`: the part of it across the normal.
-    """
-
-    point: Array
-    force: Array
-    friction: Array
+    point: Array  # where it acts [m] (k, d)
+    force: Array  # on the second body [N] (k, d)
+    friction: Array  # the part of it across the normal
 
 
 def contacts(trajectory: "Trajectory") -> dict[str, ContactForce]:
-    """The forces at contacts of shapes, by name.
-
-    **Raises:** `InputError` for a run without such.
-    """
+    """The forces at contacts of shapes, by name."""
     system, history = _mechanism(trajectory, "contacts")[0], trajectory.contacts
     if history is None or not any(isinstance(x, Contact) for x in system.mechanism.contacts):
         raise InputError(f"{title_of(system)} has no contacts of shapes.")
@@ -161,10 +153,7 @@ def dims_of(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def choose_parts(parts: Any) -> tuple[str, ...]:
-    """The parts asked for.
-
-    **Raises:** `InputError` for unknown ones.
-    """
+    """The parts asked for."""
     names = (parts,) if isinstance(parts, str) else tuple(parts)
     require_known("part of a run", PARTS, *names)
     return names

@@ -30,28 +30,17 @@ from ._trajectory import Trajectory
 
 
 class Solved(NamedTuple):
-    """What the steps of a run left behind; last of the saved states stands the one in which it ended.
+    """What the steps of a run left behind; last of the saved states stands the one in which it ended."""
 
-    - `t`: saved times, infinite where they were not reached, and the end [s] (k + 1,).
-    - `q`: generalized coordinates (k + 1, n_q).
-    - `v`: generalized velocities (k + 1, n).
-    - `stats`: Diffrax's, and `num_evaluations` where that is known.
-    - `result`: a code of `RESULTS`.
-    - `interpolation`: the motion between saved times, if it was asked for.
-    - `event_mask`: which events occurred, if there are any.
-    - `settled`: whether the states between steps are projected already.
-    - `left`: why the steps are left to XLA, if they are.
-    """
-
-    t: Array
-    q: Array
-    v: Array
-    stats: dict[str, Array]
-    result: RESULTS
-    interpolation: Any
-    event_mask: Any
-    settled: bool = False
-    left: LeftToXLA = LeftToXLA()
+    t: Array  # saved times, infinite where they were not reached, and the end [s] (k + 1,)
+    q: Array  # generalized coordinates (k + 1, n_q)
+    v: Array  # generalized velocities (k + 1, n)
+    stats: dict[str, Array]  # Diffrax's, and `num_evaluations` where that is known
+    result: RESULTS  # a code of `RESULTS`
+    interpolation: Any  # the motion between saved times, if it was asked for
+    event_mask: Any  # which events occurred, if there are any
+    settled: bool = False  # whether the states between steps are projected already
+    left: LeftToXLA = LeftToXLA()  # why the steps are left to XLA, if they are
 
 
 def errors_at(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:

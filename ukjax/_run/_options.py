@@ -164,7 +164,7 @@ def formula(
     """How accelerations are computed: by default `UdwadiaKalaba()`, with a wider rank rule where no step is projected."""
     if given is not None:
         return given
-    rcond = WITHOUT_PROJECTION if stabilizer.projection_method is None else None
+    rcond = None if stabilizer.projects else WITHOUT_PROJECTION
     return UdwadiaKalaba(GramSchmidt(choose_by_precision(dtype, rcond, None)))
 
 
@@ -205,10 +205,7 @@ def controller(
     tolerances: tuple[float | None, float | None],
     dtype: jnp.dtype,
 ) -> dfx.AbstractStepSizeController:
-    """The step-size controller: adaptive where the solver estimates its error, else fixed steps.
-
-    **Raises:** `InputError` for tolerances outside (0, 1), and for fixed steps without dt0.
-    """
+    """The step-size controller: adaptive where the solver estimates its error, else fixed steps."""
     if given is not None:
         require_instance(
             "stepsize_controller", given, dfx.AbstractStepSizeController, "diffrax.PIDController(rtol, atol)"
@@ -243,18 +240,12 @@ def with_tolerances(
 
 
 def first_step(dt0: Any, dtype: jnp.dtype) -> Array | None:
-    """dt0 as an array, or None to let the controller choose.
-
-    **Raises:** `InputError` unless it is a positive time.
-    """
+    """dt0 as an array, or None to let the controller choose."""
     return None if dt0 is None else positive_time("dt0", dt0).astype(dtype)
 
 
 def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractProgressMeter:
-    """Diffrax's text meter for True, none for False.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """Diffrax's text meter for True, none for False."""
     require_instance("progress", progress, (bool, dfx.AbstractProgressMeter), "True")
     if isinstance(progress, bool):
         return dfx.TextProgressMeter() if progress else dfx.NoProgressMeter()
@@ -265,10 +256,7 @@ def adjoint(given: dfx.AbstractAdjoint | None, y0: Any, max_steps: int) -> dfx.A
     """How derivatives are taken: by default in reverse mode, with a checkpoint for every step as far as two megabytes go.
 
     A gradient then costs 0.65 to 0.85 of what it does with Diffrax's number, about the root of twice the steps
-    (benchmarks/reverse_mode.py). Steps beyond are computed once more.
-
-    **Raises:** `InputError` for what is no adjoint.
-    """
+    (benchmarks/reverse_mode.py). Steps beyond are computed once more."""
     if given is not None:
         require_instance("adjoint", given, dfx.AbstractAdjoint, "diffrax.ForwardMode()")
         return given
@@ -297,10 +285,7 @@ def _require_span(t0: Array, t1: Array) -> None:
 
 
 def times(t0: Array, t1: Array, ts: Any) -> Array | None:
-    """The times to save at; None for every step.
-
-    **Raises:** `InputError` for an invalid span or invalid times.
-    """
+    """The times to save at; None for every step."""
     if t1.ndim:
         raise InputError(f"t1 has shape {t1.shape}; it must be a scalar.")
     if not is_traced(t0, t1):

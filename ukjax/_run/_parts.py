@@ -71,17 +71,14 @@ class RunOptions:
 
 
 class RunRecord(NamedTuple):
-    """A run's start as it was given, its end, and its options.
+    """A run's start as it was given, its end, and its options."""
 
-    - `q0`, `v0`, `t0`, `t1`: as for `ukjax.simulate`.
-    - `by`: the options.
-    """
-
+    # `q0`, `v0`, `t0`, `t1`: as for `ukjax.simulate`.
     q0: Array
     v0: Array
     t0: Array
     t1: Array
-    by: RunOptions
+    by: RunOptions  # the options
 
     def again(self, system: Any, **changes: Any) -> Any:
         """The `Trajectory` of the same run with some arguments changed."""
@@ -93,10 +90,7 @@ class RunRecord(NamedTuple):
 
 
 def as_problem(trajectory: "Trajectory", given: Any) -> Problem:
-    """What was simulated, of a problem or a system.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """What was simulated, of a problem or a system."""
     if isinstance(given, AbstractSystem):
         points = getattr(given, "points", None)
         return Problem(given, trajectory.q[0], trajectory.v[0], 0.0, 0.0, points, name=trajectory.name)
@@ -106,10 +100,7 @@ def as_problem(trajectory: "Trajectory", given: Any) -> Problem:
 
 
 def get_problem(trajectory: "Trajectory") -> Problem:
-    """What was simulated.
-
-    **Raises:** `InputError` where it is not known.
-    """
+    """What was simulated."""
     if trajectory.problem is None:
         raise InputError(
             "this trajectory does not know its problem, since it was made within jit or read from a file: use "

@@ -58,14 +58,11 @@ def is_judged(formula: Any, stabilizer: AbstractStabilizer) -> bool:
     """Whether a run is to keep its constraints: whether its states are projected, and its rows met, which those of a
     hierarchy that yields are not.
     """
-    return stabilizer.projection_method is not None and getattr(formula, "clearance", None) is None
+    return stabilizer.projects and getattr(formula, "clearance", None) is None
 
 
 def stop_code(judged: bool, on_violation: Any) -> int | None:
-    """The code with which a run ends where no motion keeps the constraints; None for one that goes on.
-
-    **Raises:** `InputError` where it is none that is known.
-    """
+    """The code with which a run ends where no motion keeps the constraints; None for one that goes on."""
     one_of("on_violation", on_violation, get_args(OnViolation))
     return code(RESULTS.constraints_broken) if judged and on_violation == "stop" else None
 
@@ -105,7 +102,7 @@ class RunPlan:
             "progress_meter": _options.progress_meter(o.progress),
             "stop": stop_code(self.judged, o.on_violation),
         }
-        projects = o.stabilizer.projection_method is not None
+        projects = o.stabilizer.projects
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
         self.model = Model(intern_system(system, t, q, v), formula, o.stabilizer)
         self.model, computed_by = translate_model(
@@ -131,10 +128,7 @@ class RunPlan:
 
     def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> tuple[State, Array]:
         """The state to start from, checked, and projected if the stabilizer projects, and by how much it was moved; the
-        last one is remembered.
-
-        **Raises:** `InputError` where a run could not start, or is moved too far.
-        """
+        last one is remembered."""
         given = tolerance, *(np.asarray(x).tobytes() for x in (t, q, v))
         begun = self._begun
         if begun is not None and begun[0] == given:

@@ -56,10 +56,7 @@ _plans: OrderedDict[Hashable, tuple[AnyPlan, list[tuple[Any, Any]]]] = OrderedDi
 
 
 def plan_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> AnyPlan:
-    """The plan of a run.
-
-    **Raises:** `InputError` for invalid arguments.
-    """
+    """The plan of a run."""
     here = machine_code_is_wanted(), stays_here()
     remembered = key_by_identity(system), *map(key, options), q.dtype, q.shape, v.shape, *here
     with _lock:

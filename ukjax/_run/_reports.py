@@ -13,7 +13,7 @@ from .._misc._tables import Column, RunTable
 from .._misc._types import is_traced
 from ._doctor import find_nearly_dependent_rows
 from ._parts import is_servoed
-from ._results import RESULTS, append_end, code, end_of, require_values, split, trim_to_end
+from ._results import append_end, end_of, require_values, split, trim_to_end
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
@@ -78,9 +78,8 @@ def as_line(run: "Trajectory") -> str:
     of = "" if count == len(run) else f" of {len(run)}"
     span = f"{times[reached][0]:.6g} to {times[-1]:.6g} s at {count}{of} times"
     phi, psi = (np.max(np.abs(x[reached]), initial=0) for x in errors)
-    result = next(name for name, x in RESULTS._name_to_item.items() if code(x) == code(run.result))
     coarse = "" if run.q.dtype == np.float64 else f", in {run.q.dtype}"
-    return f"{head}: {span}, {result}, position error {phi:.1e}, velocity error {psi:.1e}{coarse}"
+    return f"{head}: {span}, {run.result_name}, position error {phi:.1e}, velocity error {psi:.1e}{coarse}"
 
 
 # --- A trajectory as a table of named arrays with dimensions, labels and units, for xarray, pandas, plots and files;
@@ -168,10 +167,7 @@ def _tabulate_contacts(history: ContactHistory) -> dict[str, Column]:
 
 
 def table(run: "Trajectory", parts: Any = ()) -> RunTable:
-    """The arrays with their dimensions, labels and units, at the saved times reached, and last at the end.
-
-    **Raises:** `InputError` for unknown ones, and those there is nothing to tell of.
-    """
+    """The arrays with their dimensions, labels and units, at the saved times reached, and last at the end."""
     require_values(run)
     asked, reached, run = len(run), int(np.sum(np.isfinite(run.t))), trim_to_end(run)
     columns = _columns(run, COLUMNS)

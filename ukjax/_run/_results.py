@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 import diffrax as dfx
@@ -255,25 +256,31 @@ def require_values(run: "Trajectory") -> None:
 def append_end(run: "Trajectory", *names: str) -> list[Any]:
     """Arrays of a run with what holds at its end behind what holds at the saved times."""
     require_one(run)
-    return [_append_last(getattr(run, name), getattr(last_of(run), name)) for name in names]
+    each = [(getattr(run, name), getattr(last_of(run), name)) for name in names]
+    return [None if x is None else _append_last(x, last) for x, last in each]
 
 
 def _append_last(x: Any, last: Any) -> Any:
-    if x is None:
-        return None
     xp = module_for(x, last)
     return xp.concatenate([xp.asarray(x), xp.asarray(last)[None]])
 
 
+def _map_times(run: "Trajectory", fn: Callable[[Any, Any], Any]) -> "Trajectory":
+    """The run with a function of each array along its times, and of what holds at the end, in place of the array."""
+    last = last_of(run)
+    given = {name: (getattr(run, name), getattr(last, name)) for name in _OF_RUN}
+    changes: dict[str, Any] = {name: fn(*x) for name, x in given.items() if x[0] is not None}
+    for name in ("contacts", "tracking"):
+        of, ends = getattr(run, name), getattr(last, name)
+        if of is not None and ends is not None:
+            changes[name] = dataclasses.replace(of, **{k: fn(getattr(of, k), x) for k, x in ends.items()})
+    return dataclasses.replace(run, **changes)
+
+
 def with_end(run: "Trajectory") -> "Trajectory":
     """The run with its end as one more saved time, the last."""
-    changes: dict[str, Any] = dict(zip(_OF_RUN, append_end(run, *_OF_RUN), strict=True))
-    for name in ("contacts", "tracking"):
-        of, last = getattr(run, name), getattr(last_of(run), name)
-        if of is not None and last is not None:
-            of_end = {field: _append_last(getattr(of, field), x) for field, x in last.items()}
-            changes[name] = dataclasses.replace(of, **of_end)
-    return dataclasses.replace(run, **changes)
+    require_one(run)
+    return _map_times(run, _append_last)
 
 
 def trim_to_end(run: "Trajectory") -> "Trajectory":
@@ -281,14 +288,7 @@ def trim_to_end(run: "Trajectory") -> "Trajectory":
     require_one(run)
     t = np.append(np.asarray(run.t), np.asarray(last_of(run).t))
     places = np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
-    whole = with_end(run)
-    taken = lambda x: None if x is None else jax.device_put(np.asarray(x)[places])
-    changes: dict[str, Any] = {name: taken(getattr(whole, name)) for name in _OF_RUN}
-    for name in ("contacts", "tracking"):
-        of, last = getattr(whole, name), getattr(last_of(run), name)
-        if of is not None and last is not None:
-            changes[name] = dataclasses.replace(of, **{field: taken(getattr(of, field)) for field in last})
-    return dataclasses.replace(whole, **changes)
+    return _map_times(run, lambda x, last: jax.device_put(np.asarray(_append_last(x, last))[places]))
 
 
 # --- Whether a run that projects its states has kept its constraints: rows that contradict each other no motion keeps

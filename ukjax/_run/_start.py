@@ -58,7 +58,7 @@ def _is_precise(model: Model, position_error: Array, velocity_error: Array) -> b
     """Whether the state is on the constraints, if it is to be."""
     errors = np.abs(np.concatenate([position_error, velocity_error], axis=None))
     precise = errors.max(initial=0) < 1e4 * np.finfo(errors.dtype).eps
-    return bool(precise) or model.stabilizer.projection_method is None
+    return bool(precise) or not model.stabilizer.projects
 
 
 def _require_symmetric(M: Any) -> None:
@@ -147,10 +147,7 @@ def _solve_at(model: Model, t: Array, y: State) -> tuple[Equations, Acceleration
 def find_start(
     model: Model, t: Array, q: Array, v: Array, automatic: bool, *, symmetric: bool = False
 ) -> State:
-    """The state to start from.
-
-    **Raises:** `InputError`, by constraint name, where a run could not start.
-    """
+    """The state to start from."""
     if not automatic:  # of others it is checked where scalar code is made
         require_energy(model.system, t, q, v)
     if not model.formula.needs_definite_mass:
@@ -190,10 +187,7 @@ _VANISHED = 1e-2  # a row that shrinks to less has no direction worth comparing
 
 
 def check_start_tolerance(given: Any) -> float | None:
-    """The argument `start_tolerance` as a number, or None.
-
-    **Raises:** `InputError` unless it is None or a number of at least 0.
-    """
+    """The argument `start_tolerance` as a number, or None."""
     if given is None:
         return None
     is_number = isinstance(given, numbers.Real) or (isinstance(given, Array | np.ndarray) and given.ndim == 0)
@@ -281,7 +275,7 @@ def require_near(
     **Returns:** whether there was nothing to warn of.
     """
     q, v = zip(*((np.asarray(a), np.asarray(b)) for a, b in (given, start)), strict=True)
-    if model.stabilizer.projection_method is None or (_is_negligible(*q) and _is_negligible(*v)):
+    if not model.stabilizer.projects or (_is_negligible(*q) and _is_negligible(*v)):
         return True
     here, there = equations_at(model, t, given, start)
     of_q, of_v = _weights(model, t, start, np.asarray(there.M))

@@ -87,7 +87,7 @@ def _check_end(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array
     """The end of a step; NaN unless it is finite, the mass matrix is symmetric there and, where steps are projected, it
     is on the constraints."""
     good = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)) & _has_symmetric_mass(model, t, q)
-    if model.stabilizer.projection_method is not None and model.system.constraints:
+    if model.stabilizer.projects and model.system.constraints:
         fixed = jax.tree.map(
             lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, (model.system, t, q)
         )
@@ -147,7 +147,7 @@ def _step_by_diffrax(
 ) -> State:
     solver = with_scan(solver, dfx.ForwardMode() if adjoint is None else adjoint)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
-    solver = with_projection(solver) if model.stabilizer.projection_method is not None else solver
+    solver = with_projection(solver) if model.stabilizer.projects else solver
     end, y = t + dt, (q, v)
     begun = solver.init(terms, t, end, y, model)
     return solver.step(terms, t, end, y, model, begun, made_jump=True)[0]

@@ -26,6 +26,7 @@ from ._results import (
     Dense,
     End,
     append_end,
+    code,
     first_broken,
     is_good,
     last_of,
@@ -203,7 +204,7 @@ class Trajectory(eqx.Module):
     def result_name(self) -> str:
         """The name of the result's code, such as `successful` or `max_steps_reached`."""
         require_values(self)
-        return next(name for name, code in RESULTS._name_to_item.items() if bool(code == self.result))
+        return next(name for name, x in RESULTS._name_to_item.items() if code(x) == code(self.result))
 
     @property
     def event_name(self) -> str | None:

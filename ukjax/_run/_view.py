@@ -65,10 +65,7 @@ def view(
 
 
 def save(trajectory: "Trajectory", path: str | Path, parts: Any) -> Path:
-    """Writes a run as one HTML file.
-
-    **Raises:** as `view`.
-    """
+    """Writes a run as one HTML file."""
     return write_page(text_of(trajectory, parts=parts, speed=1.0, fps=30.0), path)
 
 

@@ -19,18 +19,12 @@ from ._template import PROCESSOR
 
 
 class Maker(NamedTuple):
-    """What makes chunks in a process.
+    """What makes chunks in a process."""
 
-    - `run`: the compiled program.
-    - `batch`: how many runs it takes.
-    - `reductions`: of outputs that are not kept.
-    - `processor`: what it runs on.
-    """
-
-    run: Batch
-    batch: int
-    reductions: Reductions
-    processor: str
+    run: Batch  # the compiled program
+    batch: int  # how many runs it takes
+    reductions: Reductions  # of outputs that are not kept
+    processor: str  # what it runs on
 
 
 def processor(device: Any) -> str:

@@ -29,14 +29,10 @@ def chunk_shape(sizes: tuple[int, ...], limit: int) -> tuple[int, ...]:
 
 
 class Chunks(NamedTuple):
-    """Runs cut into chunks of one shape, numbered with the last dimension fastest; those at the ends may be smaller.
+    """Runs cut into chunks of one shape, numbered with the last dimension fastest; those at the ends may be smaller."""
 
-    - `sizes`: of the dimensions of the sweep.
-    - `shape`: of a chunk.
-    """
-
-    sizes: tuple[int, ...]
-    shape: tuple[int, ...]
+    sizes: tuple[int, ...]  # of the dimensions of the sweep
+    shape: tuple[int, ...]  # of a chunk
 
     @property
     def grid(self) -> tuple[int, ...]:

@@ -18,10 +18,7 @@ EXPIRES = 30.0
 
 
 def acquire_lease(files: Any, path: str, name: str) -> contextlib.ExitStack:
-    """Holds a lease until it is closed, or the process ends and `EXPIRES` has passed.
-
-    **Raises:** `InputError` where another process holds it.
-    """
+    """Holds a lease until it is closed, or the process ends and `EXPIRES` has passed."""
     holder = {"host": socket.gethostname(), "process": os.getpid(), "token": uuid.uuid4().hex}
     written = lambda beat: json.dumps(holder | {"beat": beat}).encode()
     try:

@@ -39,22 +39,14 @@ class Variable(NamedTuple):
 
 @final
 class Member(eqx.Module):
-    """One run of a sweep.
+    """One run of a sweep."""
 
-    - `build`: from values of the parameters to what is run.
-    - `outputs`: what to keep, by name, of a run of a problem.
-    - `optional`: whether outputs that a system does not define are left out.
-    - `gradients`: names of outputs to differentiate by every parameter.
-    - `options`: of `simulate`.
-    - `of_function`: whether the model returns arrays, no problem.
-    """
-
-    build: Build
-    outputs: dict[str, Named]
-    optional: bool
-    gradients: tuple[str, ...]
-    options: dict[str, Any]
-    of_function: bool
+    build: Build  # from values of the parameters to what is run
+    outputs: dict[str, Named]  # what to keep, by name, of a run of a problem
+    optional: bool  # whether outputs that a system does not define are left out
+    gradients: tuple[str, ...]  # names of outputs to differentiate by every parameter
+    options: dict[str, Any]  # of `simulate`
+    of_function: bool  # whether the model returns arrays, no problem
 
     def integrate(self, problem: Problem, spec: RunSpec) -> FinishedRun:
         """The run that a specification describes."""
@@ -124,14 +116,10 @@ def _collect_outputs(made: Any) -> Values:
 
 @final
 class TracedRun(eqx.Module):
-    """One run, traced once for all.
+    """One run, traced once for all."""
 
-    - `traced`: from the leaves of the values to all `variables`.
-    - `variables`: what it gives; the code of the outcome is last.
-    """
-
-    traced: ClosedJaxpr
-    variables: dict[str, Variable]
+    traced: ClosedJaxpr  # from the leaves of the values to all `variables`
+    variables: dict[str, Variable]  # what it gives; the code of the outcome is last
 
     def __call__(self, values: Values) -> Values:
         """What one run gives; NaN or -1 where it failed and that would mean nothing."""
@@ -179,10 +167,7 @@ def _variables(member: Member, values: Values, outputs: Values, slopes: Values) 
 
 
 def trace(member: Member, example: dict[str, np.ndarray]) -> TracedRun:
-    """The program of one run.
-
-    **Raises:** `InputError` for invalid outputs, shapes and options.
-    """
+    """The program of one run."""
     values = {name: jnp.asarray(x, float) for name, x in example.items()}
     leaves, structure = jax.tree.flatten(values)
     variables: dict[str, Variable] = {}

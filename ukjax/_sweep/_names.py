@@ -25,19 +25,14 @@ _STRUCTURAL = (int, str, bool)
 
 @final
 class RunSpec(eqx.Module):
-    """One run to make: its arrays are what parameters can name.
+    """One run to make: its arrays are what parameters can name."""
 
-    - `q0`, `v0`: the initial state.
-    - `system`: the mechanical system.
-    - `stabilizer`: how constraint errors are kept small.
-    - `formula`: how the acceleration is computed.
-    """
-
+    # `q0`, `v0`: the initial state.
     q0: Array
     v0: Array
-    system: AbstractSystem
-    stabilizer: AbstractStabilizer
-    formula: AbstractFormula | None
+    system: AbstractSystem  # the mechanical system
+    stabilizer: AbstractStabilizer  # how constraint errors are kept small
+    formula: AbstractFormula | None  # how the acceleration is computed
 
 
 def require_name(what: str, name: Any) -> None:
@@ -95,10 +90,7 @@ def _replace_leaf(name: str, leaf: Any, component: int | None, value: Array) -> 
 
 
 def replace_parameters(spec: RunSpec, values: dict[str, Array], others: Iterable[str] = ()) -> RunSpec:
-    """The specification with the values of some parameters.
-
-    **Raises:** `InputError` for unknown names, with those there are, and wrong shapes.
-    """
+    """The specification with the values of some parameters."""
     numbers, rest = eqx.partition(spec, _is_number)
     paths, structure = jax.tree_util.tree_flatten_with_path(numbers)
     known = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
@@ -152,17 +144,12 @@ def _require_arguments(whose: str, model: Any, own: dict[str, Any], rest: dict[s
 
 @final
 class Build(eqx.Module):
-    """From values to what is to be run: a problem with its `RunSpec`, or what a function returned.
+    """From values to what is to be run: a problem with its `RunSpec`, or what a function returned."""
 
-    - `model`: a problem, or a function of parameters.
-    - `own`: the parameters the function takes; the others name arrays of the `RunSpec`.
-    - `as_dict`: whether it takes them in one dict.
-    - `stabilizer`, `formula`: of the runs.
-    """
-
-    model: Any
-    own: tuple[str, ...]
-    as_dict: bool
+    model: Any  # a problem, or a function of parameters
+    own: tuple[str, ...]  # the parameters the function takes; the others name arrays of the `RunSpec`
+    as_dict: bool  # whether it takes them in one dict
+    # `stabilizer`, `formula`: of the runs.
     stabilizer: AbstractStabilizer
     formula: AbstractFormula | None
 
@@ -205,10 +192,7 @@ class Build(eqx.Module):
         return made, replace_parameters(spec, rest, others) if rest else spec
 
     def check(self, values: dict[str, Array]) -> Problem | None:
-        """The problem of values that are not traced, so that the model can object to them; None if it is of no problem.
-
-        **Raises:** `InputError` as the model does, and for negative gains.
-        """
+        """The problem of values that are not traced, so that the model can object to them; None if there is none."""
         made = self(values)
         if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], RunSpec):
             stabilizer = made[1].stabilizer

@@ -27,14 +27,11 @@ Outputs = str | Sequence[Output] | Mapping[str, Output] | None
 
 
 class FinishedRun(NamedTuple):
-    """A run that was made, and of what; the trajectory knows its problem.
-
-    - `whole`: the same with its end as one more saved time, the last.
-    """
+    """A run that was made, and of what; the trajectory knows its problem."""
 
     trajectory: Trajectory
     spec: RunSpec
-    whole: Trajectory
+    whole: Trajectory  # the same with its end as one more saved time, the last
 
 
 class Named(NamedTuple):
@@ -127,10 +124,7 @@ def _numbers(name: str, value: Any) -> Array:
 
 
 def select_outputs(outputs: Outputs) -> dict[str, Named]:
-    """The outputs asked for, by name.
-
-    **Raises:** `InputError` for unknown names.
-    """
+    """The outputs asked for, by name."""
     if outputs is None:
         return {name: KNOWN[name] for name in DEFAULT}
     if isinstance(outputs, str) or callable(outputs):
@@ -183,7 +177,7 @@ def outcome(run: FinishedRun) -> Array:
     trajectory = run.trajectory
     code = trajectory.result._value  # pyright: ignore[reportAttributeAccessIssue]
     code = jnp.asarray(code, jnp.int8)
-    if run.spec.stabilizer.projection_method is None or getattr(run.spec.formula, "clearance", None):
+    if not run.spec.stabilizer.projects or getattr(run.spec.formula, "clearance", None):
         return code
     start = jnp.concatenate([trajectory.position_error[0], trajectory.velocity_error[0]])
     off = jnp.max(jnp.abs(start), initial=0) > jnp.sqrt(jnp.finfo(start.dtype).eps)

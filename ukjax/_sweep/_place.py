@@ -31,12 +31,9 @@ def zarr() -> Any:
 
 
 class AbstractPlace(abc.ABC):
-    """Where a store lies.
+    """Where a store lies."""
 
-    - `name`: as a message calls it.
-    """
-
-    name: str
+    name: str  # as a message calls it
 
     @abc.abstractmethod
     def zarr_store(self) -> Any:
@@ -52,10 +49,7 @@ class AbstractPlace(abc.ABC):
 
     @abc.abstractmethod
     def locked(self) -> contextlib.ExitStack:
-        """Holds a lock that no other process has, until it is closed or the process ends.
-
-        **Raises:** `InputError` where another has it.
-        """
+        """Holds a lock that no other process has, until it is closed or the process ends."""
 
     @abc.abstractmethod
     def in_use(self) -> bool:
@@ -70,10 +64,7 @@ class AbstractPlace(abc.ABC):
         return zarr().open_group(self.zarr_store(), mode=mode)
 
     def attributes(self) -> dict[str, Any] | None:
-        """The attributes of a sweep's store; None where there is none of that name.
-
-        **Raises:** `InputError` where something else lies there.
-        """
+        """The attributes of a sweep's store; None where there is none of that name."""
         if not self.patiently(self.exists):
             return None
         try:
@@ -85,10 +76,7 @@ class AbstractPlace(abc.ABC):
         return attributes
 
     def patiently(self, act: Callable[[], _T]) -> _T:
-        """What `act` returns, which reads or writes the store, all or nothing; called again while that cannot be reached.
-
-        **Raises:** `InputError` after `PATIENCE`, and at once for a full disk and where writing is not allowed.
-        """
+        """What `act` returns, which reads or writes the store, all or nothing; again while that cannot be reached."""
         end, pause = time.monotonic() + PATIENCE, 0.5
         while True:
             try:
@@ -237,10 +225,7 @@ class Remote(AbstractPlace):
 
 
 def place_of(store: Any) -> AbstractPlace:
-    """The place that a user names.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """The place that a user names."""
     if isinstance(store, str) and "://" in store and not store.startswith("file://"):
         return Remote(store)
     return LocalFolder(as_path("store", store.removeprefix("file://") if isinstance(store, str) else store))

@@ -38,18 +38,12 @@ Reductions = dict[str, tuple[AbstractReduction, ...]]
 
 
 class SweepPlan(NamedTuple):
-    """A sweep that can be run.
+    """A sweep that can be run."""
 
-    - `samples`: what varies.
-    - `program`: one run.
-    - `reductions`: of outputs that are not kept.
-    - `template`: of the result.
-    """
-
-    samples: AbstractSamples
-    program: TracedRun
-    reductions: Reductions
-    template: Template
+    samples: AbstractSamples  # what varies
+    program: TracedRun  # one run
+    reductions: Reductions  # of outputs that are not kept
+    template: Template  # of the result
 
 
 def _extremes(samples: AbstractSamples) -> list[int]:
@@ -155,10 +149,7 @@ def _columns(program: TracedRun, reductions: Reductions) -> dict[str, ArraySpec]
 
 
 def check_reductions(reductions: Any) -> Reductions:
-    """What is asked of outputs that are not kept, by their names.
-
-    **Raises:** `InputError` for anything else.
-    """
+    """What is asked of outputs that are not kept, by their names."""
     such_as = "uk.reductions.Mean()"
     if not isinstance(reductions, Mapping):
         raise InputError(
@@ -212,10 +203,7 @@ def prepare(
     options: dict[str, Any],
     reductions: Reductions,
 ) -> SweepPlan:
-    """A plan of a sweep.
-
-    **Raises:** `InputError` for invalid arguments.
-    """
+    """A plan of a sweep."""
     _options.require_method(formula, stabilizer, options["solver"])
     outputs = list(reductions) if outputs is None and reductions else outputs
     build, example = Build(model, samples.names, stabilizer, formula), values_of(samples, 0)

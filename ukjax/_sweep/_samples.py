@@ -7,7 +7,7 @@ from typing import Any, final
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from .._misc._arguments import whole_number
 from .._misc._errors import InputError, format_value
@@ -23,10 +23,12 @@ _INNER = {"q0": "coordinate", "v0": "velocity"}
 class AbstractSamples(eqx.Module):
     """Values of named parameters for a number of runs: `Grid`, `Table`, `LatinHypercube` or `Sobol`."""
 
+    values: eqx.AbstractVar[dict[str, np.ndarray]]
+
     @property
-    @abc.abstractmethod
     def names(self) -> tuple[str, ...]:
         """The parameters."""
+        return tuple(self.values)
 
     @property
     @abc.abstractmethod
@@ -113,10 +115,6 @@ class Grid(AbstractSamples):
                 )
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.values)
-
-    @property
     def sizes(self) -> dict[str, int]:
         return {name: x.size for name, x in self.values.items()}
 
@@ -140,12 +138,6 @@ def inner_dims(name: str, ndim: int) -> tuple[str, ...]:
 
 class AbstractRows(AbstractSamples):
     """Samples along the one dimension `run`: a column of values for each parameter."""
-
-    values: eqx.AbstractVar[dict[str, np.ndarray]]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.values)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -185,30 +177,23 @@ class Table(AbstractRows):
         return {"samples": "table"}
 
 
-def _sampler(kind: str) -> Any:
-    from scipy.stats import qmc
-
-    return getattr(qmc, kind)
-
-
-def _scale_to_ranges(ranges: Mapping[str, Any], unit: Float[np.ndarray, "n d"]) -> dict[str, np.ndarray]:
-    pairs = {name: _values(name, x) for name, x in ranges.items()}
-    columns = {}
-    for (name, pair), x in zip(pairs.items(), unit.T, strict=True):
-        low, high = pair
-        columns[name] = low + (high - low) * x
-    return columns
-
-
-def _check_ranges(kind: str, ranges: Any, n: Any, seed: Any) -> None:
+def _draw(kind: str, ranges: Any, n: Any, seed: Any) -> dict[str, np.ndarray]:
+    """Samples of a kind that SciPy has, within the ranges of parameters."""
     if not isinstance(ranges, Mapping) or not ranges:
         raise InputError(f"{kind} takes a range for each parameter, such as {{'length': (0.5, 2.0)}}.")
-    for name, x in ranges.items():
-        pair = _values(name, x)
+    pairs = {name: _values(name, x) for name, x in ranges.items()}
+    for name, pair in pairs.items():
         if pair.shape != (2,) or not pair[0] < pair[1]:
-            raise InputError(f"the range of {name} must be (low, high) with low < high, got {x!r}.")
-    whole_number("n", n)
-    whole_number("seed", seed, 0, 2**128)  # NumPy's generators take any
+            raise InputError(
+                f"the range of {name} must be (low, high) with low < high, got {ranges[name]!r}."
+            )
+    n, seed = whole_number("n", n), whole_number("seed", seed, 0, 2**128)  # NumPy's generators take any
+    from scipy.stats import qmc  # slow to load
+
+    sampler = getattr(qmc, kind)(len(pairs), rng=seed)
+    # The whole power of two, which SciPy does not warn of, is the same sequence.
+    unit = sampler.random_base2((n - 1).bit_length())[:n] if kind == "Sobol" else sampler.random(n)
+    return dict(zip(pairs, qmc.scale(unit, *np.transpose(list(pairs.values()))).T, strict=True))
 
 
 @final
@@ -229,11 +214,7 @@ class LatinHypercube(AbstractRows):
     seed: int = eqx.field(static=True)
 
     def __init__(self, ranges: Mapping[str, tuple[float, float]], n: int, seed: int = 0):
-        _check_ranges("LatinHypercube", ranges, n, seed)
-        self.seed = int(seed)
-        self.values = _scale_to_ranges(
-            ranges, _sampler("LatinHypercube")(len(ranges), rng=self.seed).random(n)
-        )
+        self.values, self.seed = _draw("LatinHypercube", ranges, n, seed), int(seed)
 
     def describe(self) -> dict[str, Any]:
         return {"samples": "latin hypercube", "seed": self.seed}
@@ -257,11 +238,7 @@ class Sobol(AbstractRows):
     seed: int = eqx.field(static=True)
 
     def __init__(self, ranges: Mapping[str, tuple[float, float]], n: int, seed: int = 0):
-        _check_ranges("Sobol", ranges, n, seed)
-        self.seed = int(seed)
-        sequence = _sampler("Sobol")(len(ranges), scramble=True, rng=self.seed)
-        # The whole power of two, which SciPy does not warn of, is the same sequence.
-        self.values = _scale_to_ranges(ranges, sequence.random_base2((int(n) - 1).bit_length())[:n])
+        self.values, self.seed = _draw("Sobol", ranges, n, seed), int(seed)
 
     def describe(self) -> dict[str, Any]:
         return {"samples": "sobol", "seed": self.seed}

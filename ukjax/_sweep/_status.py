@@ -14,10 +14,7 @@ from ._template import NOT_RUN, PROCESSOR
 
 def status(store: Any) -> dict[str, Any]:
     """How many runs and chunks of a store are made, how many runs failed, by what they were made, and whether a process
-    is at work on it.
-
-    **Raises:** `InputError` where no sweep made it.
-    """
+    is at work on it."""
     place = place_of(store)
     if (attributes := place.attributes()) is None:
         raise InputError(f"there is no store '{place.name}'.")

@@ -37,20 +37,13 @@ def check_installed(store: bool) -> None:
 
 
 class AbstractTarget(abc.ABC):
-    """Takes the results of chunks of runs.
+    """Takes the results of chunks of runs."""
 
-    - `chunks`: how the sweep is cut.
-    - `dims`: of the sweep.
-    - `arrays`: by name.
-    - `coordinates`: dimensions and values of the parameters.
-    - `of_chunks`: the arrays with an entry for each chunk.
-    """
-
-    chunks: Chunks
-    dims: Sequence[str]
-    arrays: dict[str, Any]
-    coordinates: dict[str, tuple[tuple[str, ...], Any]]
-    of_chunks: Sequence[str]
+    chunks: Chunks  # how the sweep is cut
+    dims: Sequence[str]  # of the sweep
+    arrays: dict[str, Any]  # by name
+    coordinates: dict[str, tuple[tuple[str, ...], Any]]  # dimensions and values of the parameters
+    of_chunks: Sequence[str]  # the arrays with an entry for each chunk
 
     def values(self, number: int, batch: int) -> dict[str, np.ndarray]:
         """The values of the parameters of a chunk, (batch, ...); the last run is repeated."""
@@ -157,10 +150,7 @@ def _lay_out(store: Any, template: Template, chunks: Chunks) -> None:
 def claim_store(
     place: AbstractPlace, template: Template, chunks: Chunks, overwrite: bool
 ) -> contextlib.ExitStack:
-    """The lock of a store, which is made where there is none.
-
-    **Raises:** `InputError` where it is one of another sweep, or another process writes to it.
-    """
+    """The lock of a store, which is made where there is none."""
     old = place.attributes()
     if old is None or overwrite:
         return place.create(lambda store: _lay_out(store, template, chunks), replace=old is not None)

@@ -29,18 +29,13 @@ class ArraySpec(NamedTuple):
 
 
 class Template(NamedTuple):
-    """All a result consists of but its values.
+    """All a result consists of but its values."""
 
-    - `sizes`: of the dimensions of the sweep.
-    - `columns`: the arrays.
-    - `coordinates`: dimensions, values and attributes.
-    - `attributes`: of all.
-    """
-
-    sizes: dict[str, int]
-    columns: dict[str, ArraySpec]
+    sizes: dict[str, int]  # of the dimensions of the sweep
+    columns: dict[str, ArraySpec]  # the arrays
+    # `coordinates`: dimensions, values and attributes.
     coordinates: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, Any]]]
-    attributes: dict[str, Any]
+    attributes: dict[str, Any]  # of all
 
     def of_chunks(self) -> list[str]:
         """The arrays with an entry for each chunk."""

@@ -112,10 +112,7 @@ def _coefficient(what: str, name: str, value: Any, most: float = math.inf, dimen
 
 
 def impact_law(name: str, value: Any) -> ImpactLaw:
-    """One of the laws of impact.
-
-    **Raises:** `InputError` for another.
-    """
+    """One of the laws of impact."""
     return one_of(f"the impact of '{name}'", value, get_args(ImpactLaw))
 
 
@@ -296,10 +293,7 @@ def _vector(what: str, value: Any) -> Array:
 
 def slips(contact: Unilateral, count: int, t: Time, q: Coordinates, v: Velocities) -> Array:
     """The tangential velocities of a contact's `count` gaps (count, d), by which its cone of friction is round; d is 0
-    without `slip`.
-
-    **Raises:** `InputError` for another shape.
-    """
+    without `slip`."""
     if contact.slip is None:
         return jnp.zeros((count, 0), v.dtype)
     what = f"the slip of '{contact.name}'"
@@ -522,10 +516,7 @@ class AccelerationConstraint(AbstractConstraint):
 def as_constraints(value: Any) -> tuple[Any, ...]:
     """The constraints of a system as a tuple, those of functions without a name named by kind and number.
 
-    They are `AbstractConstraint`s, and unilateral ones, which `bilateral` leaves out.
-
-    **Raises:** `InputError` for anything else.
-    """
+    They are `AbstractConstraint`s, and unilateral ones, which `bilateral` leaves out."""
     several = isinstance(value, tuple | list)
     if not several or not all(isinstance(c, AbstractConstraint | AbstractUnilateral) for c in value):
         got = f"({', '.join(type(c).__name__ for c in value)})" if several else type(value).__name__

@@ -31,10 +31,7 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def own_labels(owner: Any, what: str, count: int) -> tuple[str, ...]:
-    """The names an object gives in a field or property; none where it has no such attribute.
-
-    **Raises:** `InputError` for another number of them, for what is not text, and for a name given twice.
-    """
+    """The names an object gives in a field or property; none where it has no such attribute."""
     labels = getattr(owner, what, ())
     text = isinstance(labels, tuple | list) and all(isinstance(x, str) for x in labels)
     if not text or (labels and len(labels) != count):

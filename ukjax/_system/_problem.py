@@ -85,10 +85,7 @@ def resolve_state(
 
     Values that JAX traces and functions of the system hold are arrays of the system returned.
 
-    **Returns:** (system, t, q, v).
-
-    **Raises:** `InputError` for a wrong type or shape, a missing or a non-finite state.
-    """
+    **Returns:** (system, t, q, v)."""
     if isinstance(system, Problem):
         t = system.t0 if t is None else t
         q = system.q0 if q is None else q

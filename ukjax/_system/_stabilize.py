@@ -35,6 +35,11 @@ class AbstractStabilizer(eqx.Module):
         return None
 
     @property
+    def projects(self) -> bool:
+        """Whether states are projected."""
+        return self.projection_method is not None
+
+    @property
     def fastest_rate(self) -> Float[Array, ""] | None:
         """A bound on the fastest rate [1/s] at which errors are damped, which `uk.tune` keeps steps short enough for;
         None (the default) where there is none."""

@@ -25,24 +25,23 @@ class TreeInertia(eqx.Module):
 
     Each velocity k moves all that lies behind it in the tree by v_k times a twist about a point of its own. Twists are
     angular part first. All is in world axes or, where `turns` are given, in axes of the velocity, which may turn with
-    what it moves: its twist and its inertia are then constants.
+    what it moves: its twist and its inertia are then constants."""
 
-    - `axes`: the twist of each velocity about its point, (angular, linear) (n, 6).
-    - `inertia`: of what moves with velocity k but with none behind it, about the point of k (n, 6, 6), symmetric.
-    - `arms`: from the point of the velocity before k to that of k, in axes of the former; for the first ones from the
-      origin [m] (n, 3).
-    - `parents`: the velocity before each; -1 for the ground.
-    - `armature`: a, what each velocity moves besides, such as the rotor of a geared motor (n,); None for nothing.
-    - `turns`: the axes of each velocity in those of the velocity before it (n, 3, 3).
-    - `frames`: the axes of each in those of the world (n, 3, 3), if `turns` are given.
-    """
-
+    # `axes`: the twist of each velocity about its point, (angular, linear) (n, 6).
     axes: Array | np.ndarray  # of expressions, where scalar code is made
+    # `inertia`: of what moves with velocity k but with none behind it, about the point of k (n, 6, 6),
+    # symmetric.
     inertia: Array | np.ndarray
+    # `arms`: from the point of the velocity before k to that of k, in axes of the former; for the first ones
+    # from the origin [m] (n, 3).
     arms: Array | np.ndarray
-    parents: tuple[int, ...] = eqx.field(static=True)
+    parents: tuple[int, ...] = eqx.field(static=True)  # the velocity before each; -1 for the ground
+    # `armature`: a, what each velocity moves besides, such as the rotor of a geared motor (n,); None for
+    # nothing.
     armature: Array | np.ndarray | None = None
+    # `turns`: the axes of each velocity in those of the velocity before it (n, 3, 3).
     turns: Array | np.ndarray | None = None
+    # `frames`: the axes of each in those of the world (n, 3, 3), if `turns` are given.
     frames: Array | np.ndarray | None = None
 
     def outwards(self) -> list[int]:
@@ -206,12 +205,9 @@ class AbstractSystem(_Constrained, eqx.Module):
 
 
 class AbstractForwardingSystem(AbstractSystem):
-    """A system around another one, which answers for all that is not overridden.
+    """A system around another one, which answers for all that is not overridden."""
 
-    - `system`: the other one.
-    """
-
-    system: eqx.AbstractVar[AbstractSystem]
+    system: eqx.AbstractVar[AbstractSystem]  # the other one
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
@@ -327,10 +323,7 @@ def require_no_friction(what: str, system: AbstractSystem) -> None:
 
 
 def names_of(system: AbstractSystem, q: Array, v: Array) -> Labels:
-    """What the coordinates and velocities of a system are called.
-
-    **Raises:** `InputError` for `labels` that do not fit.
-    """
+    """What the coordinates and velocities of a system are called."""
     return labels_of(system, q.shape[-1], v.shape[-1], quasi=has_quasi_velocities(system))
 
 

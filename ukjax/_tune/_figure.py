@@ -40,12 +40,7 @@ def plot(
     landscape: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
     path: str | Path | None,
 ) -> "Figure":
-    """Draws a search.
-
-    **Returns:** the matplotlib figure.
-
-    **Raises:** `MissingExtraError` without matplotlib.
-    """
+    """Draws a search."""
     with drawing((9.5, 4.5), path) as figure:
         widths = (1.0,) if landscape is None else (1.4, 1.0)
         parts: Any = figure.subfigures(1, len(widths), squeeze=False, width_ratios=widths)

@@ -42,17 +42,12 @@ def as_given(given: Any, found: Any) -> Any:
 
 @final
 class GainSpace(eqx.Module):
-    """Maps gains to x = log(gain), one entry each, and back.
+    """Maps gains to x = log(gain), one entry each, and back."""
 
-    - `given`: the gains, as the convention writes them.
-    - `convention`: how alpha and beta are written.
-    - `names`: of the entries.
-    - `groups`: entries with the same number belong to one gain, such as alpha of several rows.
-    """
-
-    given: Any
-    convention: Convention = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
+    given: Any  # the gains, as the convention writes them
+    convention: Convention = eqx.field(static=True)  # how alpha and beta are written
+    names: tuple[str, ...] = eqx.field(static=True)  # of the entries
+    # `groups`: entries with the same number belong to one gain, such as alpha of several rows.
     groups: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, gains: Any, convention: Convention, rows: int | None):

@@ -65,10 +65,7 @@ class Settings(eqx.Module):
 
 
 def stack_problems(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:
-    """Systems and initial states of problems of one structure, their arrays with a leading axis.
-
-    **Raises:** `InputError` where their structures differ.
-    """
+    """Systems and initial states of problems of one structure, their arrays with a leading axis."""
     parts = [eqx.partition((p.system, p.q0, p.v0), eqx.is_array) for p in problems]
     shapes = [[x.shape for x in jax.tree.leaves(arrays)] for arrays, _ in parts]
     for i, (_, static) in enumerate(parts):
@@ -92,24 +89,16 @@ def _scalar(loss: Any) -> Array:
 
 @final
 class Objective(eqx.Module):
-    """log(loss) of x = log(gains); infinite where a run fails.
+    """log(loss) of x = log(gains); infinite where a run fails."""
 
-    - `space`: what x stands for.
-    - `plant`: gains -> the problem or problems, or a pair of those and a stabilizer; or None for `problems`.
-    - `problems`: of the gains themselves as stabilizer.
-    - `settings`: how each run is made.
-    - `loss`: of a run.
-    - `aggregate`: of the losses of several problems.
-    - `budget`: evaluations that runs may take; infinite for no such penalty.
-    """
-
-    space: GainSpace
+    space: GainSpace  # what x stands for
+    # `plant`: gains -> the problem or problems, or a pair of those and a stabilizer; or None for `problems`.
     plant: Callable[[Any], Any] | None
-    problems: tuple[Problem, ...]
-    settings: Settings
-    loss: Callable[[Any], Array]
-    aggregate: Aggregate = eqx.field(static=True)
-    budget: Float[Array, ""]
+    problems: tuple[Problem, ...]  # of the gains themselves as stabilizer
+    settings: Settings  # how each run is made
+    loss: Callable[[Any], Array]  # of a run
+    aggregate: Aggregate = eqx.field(static=True)  # of the losses of several problems
+    budget: Float[Array, ""]  # evaluations that runs may take; infinite for no such penalty
 
     def _built(self, gains: Any) -> tuple[Sequence[Problem], AbstractStabilizer]:
         if self.plant is None:

@@ -162,10 +162,7 @@ def prepare(
     per_row: bool,
     options: dict[str, Any],
 ) -> tuple[Objective, tuple[Problem, ...]]:
-    """The objective, and the problems the gains given lead to.
-
-    **Raises:** `InputError` for invalid arguments.
-    """
+    """The objective, and the problems the gains given lead to."""
     q0, v0 = options["q0"], options["v0"]
     if is_traced(system, gains, q0, v0):
         raise InputError("tune searches by trial and cannot be traced: call it outside jit, vmap and grad.")

@@ -19,18 +19,13 @@ if TYPE_CHECKING:
 
 
 class History(NamedTuple):
-    """One entry an iteration, the first for the gains given; k iterations, d gains.
+    """One entry an iteration, the first for the gains given; k iterations, d gains."""
 
-    - `loss`: the loss (k,), that of the evaluations over the budget included.
-    - `gains`: the gains (k, d), in the order of `TuneResult.names`.
-    - `gradient_norm`: of d log(loss) / d log(gains) (k,).
-    - `evaluations`: of the acceleration, by the steps of all runs for this loss (k,), counted as `Trajectory.stats` does;
-      steps for solvers whose stages do not tell.
-    """
-
-    loss: np.ndarray
-    gains: np.ndarray
-    gradient_norm: np.ndarray
+    loss: np.ndarray  # the loss (k,), that of the evaluations over the budget included
+    gains: np.ndarray  # the gains (k, d), in the order of `TuneResult.names`
+    gradient_norm: np.ndarray  # of d log(loss) / d log(gains) (k,)
+    # `evaluations`: of the acceleration, by the steps of all runs for this loss (k,), counted as
+    # `Trajectory.stats` does; steps for solvers whose stages do not tell.
     evaluations: np.ndarray
 
 

@@ -58,22 +58,14 @@ class Point(NamedTuple):
 
 
 class Search(NamedTuple):
-    """All that the search knows after an iteration: what a checkpoint holds.
+    """All that the search knows after an iteration: what a checkpoint holds."""
 
-    - `points`: one an iteration.
-    - `memory`: the optimizer's.
-    - `stalled`: iterations since the last improvement.
-    - `scans`: scans around the best since then.
-    - `apart`: whether entries of one gain move apart already.
-    - `begun`: how many points there were when they began to.
-    """
-
-    points: tuple[Point, ...]
-    memory: Any
-    stalled: int = 0
-    scans: int = 0
-    apart: bool = False
-    begun: int = 0
+    points: tuple[Point, ...]  # one an iteration
+    memory: Any  # the optimizer's
+    stalled: int = 0  # iterations since the last improvement
+    scans: int = 0  # scans around the best since then
+    apart: bool = False  # whether entries of one gain move apart already
+    begun: int = 0  # how many points there were when they began to
 
     @property
     def best(self) -> Point:

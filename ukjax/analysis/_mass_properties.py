@@ -21,7 +21,7 @@ from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms._bodies import AbstractBody, Body, PlanarBody, check_array
 from ..mechanisms._mechanism import sum_of
-from ..mechanisms._placement import AnyPlacement, Placement, Twist
+from ..mechanisms._placement import AnyPlacement, Placement, Twist, moment
 from ._states import MechanismSystem, bodies_at, require_mechanism, select_names, state_of
 
 
@@ -51,11 +51,6 @@ class MassProperties(eqx.Module):
     inertia: Array
     mass_matrix: MassMatrix
     kinetic_energy: Float[Array, ""]
-
-
-def _moment(arm: Array, force: Array) -> Array:
-    """arm x force, in the plane its one component."""
-    return jnp.cross(arm, force) if arm.shape == (3,) else arm[0] * force[1] - arm[1] * force[0]
 
 
 def _own_inertia(body: AbstractBody, placement: AnyPlacement) -> Array:
@@ -97,7 +92,7 @@ def _mass_properties(
         moved = [twists(v)[name] for name in names]
         p = [m * x.velocity for m, x in zip(masses, moved, strict=True)]
         turning = [jnp.dot(J, x.omega) for J, x in zip(own, moved, strict=True)]
-        L = [a + _moment(arm, b) for a, arm, b in zip(turning, arms, p, strict=True)]
+        L = [a + moment(arm, b) for a, arm, b in zip(turning, arms, p, strict=True)]
         return jnp.concatenate([jnp.atleast_1d(sum_of(L)), sum_of(p)]), Twist(sum_of(L), sum_of(p))
 
     matrix, moved = jax.jacfwd(lambda v: momentum(v)[0])(v), momentum(v)[1]

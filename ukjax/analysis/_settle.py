@@ -135,10 +135,6 @@ class Way(NamedTuple):
     ended: Bool[Array, ""]
 
 
-def _norm(x: Array) -> Float[Array, ""]:
-    return jnp.sqrt(jnp.sum(x * x))
-
-
 def _onwards(system: AbstractSystem, t: Time, way: Way) -> Way:
     """One step of the module's docstring; the first one goes no further than onto the constraints."""
     q, here, first = way.q, way.here, way.step == 0
@@ -148,18 +144,18 @@ def _onwards(system: AbstractSystem, t: Time, way: Way) -> Way:
     dv = jnp.where(first, 0, here.E @ (here.W.T @ _solve_stiffness(shifted, r)))
     end = Projection().positions(system, t, evaluate_by_code(advance_coordinates, system, t, q, dv))
     there = local(system, t, end)
-    off = _norm(here.W @ (here.E @ (there.unbalanced - here.unbalanced + here.K @ dv)))
+    off = jnp.linalg.norm(here.W @ (here.E @ (there.unbalanced - here.unbalanced + here.K @ dv)))
     down = is_definite(shifted)
     closed = jnp.max(jnp.abs(there.rows.position_error), initial=0) <= jnp.sqrt(eps)
-    counts = first | (down & closed & (off <= _FORETOLD * _norm(r)))
+    counts = first | (down & closed & (off <= _FORETOLD * jnp.linalg.norm(r)))
     still = ~first & (jnp.max(jnp.abs(end - q)) <= 8 * eps * jnp.max(jnp.abs(q)))
-    stiff, left = _norm(there.reduced), there.W @ there.unbalanced
+    stiff, left = jnp.linalg.norm(there.reduced), there.W @ there.unbalanced
     # To begin with, as far as the stiffness says, and by no more than about 1 rad or 1 m.
     begun = stiff + jnp.max(jnp.abs(there.W.T @ left))
-    share = jnp.clip(4 * off / jnp.where(r @ r == 0, 1, _norm(r)), 0.1, 1)
+    share = jnp.clip(4 * off / jnp.where(r @ r == 0, 1, jnp.linalg.norm(r)), 0.1, 1)
     mu = jnp.where(counts, jnp.maximum(way.mu * share, jnp.sqrt(eps) * stiff), 4 * way.mu)
     size = jnp.maximum(way.size, there.size)
-    balanced = counts & (_norm(left) <= 16 * eps * size)
+    balanced = counts & (jnp.linalg.norm(left) <= 16 * eps * size)
     pick = lambda new, old: jnp.where(counts, new, old)
     ended = balanced | (down & still) | ~jnp.isfinite(mu)
     here = jax.tree.map(pick, there, here)
@@ -202,6 +198,6 @@ def _(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
 
 def compute_remaining_step(here: Stiffness) -> Velocities:
     """The step that linear equations would still take from a posture: zero in an equilibrium."""
-    least = jnp.sqrt(jnp.finfo(here.K.dtype).eps) * _norm(here.reduced)
+    least = jnp.sqrt(jnp.finfo(here.K.dtype).eps) * jnp.linalg.norm(here.reduced)
     shifted = here.reduced + least * jnp.eye(len(here.K), dtype=here.K.dtype)
     return here.E @ (here.W.T @ _solve_stiffness(shifted, here.W @ here.unbalanced))

@@ -143,8 +143,7 @@ class AbsoluteSystem(MechanismSystem):
             if joint.holonomic:
                 rows.append(Holonomic(JointRows(joint, ends), name=joint.name))
             if joint.nonholonomic:
-                name = f"{joint.name}, no slip" if joint.holonomic else joint.name
-                rows.append(Nonholonomic(JointSlip(joint, ends), name=name))
+                rows.append(Nonholonomic(JointSlip(joint, ends), name=joint.slip_name))
         unit = [part for part in parts.values() if isinstance(part, EulerCoordinates)]
         return (
             *rows,
@@ -178,11 +177,7 @@ class AbsoluteSystem(MechanismSystem):
     def _move_bodies(
         self, t: Time | float, q: Coordinates, v: Velocities
     ) -> tuple[Mechanism, Placements, Twists]:
-        return *self._locate_bodies(t, q), self.twists(t, q, v)
-
-    @evaluate_known
-    def twists(self, t: Time | float, q: Coordinates, v: Velocities) -> Twists:
-        return call_each_body("twist", self._all_coordinates(), q, v)
+        return *self._locate_bodies(t, q), call_each_body("twist", self._all_coordinates(), q, v)
 
     @property
     def _has_own_kinematics(self) -> bool:

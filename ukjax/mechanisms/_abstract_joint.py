@@ -12,7 +12,7 @@ from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError
 from .._misc._types import Time, as_jax, module_for
 from ._bodies import AbstractBody, check_array, check_name
-from ._joint_rows import rotation_angle
+from ._joint_rows import displacement, rotation_angle
 from ._placement import AnyPlacement, Twist, rate_of
 
 
@@ -138,6 +138,11 @@ class AbstractJoint(eqx.Module):
         """Whether it has rows on velocities, `slip`."""
         return False
 
+    @property
+    def slip_name(self) -> str:
+        """What the rows on velocities are called: as the joint, unless rows on positions are."""
+        return f"{self.name}, no slip" if self.holonomic else self.name
+
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         """What the joint leaves free, from the parent outwards, so that it can carry a body of a tree: the child is first
         moved by the last of them. A joint has as many as `rows` leave.
@@ -242,6 +247,9 @@ class AbstractJoint(eqx.Module):
         return value.ravel()[:0]
 
 
+# Concrete joints repeat the constructors below: type checkers would take that of a dataclass for one that is inherited.
+
+
 class AbstractPointJoint(AbstractJoint):
     """A joint at a point, with the fields that all such joints have."""
 
@@ -291,6 +299,19 @@ class AbstractAxisJoint(AbstractJoint):
         - `wrench`: a force in place of the velocity, and a torque in place of the angular velocity.
         """
         return jnp.dot(parent.vector(self.axis), wrench.velocity)
+
+
+class AbstractSlidingJoint(AbstractPointJoint, AbstractAxisJoint):
+    """A joint along an axis through a point, whose position is how far the child has slid."""
+
+    axis: Array
+
+    def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any):
+        super().__init__(name, parent, child, point)
+        self.axis = normalize_axis(f"the axis of joint '{name}'", axis, self.dimension)
+
+    def position(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
+        return displacement(self.axis, self.point, parent, child)
 
 
 def set_ends(joint: Any, name: str, parent: str, child: str) -> None:

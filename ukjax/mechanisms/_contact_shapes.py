@@ -158,7 +158,7 @@ class Capsule(AbstractLongShape):
     def core(self) -> Core:
         (start, end), radius = self.corners(), self.radius
         half = 0.5 * (end - start)
-        axes = half[:, None] * np.eye(3, dtype=half.dtype)[0]
+        axes = half[:, None] * np.eye(3, dtype=half.dtype)[:1]
         return core_of(self.corners(), start + half, axes, radius=radius, inradius=radius)
 
 

@@ -59,29 +59,22 @@ def unit(n: Array) -> Array:
 
 
 class Core(NamedTuple):
-    """The core of a convex body, in its reference posture.
+    """The core of a convex body, in its reference posture."""
 
-    - `points`: of all bodies, one after the other [m] (n, 3).
-    - `first`, `number`: which of these are its own, and how many.
-    - `links`, `first_link`: the neighbours of its points (`link`), likewise.
-    - `spread`: S of the ellipsoid {x : x = S y, |y| <= 1} about each point [m] (3, 3).
-    - `axis`: where this is a disc, its axis; else zero (3,).
-    - `radius`: [m].
-    - `inradius`: the radius of a ball within the body [m]; infinite where that is not known.
-    - `size`: about how large it is [m].
-    - `origin`, `axes`: x = origin + axes y are its points for fixed y, whatever its measures; columns are orthogonal.
-    """
-
-    points: Array
+    points: Array  # of all bodies, one after the other [m] (n, 3)
+    # `first`, `number`: which of these are its own, and how many.
     first: Array
     number: Array
+    # `links`, `first_link`: the neighbours of its points (`link`), likewise.
     links: Array
     first_link: Array
-    spread: Float[Array, "3 3"]
-    axis: Float[Array, "3"]
-    radius: Array
-    inradius: Array
-    size: Array
+    spread: Float[Array, "3 3"]  # S of the ellipsoid {x : x = S y, |y| <= 1} about each point [m] (3, 3)
+    axis: Float[Array, "3"]  # where this is a disc, its axis; else zero (3,)
+    radius: Array  # [m]
+    inradius: Array  # the radius of a ball within the body [m]; infinite where that is not known
+    size: Array  # about how large it is [m]
+    # `origin`, `axes`: x = origin + axes y are its points for fixed y, whatever its measures; columns are
+    # orthogonal.
     origin: Float[Array, "3"]
     axes: Float[Array, "3 3"]
 
@@ -206,17 +199,15 @@ def pick_core(cores: Core, i: Array, dtype: jnp.dtype) -> Core:
 
 
 class Pair(NamedTuple):
-    """Two bodies and where they are.
-
-    - `scale`, `shift`: as corners of B - A they are taken smaller by the first, each about its origin, and farther apart
-      by the second (3,).
-    - `near`: numbers of points of both from which the farthest ones are sought.
-    """
+    """Two bodies and where they are."""
 
     cores: tuple[Core, Core]
     places: tuple[Placement, Placement]
+    # `scale`, `shift`: as corners of B - A they are taken smaller by the first, each about its origin, and
+    # farther apart by the second (3,).
     scale: Array | float = 1.0
     shift: Array | float = 0.0
+    # `near`: numbers of points of both from which the farthest ones are sought.
     near: tuple[Array | int, Array | int] = (0, 0)
 
     def look_near(self, parts: Any) -> "Pair":

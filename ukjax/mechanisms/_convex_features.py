@@ -230,18 +230,12 @@ def no_parts(dtype: jnp.dtype) -> Parts:
 
 
 class _Search(NamedTuple):
-    """Where the search is.
+    """Where the search is."""
 
-    - `stage`: what is looked at next, see `nearest_feature`.
-    - `parts`: the last that were found.
-    - `near`: whether bodies overlap, or nearly.
-    - `best`: the best feature.
-    """
-
-    stage: Array
-    parts: Parts
-    near: Array
-    best: _Found
+    stage: Array  # what is looked at next, see `nearest_feature`
+    parts: Parts  # the last that were found
+    near: Array  # whether bodies overlap, or nearly
+    best: _Found  # the best feature
 
 
 def _of_corners(pair: Pair, parts: Parts, n: Array) -> Array:

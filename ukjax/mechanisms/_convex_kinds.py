@@ -32,41 +32,33 @@ from ._thin_bodies import bow, share_without_passing
 
 
 class _Touches(NamedTuple):
-    """What is known of all pairs at an instant.
+    """What is known of all pairs at an instant."""
 
-    - `pairs`: which are near.
-    - `records`: of each its touch, if it is near, else the last one, or zeros (pairs, size).
-    - `last`: of these normals, and the numbers of two points there (pairs, 5). To read it where a step has changed the
-      records spares a copy of them.
-    """
-
-    pairs: Nearness
-    records: Array
+    pairs: Nearness  # which are near
+    records: Array  # of each its touch, if it is near, else the last one, or zeros (pairs, size)
+    # `last`: of these normals, and the numbers of two points there (pairs, 5). To read it where a step has
+    # changed the records spares a copy of them.
     last: Array
 
 
 @final
 class ConvexKind(AbstractSoughtKind):
-    """Contacts of pairs of convex bodies, or of half-spaces and convex bodies.
-
-    - `cores`: of all shapes, joined.
-    - `shapes`: of each pair the places of its shapes among all.
-    - `firsts`, `counts`: of each pair which of all contacts its first is, and how many there are.
-    - `on_plane`: whether the first shape is a half-space.
-    - `margin`: of the sizes of a pair, beyond which the distance of the balls about them stands for the gap.
-    """
+    """Contacts of pairs of convex bodies, or of half-spaces and convex bodies."""
 
     places: DividedBodies
-    cores: Core
+    cores: Core  # of all shapes, joined
     directions: Array
     scales: Array | None
     bodies: tuple[str, ...] = eqx.field(static=True)
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    # `shapes`: of each pair the places of its shapes among all.
     shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
+    # `firsts`, `counts`: of each pair which of all contacts its first is, and how many there are.
     firsts: tuple[int, ...] = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True)
     form: SlipForm = eqx.field(static=True)
-    on_plane: bool = eqx.field(static=True)
+    on_plane: bool = eqx.field(static=True)  # whether the first shape is a half-space
+    # `margin`: of the sizes of a pair, beyond which the distance of the balls about them stands for the gap.
     margin: float = eqx.field(static=True, default=0.02)
 
     def everywhere(self) -> "ConvexKind":

@@ -71,17 +71,13 @@ def find_nearest(w: Float[Array, "4 3"], there: Array) -> tuple[Array, Array]:
 
 
 class Parts(NamedTuple):
-    """Where two bodies are nearest, as a place of up to four corners of B - A.
+    """Where two bodies are nearest, as a place of up to four corners of B - A."""
 
-    - `n`: the normal, from the first to the second, in the world (3,).
-    - `a`, `b`: the numbers of the points of both (4,).
-    - `weights`: of the corners at the place (4,); those that are not used have none.
-    """
-
-    n: Array
+    n: Array  # the normal, from the first to the second, in the world (3,)
+    # `a`, `b`: the numbers of the points of both (4,).
     a: Array
     b: Array
-    weights: Array
+    weights: Array  # of the corners at the place (4,); those that are not used have none
 
 
 class Simplex(NamedTuple):
@@ -164,26 +160,22 @@ CORNERS, _SIDES, _RIM = 128, 860, 96
 
 
 class Polytope(NamedTuple):
-    """Some corners of B - A and the faces of their convex hull, in memory.
+    """Some corners of B - A and the faces of their convex hull, in memory."""
 
-    - `w`, `a`, `b`: corners (n, 3), and the numbers of their points (n,).
-    - `sides`, `normals`, `offsets`: faces: their corners (m, 3), outer normals (m, 3), and how far these are from the
-      origin (m,); infinitely far for faces that are there no longer.
-    - `corners`, `faces`: how many there are.
-    - `nearest`: the nearest face.
-    - `done`: whether no corner of B - A is beyond that.
-    """
-
+    # `w`, `a`, `b`: corners (n, 3), and the numbers of their points (n,).
     w: Array
     a: Array
     b: Array
+    # `sides`, `normals`, `offsets`: faces: their corners (m, 3), outer normals (m, 3), and how far these are
+    # from the origin (m,); infinitely far for faces that are there no longer.
     sides: Array
     normals: Array
     offsets: Array
+    # `corners`, `faces`: how many there are.
     corners: Array
     faces: Array
-    nearest: Array
-    done: Array
+    nearest: Array  # the nearest face
+    done: Array  # whether no corner of B - A is beyond that
 
 
 def _with_corner(p: Polytope, new: Corner) -> Polytope:

@@ -30,23 +30,16 @@ _TURN = 0.3  # of the directions in which corners are sought, so that parallel e
 
 
 class Touch(NamedTuple):
-    """What a contact of two bodies has where they are now, of which gaps near by are functions.
+    """What a contact of two bodies has where they are now, of which gaps near by are functions."""
 
-    - `feature`: the nearest parts.
-    - `newton`: the matrix of Newton's method for the normal (3, 3).
-    - `a`, `b`: further points on the surfaces, in the reference postures [m] (4, 3).
-    - `there`: which of the points, the nearest ones first, are contacts of their own (5,).
-    - `nearest`: the gap between the nearest parts, at the instant [m].
-    - `parts`: the nearest ones again, from which they are sought a short time later.
-    """
-
-    feature: Feature
-    newton: Array
+    feature: Feature  # the nearest parts
+    newton: Array  # the matrix of Newton's method for the normal (3, 3)
+    # `a`, `b`: further points on the surfaces, in the reference postures [m] (4, 3).
     a: Array
     b: Array
-    there: Array
-    nearest: Array
-    parts: Parts
+    there: Array  # which of the points, the nearest ones first, are contacts of their own (5,)
+    nearest: Array  # the gap between the nearest parts, at the instant [m]
+    parts: Parts  # the nearest ones again, from which they are sought a short time later
 
     def hold_rims(self, pair: Pair) -> "Touch":
         """The same, with the nearest point on the rim of a disc that lies nearly flat kept in its place on the body.
@@ -83,13 +76,10 @@ class Touch(NamedTuple):
 
 
 class _Outline(NamedTuple):
-    """What of a body lies towards another, seen along the normal.
+    """What of a body lies towards another, seen along the normal."""
 
-    - `x`: corners, anticlockwise (n, 2).
-    - `mean`, `slope`, `height`: the plane through them: z = height + slope . (x - mean).
-    """
-
-    x: Array
+    x: Array  # corners, anticlockwise (n, 2)
+    # `mean`, `slope`, `height`: the plane through them: z = height + slope . (x - mean).
     mean: Array
     slope: Array
     height: Array

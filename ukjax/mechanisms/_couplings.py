@@ -11,20 +11,20 @@ from .._misc._arguments import fails
 from .._misc._errors import InputError
 from .._misc._types import Time
 from ._abstract_joint import (
-    AbstractAxisJoint,
     AbstractJoint,
     AbstractPointJoint,
+    AbstractSlidingJoint,
     Freedom,
     normalize_axis,
     set_ends,
 )
 from ._bodies import GROUND, AbstractBody, check_array, check_name
-from ._joint_rows import across, angle_of, compute_cos_sin, displacement, same_axis, sideways
+from ._joint_rows import across, angle_of, compute_cos_sin, same_axis, sideways
 from ._placement import AnyPlacement, Twist
 
 
 @final
-class Screw(AbstractPointJoint, AbstractAxisJoint):
+class Screw(AbstractSlidingJoint):
     """A screw: a sleeve whose slide s and angle are tied, s = pitch angle / (2 pi). 5 rows; `position` is the slide.
 
     The last row is h sin(s / h - angle) with h = pitch / (2 pi), which is smooth over any number of turns.
@@ -38,14 +38,12 @@ class Screw(AbstractPointJoint, AbstractAxisJoint):
     - `pitch`: advance along the axis for a full turn about it [m]; negative for a left-handed screw.
     """
 
-    axis: Array
     pitch: Float[Array, ""]
     turns: ClassVar[bool] = True
     in_space: ClassVar[bool] = True
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any, pitch: Any):
-        super().__init__(name, parent, child, point)
-        self.axis = normalize_axis(f"the axis of joint '{name}'", axis, 3)
+        super().__init__(name, parent, child, point, axis)
         self.pitch = check_array(f"the pitch of joint '{name}'", pitch, ())
         if fails(lambda x: x != 0, pitch):
             raise InputError(f"the pitch of joint '{name}' must not be 0: that is a Revolute joint.")
@@ -60,9 +58,6 @@ class Screw(AbstractPointJoint, AbstractAxisJoint):
         advance = h * (jnp.sin(x) * c - jnp.cos(x) * s)
         aligned = (sideways(self.axis, self.point, *placements), same_axis(self.axis, *placements))
         return jnp.concatenate([*aligned, advance[None]])
-
-    def position(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
-        return displacement(self.axis, self.point, parent, child)
 
 
 @final

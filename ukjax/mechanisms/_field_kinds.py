@@ -45,16 +45,11 @@ class _Places(NamedTuple):
 
 @final
 class FieldKind(AbstractSoughtKind):
-    """Contacts of pairs of height fields and convex bodies.
-
-    - `heights`: of all fields, one after the other.
-    - `fields`, `cores`: of each pair all but these, stacked, and joined.
-    - `firsts`: of each pair which of all contacts its first is.
-    - `margin`: of the size of a body, beyond which places are not sought.
-    """
+    """Contacts of pairs of height fields and convex bodies."""
 
     places: DividedBodies
-    heights: Array
+    heights: Array  # of all fields, one after the other
+    # `fields`, `cores`: of each pair all but these, stacked, and joined.
     fields: Field
     cores: Core
     directions: Array
@@ -62,7 +57,8 @@ class FieldKind(AbstractSoughtKind):
     form: SlipForm = eqx.field(static=True)
     bodies: tuple[str, ...] = eqx.field(static=True)
     pairs: tuple[tuple[int, int], ...] = eqx.field(static=True)
-    firsts: tuple[int, ...] = eqx.field(static=True)
+    firsts: tuple[int, ...] = eqx.field(static=True)  # of each pair which of all contacts its first is
+    # `margin`: of the size of a body, beyond which places are not sought.
     margin: float = eqx.field(static=True, default=0.02)
 
     def everywhere(self) -> "FieldKind":

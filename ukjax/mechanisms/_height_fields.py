@@ -36,25 +36,19 @@ _CLOSE = 0.02
 
 
 class Field(NamedTuple):
-    """A height field in the reference posture.
+    """A height field in the reference posture."""
 
-    - `heights`: of all fields, row after row, one after the other [m].
-    - `first`, `rows`, `columns`: where its own begin, and how many there are.
-    - `step`: between columns and between rows [m] (2,).
-    - `depth`, `top`: how far it reaches below zero, and its largest height [m].
-    - `origin`: where its first place has height zero [m] (3,).
-    - `axes`: along rows, across them, and upwards, as columns (3, 3).
-    """
-
-    heights: Array
+    heights: Array  # of all fields, row after row, one after the other [m]
+    # `first`, `rows`, `columns`: where its own begin, and how many there are.
     first: Any
     rows: Any
     columns: Any
-    step: Float[Array, "2"]
+    step: Float[Array, "2"]  # between columns and between rows [m] (2,)
+    # `depth`, `top`: how far it reaches below zero, and its largest height [m].
     depth: Array
     top: Array
-    origin: Float[Array, "3"]
-    axes: Float[Array, "3 3"]
+    origin: Float[Array, "3"]  # where its first place has height zero [m] (3,)
+    axes: Float[Array, "3 3"]  # along rows, across them, and upwards, as columns (3, 3)
 
     def corner(self, column: Array, row: Array) -> tuple[Float[Array, "3"], Array]:
         """A place of the grid, in the axes of the field, and whether it is there."""

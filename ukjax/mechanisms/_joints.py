@@ -21,12 +21,19 @@ from .._misc._arguments import fails
 from .._misc._errors import InputError
 from .._misc._lie import rotation_about
 from .._misc._types import Time
-from ._abstract_joint import AbstractAxisJoint, AbstractPointJoint, Freedom, Looks, Stops, normalize_axis
+from ._abstract_joint import (
+    AbstractAxisJoint,
+    AbstractPointJoint,
+    AbstractSlidingJoint,
+    Freedom,
+    Looks,
+    Stops,
+    normalize_axis,
+)
 from ._bodies import AbstractBody, PointMass, check_array, check_positive_scalar
 from ._joint_rows import (
     angle_of,
     compute_cos_sin,
-    displacement,
     orientation,
     orientation_rows,
     same_axis,
@@ -86,7 +93,7 @@ class Revolute(AbstractPointJoint, AbstractAxisJoint):
 
 
 @final
-class Prismatic(AbstractPointJoint, AbstractAxisJoint):
+class Prismatic(AbstractSlidingJoint):
     """A slide: the child moves along an axis of the parent without turning. 2 rows in the plane, 5 in space.
 
     **Arguments:**
@@ -97,21 +104,16 @@ class Prismatic(AbstractPointJoint, AbstractAxisJoint):
     - `axis`: of sliding in the reference posture, of the same shape.
     """
 
-    axis: Array
     turns: ClassVar[bool] = True
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any):
-        super().__init__(name, parent, child, point)
-        self.axis = normalize_axis(f"the axis of joint '{name}'", axis, self.dimension)
+        super().__init__(name, parent, child, point, axis)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return [Freedom.slide(self.point, self.axis)]
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         return jnp.concatenate([sideways(self.axis, self.point, *placements), same_direction(*placements)])
-
-    def position(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
-        return displacement(self.axis, self.point, parent, child)
 
 
 @final
@@ -295,7 +297,7 @@ class Universal(AbstractPointJoint):
 
 
 @final
-class Cylindrical(AbstractPointJoint, AbstractAxisJoint):
+class Cylindrical(AbstractSlidingJoint):
     """A sleeve: the child turns about an axis of the parent and slides along it. 4 rows; `position` is the slide.
 
     **Arguments:**
@@ -306,14 +308,12 @@ class Cylindrical(AbstractPointJoint, AbstractAxisJoint):
     - `axis`: in the reference posture (3,).
     """
 
-    axis: Array
     turns: ClassVar[bool] = True
     in_space: ClassVar[bool] = True
     looks: ClassVar[Looks] = "pin"
 
     def __init__(self, name: str, parent: str, child: str, point: Any, axis: Any):
-        super().__init__(name, parent, child, point)
-        self.axis = normalize_axis(f"the axis of joint '{name}'", axis, 3)
+        super().__init__(name, parent, child, point, axis)
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
         return [Freedom.turn(self.point, self.axis), Freedom.slide(self.point, self.axis)]
@@ -322,9 +322,6 @@ class Cylindrical(AbstractPointJoint, AbstractAxisJoint):
         return jnp.concatenate(
             [sideways(self.axis, self.point, *placements), same_axis(self.axis, *placements)]
         )
-
-    def position(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
-        return displacement(self.axis, self.point, parent, child)
 
 
 @final

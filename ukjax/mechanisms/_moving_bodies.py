@@ -35,28 +35,20 @@ def twist_of(x: Float[Array, " s"]) -> Twist:
 
 
 class MovingBodies(NamedTuple):
-    """The bodies of contacts, stacked; see `Motion`.
+    """The bodies of contacts, stacked; see `Motion`."""
 
-    - `placements`: where they are.
-    - `twists`, `rates`: how they move, and the rates of that (bodies, s).
-    - `columns`: how velocities move them, of each its own (bodies, s, w).
-    """
-
-    placements: AnyPlacement
+    placements: AnyPlacement  # where they are
+    # `twists`, `rates`: how they move, and the rates of that (bodies, s).
     twists: Array
     rates: Array
-    columns: Array
+    columns: Array  # how velocities move them, of each its own (bodies, s, w)
 
 
 class AbstractBodies(eqx.Module):
-    """The bodies of parts of a mechanism that are alike.
+    """The bodies of parts of a mechanism that are alike."""
 
-    - `members`: these parts, with their coordinates and velocities.
-    - `names`: of the bodies of each.
-    """
-
-    members: eqx.AbstractVar[Members]
-    names: eqx.AbstractVar[tuple[tuple[str, ...], ...]]
+    members: eqx.AbstractVar[Members]  # these parts, with their coordinates and velocities
+    names: eqx.AbstractVar[tuple[tuple[str, ...], ...]]  # of the bodies of each
 
     @abc.abstractmethod
     def locate(self, one: Any, q: Coordinates) -> list[AnyPlacement]:
@@ -91,14 +83,10 @@ def _put_all(stacked: Any, places: Sequence[Any], values: Sequence[Any]) -> Any:
 
 @final
 class DividedBodies(eqx.Module):
-    """The bodies of a mechanism, by parts that nothing joins: what is stacked is computed by loops over those alike.
+    """The bodies of a mechanism, by parts that nothing joins: what is stacked is computed by loops over those alike."""
 
-    - `parts`: the parts.
-    - `dimension`: 2 in the plane, 3 in space.
-    """
-
-    parts: tuple[AbstractBodies, ...]
-    dimension: int = eqx.field(static=True)
+    parts: tuple[AbstractBodies, ...]  # the parts
+    dimension: int = eqx.field(static=True)  # 2 in the plane, 3 in space
 
     def _stack(self, names: Sequence[str], of_ground: Any, each: Callable[..., Sequence[Any]]) -> Any:
         """What `each` returns of the bodies of one, from a part, the number of one, and itself, stacked."""
@@ -241,18 +229,12 @@ def contact_row(
 
 
 class AbstractPairKind(eqx.Module):
-    """What kinds of contacts between pairs of bodies share.
+    """What kinds of contacts between pairs of bodies share."""
 
-    - `places`: where bodies are.
-    - `bodies`: the names of all bodies.
-    - `pairs`: of each pair the places of its bodies among these.
-    - `form`: which kinds of slip friction resists.
-    """
-
-    places: eqx.AbstractVar[DividedBodies]
-    bodies: eqx.AbstractVar[tuple[str, ...]]
-    pairs: eqx.AbstractVar[tuple[tuple[int, int], ...]]
-    form: eqx.AbstractVar[SlipForm]
+    places: eqx.AbstractVar[DividedBodies]  # where bodies are
+    bodies: eqx.AbstractVar[tuple[str, ...]]  # the names of all bodies
+    pairs: eqx.AbstractVar[tuple[tuple[int, int], ...]]  # of each pair the places of its bodies among these
+    form: eqx.AbstractVar[SlipForm]  # which kinds of slip friction resists
     has_gap: ClassVar[bool] = True
 
     @property
@@ -302,13 +284,10 @@ class AbstractPairKind(eqx.Module):
 
 
 class AbstractSoughtKind(AbstractPairKind):
-    """Contacts whose places are sought and kept. With the places of both bodies they say gap, point and normal.
+    """Contacts whose places are sought and kept. With the places of both bodies they say gap, point and normal."""
 
-    - `directions`: of each pair that of which directions of slip are made (pairs, 3).
-    - `scales`: of each pair what its slip is scaled by (pairs, tangents); None where it is not.
-    """
-
-    directions: eqx.AbstractVar[Array]
+    directions: eqx.AbstractVar[Array]  # of each pair that of which directions of slip are made (pairs, 3)
+    # `scales`: of each pair what its slip is scaled by (pairs, tangents); None where it is not.
     scales: eqx.AbstractVar[Array | None]
     seeks: ClassVar[bool] = True
 

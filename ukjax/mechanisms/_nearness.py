@@ -20,31 +20,21 @@ _SURE = 1 - 1e-3  # of a way that is left: far more than sums of a hundred ways 
 
 
 class Nearness(NamedTuple):
-    """What is known of all pairs at an instant.
+    """What is known of all pairs at an instant."""
 
-    - `placements`: where bodies are.
-    - `near`: 1 for pairs that are near (pairs,).
-    - `which`, `number`: their numbers, in order (pairs,), and how many they are.
-    - `reach`: of each body how far its shapes are from its centre at most (bodies,).
-    - `path`: how far its shapes have moved at most, since all began at zero (bodies,).
-    - `until`: how far the two bodies of a pair may have moved before it can be near (pairs,).
-    - `farthest`: how far any body may have moved since paths began at zero: by the sum of the longest ways.
-    - `due`: of each block of pairs how far that may become before one that is not near can be (blocks,).
-    - `held`: of each block how many pairs are near (blocks,).
-    - `age`: how many instants ago all began at zero.
-    """
-
-    placements: AnyPlacement
-    near: Array
+    placements: AnyPlacement  # where bodies are
+    near: Array  # 1 for pairs that are near (pairs,)
+    # `which`, `number`: their numbers, in order (pairs,), and how many they are.
     which: Array
     number: Array
-    reach: Array
-    path: Array
-    until: Array
+    reach: Array  # of each body how far its shapes are from its centre at most (bodies,)
+    path: Array  # how far its shapes have moved at most, since all began at zero (bodies,)
+    until: Array  # how far the two bodies of a pair may have moved before it can be near (pairs,)
+    # `farthest`: how far any body may have moved since paths began at zero: by the sum of the longest ways.
     farthest: Array
-    due: Array
-    held: Array
-    age: Array
+    due: Array  # of each block of pairs how far that may become before one that is not near can be (blocks,)
+    held: Array  # of each block how many pairs are near (blocks,)
+    age: Array  # how many instants ago all began at zero
 
     def move_to(self, placements: AnyPlacement) -> "Nearness":
         """With bodies in other places."""

@@ -28,6 +28,11 @@ def norm(d: Array) -> Float[Array, ""]:
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
 
+def moment(arm: Array, force: Array) -> Array:
+    """arm x force, in the plane its one component."""
+    return jnp.cross(arm, force) if arm.shape == (3,) else arm[0] * force[1] - arm[1] * force[0]
+
+
 @final
 class Twist(eqx.Module):
     """The velocity of a body, or by the same two fields a force and a torque on it.

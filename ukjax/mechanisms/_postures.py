@@ -62,10 +62,7 @@ _POSTURES = 1_000
 
 
 def _value_shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordinates) -> dict[str, Any]:
-    """What values by name look like.
-
-    **Raises:** `InputError` for unknown names.
-    """
+    """What values by name look like."""
     return eqx.filter_eval_shape(lambda t, q: system.values_of(tuple(at), t, q), t, q)
 
 
@@ -179,10 +176,6 @@ def hold_joint(
     return Unmoved(placements[joint.parent], placements[joint.child], turns)
 
 
-def _evaluate_placements(system: MechanismSystem, t: Time, q: Coordinates) -> Mapping[str, AnyPlacement]:
-    return system.placements(t, q)
-
-
 def _keep_unnamed(
     system: MechanismSystem, named: Collection[str], t: Time, q: Coordinates
 ) -> MechanismSystem:
@@ -192,12 +185,7 @@ def _keep_unnamed(
     joints = joints_that_stay(system, named)
     if not joints:
         return system
-    traced = is_traced((system, t, q))
-    placements = (
-        _evaluate_placements(system, t, q)
-        if traced
-        else evaluate_at_state(_evaluate_placements, system, t, q)
-    )
+    placements = system.placements(t, q)
     hold = lambda joint: UnmovedJoint(system, joint.bodies, hold_joint(system, joint, placements))
     return dataclasses.replace(
         system, further=tuple(Holonomic(hold(x), name=f"{x.name}, unmoved") for x in joints)

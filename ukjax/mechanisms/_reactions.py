@@ -34,7 +34,7 @@ from ._coordinates import EulerCoordinates
 from ._given_motions import Drive
 from ._loads import command_actuators
 from ._mechanism_system import MechanismSystem, require_mechanism
-from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
+from ._placement import AnyPlacement, PlanarPlacement, Twist, moment, rate_of
 from ._tree import TreeSystem
 from ._vmap_by_structure import vmap_by_structure
 
@@ -104,11 +104,9 @@ def _make_reaction(
         driven: Any = joint.joint
         effort = driven.effort(placements[0], wrench)
         work = effort, effort * rate_of(driven.position, placements, twists)
-    if isinstance(child, PlanarPlacement):
-        torque = wrench.omega - (arm[0] * force[1] - arm[1] * force[0])
-        return force, torque, child.back(force), torque, point, *work
-    torque = wrench.omega - jnp.cross(arm, force)
-    return force, torque, child.back(force), child.back(torque), point, *work
+    torque = wrench.omega - moment(arm, force)
+    own_torque = torque if isinstance(child, PlanarPlacement) else child.back(torque)
+    return force, torque, child.back(force), own_torque, point, *work
 
 
 def _compute_absolute_reactions(

@@ -141,10 +141,6 @@ class TreeSystem(MechanismSystem):
     def _place_bodies(self, q: Coordinates) -> TreeAt:
         return place_tree(self.mechanism, self.order.layout, q)
 
-    def _twists_by_name(self, twists: Twist) -> Twists:
-        """Stacked twists as those of the bodies and the ground by name."""
-        return twists_by_name(self.bodies, twists)
-
     def _locate_bodies(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
         at = self._place_bodies(q)
         return at.mechanism, at.placements
@@ -153,8 +149,8 @@ class TreeSystem(MechanismSystem):
         self, t: Time | float, q: Coordinates, v: Velocities
     ) -> tuple[Mechanism, Placements, Twists]:
         at = self._place_bodies(q)
-        twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
-        return at.mechanism, at.placements, self._twists_by_name(twists)
+        twists = at.twists(v)
+        return at.mechanism, at.placements, twists_by_name(self.bodies, twists)
 
     @property
     def _has_own_kinematics(self) -> bool:
@@ -202,7 +198,7 @@ class TreeSystem(MechanismSystem):
     def _force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities | None = None) -> Forces:
         """Q less M a, by default of a = 0."""
         at = self._place_bodies(q)
-        twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
+        twists = at.twists(v)
         loads, direct = self._load_wrenches_and_forces(at, t, q, v, twists, a)
         falls = self._free_fall(q.dtype)
         return generalized_force(at.chains, at.posture, loads, v, a, falls) + direct
@@ -243,7 +239,7 @@ class TreeSystem(MechanismSystem):
     def motions(self, t: Time, q: Coordinates, v: Velocities) -> list[tuple[AbstractTreeLoad, TreeMotion]]:
         """The loads that see the whole motion, and what each sees."""
         at = self._place_bodies(q)
-        twists = at.chains.twists(at.posture, at.chains.rates(at.posture, v))
+        twists = at.twists(v)
         return [(load, motion) for load, _, motion in self._motions(at, t, q, v, twists)]
 
     def _loads_with_states(self, dtype: jnp.dtype) -> list[tuple[AbstractTreeLoad, slice]]:
@@ -257,7 +253,7 @@ class TreeSystem(MechanismSystem):
     def _motions(
         self, at: TreeAt, t: Time, q: Coordinates, v: Velocities, twists: Twist
     ) -> list[tuple[AbstractTreeLoad, slice, TreeMotion]]:
-        seen, by_name, unknown = [], self._twists_by_name(twists), lambda *_: v
+        seen, by_name, unknown = [], twists_by_name(self.bodies, twists), lambda *_: v
         for load, places in self._loads_with_states(q.dtype):
             motion = TreeMotion(t, q, v, at.placements, by_name, v[places], unknown)
 
@@ -300,8 +296,10 @@ class TreeSystem(MechanismSystem):
             if len(others) == len(loads)
             else eqx.tree_at(lambda x: x.loads, at.mechanism, others)
         )
-        _, transposed = jax.vjp(lambda x: mechanism.rates(at.placements, self._twists_by_name(x)), twists)
-        return transposed(mechanism.efforts(t, at.placements, self._twists_by_name(twists)))[0]
+        _, transposed = jax.vjp(
+            lambda x: mechanism.rates(at.placements, twists_by_name(self.bodies, x)), twists
+        )
+        return transposed(mechanism.efforts(t, at.placements, twists_by_name(self.bodies, twists)))[0]
 
     def _free_fall(self, dtype: jnp.dtype) -> Float[Array, "3"]:
         """The acceleration of free fall."""
@@ -361,7 +359,7 @@ class TreeSystem(MechanismSystem):
             *(wrench for wrench, _ in loops.values()),
         ):
             asked = jax.tree.map(jnp.subtract, asked, given)
-        carried = self._twists_by_name(sum_subtree_wrenches(self.order.parents, at.centres, asked))
+        carried = twists_by_name(self.bodies, sum_subtree_wrenches(self.order.parents, at.centres, asked))
         by_joint = {
             self.joints[i].name: carried[b.name]
             for i, b in zip(self.order.carrying, self.bodies, strict=True)

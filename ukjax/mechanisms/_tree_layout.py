@@ -89,10 +89,7 @@ def _is_axis(direction: Array) -> bool:
 def order_tree(
     bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint], states: Sequence[str] = ()
 ) -> Order:
-    """The tree that joints make of bodies; coordinates are in the order of the joints, states behind their velocities.
-
-    **Raises:** `InputError` in one line that names the joints or the body where they are no tree.
-    """
+    """The tree that joints make of bodies; coordinates are in the order of the joints, states behind their velocities."""
     _require_tree(bodies, joints)
     number = {body.name: i for i, body in enumerate(bodies)}
     free = [joint.freedoms(bodies[number[joint.child]]) for joint in joints]

@@ -187,6 +187,5 @@ def loop_constraints(mechanism: Mechanism, layout: TreeLayout) -> list[AbstractC
         if joint.holonomic:
             constraints.append(LoopClosure(loop=loop, name=joint.name))
         if joint.nonholonomic:
-            name = f"{joint.name}, no slip" if joint.holonomic else joint.name
-            constraints.append(Nonholonomic(LoopSlip(loop), name=name))
+            constraints.append(Nonholonomic(LoopSlip(loop), name=joint.slip_name))
     return constraints

@@ -29,6 +29,10 @@ class TreeAt(NamedTuple):
     centres: Float[Array, "bodies 3"]
     placements: Placements
 
+    def twists(self, v: Velocities) -> Twist:
+        """How the bodies move, stacked."""
+        return self.chains.twists(self.posture, self.chains.rates(self.posture, v))
+
 
 def _inertia_in_space(body: AbstractBody) -> Float[Array, "3 3"]:
     """About the centre of mass; in the plane about its normal alone; none for a point mass."""

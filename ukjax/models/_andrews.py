@@ -34,7 +34,7 @@ from ._parameters import (
     evaluate_start,
     stack_parameters,
 )
-from ._rr_linkages import direction as unit
+from ._rr_linkages import unit
 
 POINTS = {"F": "K1.F", "E": "K2.E", "D": "K3.D", "G": "K5.G", "H": "K7.H"}
 
@@ -274,8 +274,11 @@ class Andrews(AbstractSystem):
         x, at = self.dimensions, self.dimensions.places(q)
         _, _, gamma, Phi, delta, Omega, epsilon = q
         across = lambda angle: jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
-        along = jnp.stack([jnp.cos(Omega + epsilon), jnp.sin(Omega + epsilon)])
-        on = (x.B + x.ss * across(gamma), at["G"] + x.e * across(Phi + delta), at["H"] + x.zf * along)
+        on = (
+            x.B + x.ss * across(gamma),
+            at["G"] + x.e * across(Phi + delta),
+            at["H"] + x.zf * unit(Omega + epsilon),
+        )
         return jnp.concatenate([at["E"] - place for place in on])
 
     @property

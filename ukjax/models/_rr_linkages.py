@@ -26,7 +26,7 @@ CITATION = (
 )
 
 
-def direction(angle: Array) -> Float[Array, "2"]:
+def unit(angle: Array) -> Float[Array, "2"]:
     """The unit vector at `angle` [rad] from +x."""
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
@@ -75,7 +75,7 @@ class RRModule(eqx.Module):
         x, y = reach = tip - self.pivot
         along = jnp.arctan2(y, x)
         bend = jnp.arccos(jnp.sqrt(jnp.sum(reach**2)) / (2.0 * self.length))
-        first, second = (self.length * direction(angle) for angle in (along + bend, along - bend))
+        first, second = (self.length * unit(angle) for angle in (along + bend, along - bend))
         return [
             *(self.pivot + 0.5 * first),
             along + bend,
@@ -185,7 +185,7 @@ def five_bar(
 def _vertex(pose: Float[Array, "3"], radius: Array, angle: float) -> Float[Array, "2"]:
     """The point at `radius` [m] from the centre (x, y) of a platform turned by phi [rad], `angle` [rad] from its axis."""
     x, y, phi = pose
-    return jnp.stack([x, y]) + radius * direction(phi + angle)
+    return jnp.stack([x, y]) + radius * unit(phi + angle)
 
 
 @final
@@ -226,7 +226,7 @@ class PlanarRRR(AbstractPlanarSystem):
 
     @property
     def legs(self) -> tuple[RRModule, ...]:
-        pivots = [self.base_radius * direction(self._angle(k)) for k in range(len(self.angles))]
+        pivots = [self.base_radius * unit(self._angle(k)) for k in range(len(self.angles))]
         return tuple(RRModule(pivot, self.length, self.mass, k) for k, pivot in enumerate(pivots))
 
     def _angle(self, leg: int) -> Array:

@@ -6,9 +6,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import evaluate_at_state
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, as_jax
+from .._misc._types import Coordinates, as_jax
 from ..mechanisms import (
     GROUND,
     AbstractBody,
@@ -65,16 +64,12 @@ def bodies(at: Reference) -> list[Body]:
     return merged
 
 
-def _mass_matrix(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
-    return tree.mass_matrix(t, q)
-
-
 def require_unique_motion(tree: TreeSystem, q: Coordinates) -> None:
     """Raises `InputError` where bodies without mass leave an acceleration open."""
     light = [body.name for body in tree.bodies if float(body.mass) == 0]
     if not light:
         return
-    M = evaluate_at_state(_mass_matrix, tree, np.zeros((), q.dtype), q)
+    M = np.asarray(tree.mass_matrix(as_jax(np.zeros((), q.dtype)), q))
     size = np.sqrt(np.diag(M))
     if size.min() > 0 and np.linalg.eigvalsh(M / np.outer(size, size))[0] > _SINGULAR * np.finfo(M.dtype).eps:
         return
@@ -89,9 +84,9 @@ def frames(at: Reference) -> dict[str, tuple[str, np.ndarray]]:
 
     A site with the name of a body is called "<name> site".
     """
-    by_name = {at.names.bodies[i]: at.point(i) for i in range(1, at.model.nbody)}
+    by_name = {at.names.bodies[i]: at.frame("body", i)[:2] for i in range(1, at.model.nbody)}
     for i, name in enumerate(at.names.sites):
-        by_name[f"{name} site" if name in by_name else name] = at.site(i)[:2]
+        by_name[f"{name} site" if name in by_name else name] = at.frame("site", i)[:2]
     return by_name
 
 
@@ -149,7 +144,7 @@ def joints(at: Reference) -> list[AbstractJoint]:
         start, count = model.body_jntadr[i], model.body_jntnum[i]
         parts = [_make_joint(at, j, ends) for j in range(start, start + count)]
         if not parts:
-            carrying.append(Fixed(f"{name} fixed", *ends, at.point(i)[1]))
+            carrying.append(Fixed(f"{name} fixed", *ends, at.frame("body", i)[1]))
         elif len(parts) == 1:
             carrying.append(parts[0])
         else:

@@ -14,9 +14,8 @@ from jaxtyping import Array, Float
 
 from .._misc._lie import quaternion_product, rotation_matrix
 from ..mechanisms._placement import norm
+from ._reference import LEAST
 from ._state import conjugate, rotation_vector
-
-_LEAST = 1e-15  # MuJoCo's mjMINVAL
 
 INPUTS = ("pos", "vel", "ff", "voltage")
 """What inputs of a controller may mean, in their order; MuJoCo marks each that there is by a bit."""
@@ -159,7 +158,7 @@ class DCMotor(AbstractController):
         V = self._voltage(u, wanted, integral, length, rate)
         if "temperature" in z:
             R = R * (1.0 + per_degree * (z["temperature"] + ambient - reference))
-        direct = (V - K * rate) / jnp.maximum(_LEAST, R)
+        direct = (V - K * rate) / jnp.maximum(LEAST, R)
         current: Any = z.get("current", direct)
         if "temperature" in z:
             rates["temperature"] = (R * current**2 - z["temperature"] / thermal) / capacity
@@ -169,9 +168,9 @@ class DCMotor(AbstractController):
             rates["current"] = jnp.where(fastest_current > 0, limited, change)
         free = cogging * jnp.sin(poles * length + phase)
         if "bristle" in z:
-            ratio = rate / jnp.maximum(_LEAST, stribeck)
+            ratio = rate / jnp.maximum(LEAST, stribeck)
             g = coulomb + (static - coulomb) * jnp.exp(-(ratio**2))
-            rates["bristle"] = rate - s0 * jnp.abs(rate) / jnp.maximum(_LEAST, g) * z["bristle"]
+            rates["bristle"] = rate - s0 * jnp.abs(rate) / jnp.maximum(LEAST, g) * z["bristle"]
             free = free - s0 * z["bristle"] - s1 * rates["bristle"]
         return Controlled(K * current, free, rates)
 

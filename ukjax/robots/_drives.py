@@ -245,7 +245,7 @@ def _read_drives(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[
     """What works on what, and lines for the report."""
     model, rows, drives = at.model, list[Row](), _Drives([], [], [], [])
     for i, name in enumerate(at.names.actuators):
-        kind, off = f"actuator on {_kind_of_target(model, i)}", _why_off(at, i)
+        kind, off = f"actuator on {word_of('Trn', model.actuator_trntype[i])}", _why_off(at, i)
         if off:
             rows.append((kind, name, "off", off))
             continue
@@ -263,10 +263,6 @@ def _read_drives(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[
         else:
             rows += [(kind, name, "used", ""), *_notes(at, i, name)]
     return drives, rows
-
-
-def _kind_of_target(model: Any, i: int) -> str:
-    return word_of("Trn", model.actuator_trntype[i])
 
 
 def _first_address(model: Any, of: str, i: int) -> int:

@@ -19,7 +19,7 @@ from ..mechanisms import Connect, TreeSystem
 from ..mechanisms._abstract_joint import AbstractJoint
 from ..mechanisms._placement import AnyPlacement, Placement, norm
 from ._lengths import Lengths, Path, stack_lengths
-from ._reference import Reference, mujoco, word_of
+from ._reference import Reference, mujoco, name_of, word_of
 from ._report import FeatureParts, RefusedError, features
 
 
@@ -212,7 +212,7 @@ def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> FeatureP
 def equality_name(at: Reference, i: int, taken: set[str]) -> str:
     """What an equality is called: its own name, or what it ties."""
     model = at.model
-    name = mujoco().mj_id2name(model, mujoco().mjtObj.mjOBJ_EQUALITY, i)
+    name = name_of(model, "equality", i)
     if not name:
         kind = word_of("Eq", model.eq_type[i])
         by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE

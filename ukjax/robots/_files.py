@@ -7,6 +7,8 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
+
 from .._misc._errors import InputError
 
 _READABLE = (".stl", ".obj", ".msh")  # what MuJoCo reads of meshes
@@ -31,6 +33,23 @@ def parse_xml(raw: bytes, title: str) -> ET.Element:
 def local_name(tag: str) -> str:
     """A tag without its namespace."""
     return tag.rpartition("}")[2]
+
+
+def numbers_in(text: str, count: int, what: str) -> np.ndarray:
+    """Numbers of a text."""
+    try:
+        numbers = np.array([float(x) for x in text.split()])
+    except ValueError as error:
+        raise InputError(f"{what}: {error}.") from error
+    if numbers.size != count or not np.isfinite(numbers[np.abs(numbers) != np.inf]).all():
+        raise InputError(f"{what} needs {count} numbers, got '{text}'.")
+    return numbers
+
+
+def numbers_of(element: ET.Element | None, key: str, default: str, what: str) -> np.ndarray:
+    """The numbers of an attribute, as many as the default has, which counts where it is missing or empty."""
+    text = (None if element is None else element.get(key)) or default
+    return numbers_in(text, len(default.split()), f"{what}: {key}")
 
 
 def find_mesh(name: str, folder: Path) -> Path | None:

@@ -19,10 +19,8 @@ from ..mechanisms import GROUND, AbstractLoad
 from ..mechanisms._loads import Bodies, Placements, Twists
 from ..mechanisms._placement import norm, rate_of
 from ._passive import is_passive_off
-from ._reference import Reference, mujoco, remove_rounding
+from ._reference import LEAST, Reference, mujoco, remove_rounding
 from ._report import Feature, FeatureParts
-
-_LEAST = 1e-15  # MuJoCo's mjMINVAL
 
 
 @final
@@ -130,11 +128,11 @@ def _ellipsoid_drag(
     # The area that faces the flow, and the angle between the flow and the normal there.
     faces = jnp.roll(size, -1) * jnp.roll(size, -2)
     squares, fourths = jnp.sum((faces * u) ** 2), jnp.sum(faces**4 * u**2)
-    moves = squares > _LEAST  # the square root has no derivative at rest
+    moves = squares > LEAST  # the square root has no derivative at rest
     shown = jnp.pi * jnp.where(
         moves, jnp.sqrt(jnp.where(moves, fourths / jnp.where(moves, squares, 1.0), 1.0)), 0.0
     )
-    cosine = squares / jnp.maximum(_LEAST, norm(u) * fourths)
+    cosine = squares / jnp.maximum(LEAST, norm(u) * fourths)
     circulation = kutta * density * cosine * shown * jnp.cross(faces**2 * u, u)
     lift = magnus * density * 4.0 / 3.0 * jnp.pi * jnp.prod(size) * jnp.cross(w, u) + jnp.cross(
         circulation, u
@@ -153,7 +151,7 @@ def _ellipsoid_drag(
 def _boxes(at: Reference, medium: Medium, which: list[int]) -> BoxDrag:
     model, data = at.model, at.data
     inertia, mass = np.array(model.body_inertia[which]), np.array(model.body_mass[which])
-    edges = np.maximum(_LEAST, inertia.sum(axis=1, keepdims=True) - 2 * inertia) / mass[:, None] * 6.0
+    edges = np.maximum(LEAST, inertia.sum(axis=1, keepdims=True) - 2 * inertia) / mass[:, None] * 6.0
     return BoxDrag(
         medium=medium,
         carriers=tuple(at.carriers[i] for i in which),
@@ -200,7 +198,7 @@ def fluid(at: Reference) -> FeatureParts:
     shaped = {int(model.geom_bodyid[i]): [] for i in range(model.ngeom)}
     for i in np.flatnonzero(np.array(model.geom_fluid).reshape(model.ngeom, -1)[:, 0] > 0).tolist():
         shaped[int(model.geom_bodyid[i])].append(i)
-    moving = [i for i in range(model.nbody) if at.carriers[i] != GROUND and model.body_mass[i] >= _LEAST]
+    moving = [i for i in range(model.nbody) if at.carriers[i] != GROUND and model.body_mass[i] >= LEAST]
     boxes = [i for i in moving if not shaped.get(i)]
     geoms = [geom for i in moving for geom in shaped.get(i, ())]
     loads = [

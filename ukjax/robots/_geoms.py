@@ -24,7 +24,7 @@ from ..mechanisms import (
 )
 from ..mechanisms._contacts import copy_contact
 from ._contact_selection import ContactSelection, is_usual, restitution_of
-from ._reference import Reference, mujoco, word_of
+from ._reference import Reference, mujoco, name_of, word_of
 from ._report import Feature, FeatureParts, Row, features
 
 UNUSED_SOLREF = "its damping ratio is 1 or more, so rigid and without restitution"
@@ -49,9 +49,8 @@ class Touch(NamedTuple):
 
 def geom_names(at: Reference) -> tuple[str, ...]:
     """The names of geoms; those without have their body's."""
-    own = lambda i: mujoco().mj_id2name(at.model, mujoco().mjtObj.mjOBJ_GEOM, i)
-    bodies = at.model.geom_bodyid
-    return unique_names([own(i) or at.names.bodies[bodies[i]] for i in range(at.model.ngeom)])
+    bodies, count = at.model.geom_bodyid, at.model.ngeom
+    return unique_names([name_of(at.model, "geom", i) or at.names.bodies[bodies[i]] for i in range(count)])
 
 
 def _move_together(at: Reference, i: int, j: int) -> bool:
@@ -267,8 +266,7 @@ def _list_lost(touch: Touch, name: str) -> list[Row]:
 
 
 def _list_exclusions(at: Reference) -> list[Feature]:
-    of = mujoco().mjtObj.mjOBJ_EXCLUDE
-    named = lambda i: mujoco().mj_id2name(at.model, of, i) or f"exclude {i}"
+    named = lambda i: name_of(at.model, "exclude", i) or f"exclude {i}"
     return [Feature("contact exclusion", tuple(named(i) for i in range(at.model.nexclude)), moves=False)]
 
 

@@ -19,8 +19,7 @@ from jaxtyping import Array, Float
 
 from .._misc._types import as_jax
 from ._controllers import AbstractController, ActuatorState
-
-_LEAST = 1e-15  # MuJoCo's mjMINVAL: what it divides by at least
+from ._reference import LEAST
 
 
 @final
@@ -43,7 +42,7 @@ class Muscles(eqx.Module):
     @classmethod
     def of(cls, prm: np.ndarray, ranges: np.ndarray, acc0: np.ndarray) -> "Muscles":
         """From MuJoCo's parameters (k, 9), its ranges of lengths (k, 2), and accelerations from a unit force (k,)."""
-        least = lambda x: np.maximum(_LEAST, x)
+        least = lambda x: np.maximum(LEAST, x)
         start, end, force, scale, *others = prm.T[:9]
         optimum = least((ranges[:, 1] - ranges[:, 0]) / least(end - start))
         peak = np.where(force < 0, scale / least(acc0), force)
@@ -54,9 +53,9 @@ class Muscles(eqx.Module):
 
     def gain(self, length: Float[Array, " k"], rate: Float[Array, " k"]) -> Float[Array, " k"]:
         """The force of full activation, negative as it pulls."""
-        L, V = self._over_optimum(length), rate / jnp.maximum(_LEAST, self.optimum * self.fastest)
+        L, V = self._over_optimum(length), rate / jnp.maximum(LEAST, self.optimum * self.fastest)
         a, b = 0.5 * (self.least + 1.0), 0.5 * (1.0 + self.greatest)
-        part = lambda x, size: x / jnp.maximum(_LEAST, size)
+        part = lambda x, size: x / jnp.maximum(LEAST, size)
         rise, before = part(L - self.least, a - self.least), part(1.0 - L, 1.0 - a)
         after, fall = part(L - 1.0, b - 1.0), part(self.greatest - L, self.greatest - b)
         of_length = jnp.where(a >= L, 0.5 * rise**2, jnp.where(L <= 1.0, 1.0 - 0.5 * before**2,
@@ -70,7 +69,7 @@ class Muscles(eqx.Module):
     def bias(self, length: Float[Array, " k"]) -> Float[Array, " k"]:
         """The passive force."""
         L, b = self._over_optimum(length), 0.5 * (1.0 + self.greatest)
-        size = jnp.maximum(_LEAST, b - 1.0)
+        size = jnp.maximum(LEAST, b - 1.0)
         curve = jnp.where(b >= L, 0.5 * ((L - 1.0) / size) ** 2, 0.5 + (L - b) / size)
         return jnp.where(L <= 1.0, 0.0, -self.peak * self.passive * curve)
 
@@ -80,10 +79,10 @@ def _muscle_rate(u: Array, z: Array, times: Float[Array, "k 3"]) -> Array:
     active = 0.5 + 1.5 * jnp.clip(z, 0.0, 1.0)
     rise, fall, change = times[:, 0] * active, times[:, 1] / active, jnp.clip(u, 0.0, 1.0) - z
     width = times[:, 2]
-    x = jnp.clip(change / jnp.where(width < _LEAST, 1.0, width) + 0.5, 0.0, 1.0)
+    x = jnp.clip(change / jnp.where(width < LEAST, 1.0, width) + 0.5, 0.0, 1.0)
     smooth = fall + (rise - fall) * x**3 * (3.0 * x * (2.0 * x - 5.0) + 10.0)
-    time = jnp.where(width < _LEAST, jnp.where(change > 0, rise, fall), smooth)
-    return change / jnp.maximum(_LEAST, time)
+    time = jnp.where(width < LEAST, jnp.where(change > 0, rise, fall), smooth)
+    return change / jnp.maximum(LEAST, time)
 
 
 @final
@@ -164,7 +163,7 @@ class Laws(eqx.Module):
         if not np.any(has):
             return rates
         x, kinds = state.u[np.array(self.inputs, int)], np.array(self.dynamics)
-        rate = jnp.where(kinds == "filter", (x - own) / jnp.maximum(_LEAST, self.times[:, 0]), x)
+        rate = jnp.where(kinds == "filter", (x - own) / jnp.maximum(LEAST, self.times[:, 0]), x)
         if np.any(kinds == "muscle"):
             rate = jnp.where(kinds == "muscle", _muscle_rate(x, own, self.times), rate)
         if any(self.kept):

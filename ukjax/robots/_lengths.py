@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Velocities, as_jax
-from ..mechanisms._placement import AnyPlacement, norm
+from ..mechanisms._placement import AnyPlacement, moment, norm
 from ._state import rotation_vector
 
 Term = tuple[int | None, int, float]
@@ -170,15 +170,11 @@ def _plane(p0: Float[Array, "3"], p1: Float[Array, "3"]) -> Float[Array, "2 3"]:
     return jnp.stack([first, _unit(jnp.cross(jnp.cross(p0, p1), first))])
 
 
-def _cross(a: Float[Array, "2"], b: Float[Array, "2"]) -> Float[Array, ""]:
-    return a[0] * b[1] - a[1] * b[0]
-
-
 def _segments_meet(a: Array, b: Array, c: Array, d: Array) -> Array:
     """Whether the lines from a to b and from c to d meet."""
-    det = _cross(b - a, d - c)
+    det = moment(b - a, d - c)
     scale = jnp.where(det == 0, 1, det)
-    s, r = _cross(c - a, d - c) / scale, _cross(c - a, b - a) / scale
+    s, r = moment(c - a, d - c) / scale, moment(c - a, b - a) / scale
     return (det != 0) & (s >= 0) & (s <= 1) & (r >= 0) & (r <= 1)
 
 
@@ -205,7 +201,7 @@ def around_circle(
         c0 = (p0 * rr + sign * radius * t0 * jnp.stack([p0[1], -p0[0]])) / s0
         c1 = (p1 * rr - sign * radius * t1 * jnp.stack([p1[1], -p1[0]])) / s1
         # the angle from c0 to c1, clockwise for the first way
-        angle = jnp.arctan2(-sign * _cross(c0, c1), jnp.dot(c0, c1))
+        angle = jnp.arctan2(-sign * moment(c0, c1), jnp.dot(c0, c1))
         lengths.append(t0 + t1 + radius * jnp.where(angle < 0, angle + 2 * jnp.pi, angle))
         meets = _segments_meet(p0, c0, p1, c1)
         apart = c0 - c1

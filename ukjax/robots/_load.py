@@ -1,6 +1,6 @@
 """From a robot's file to a tree of `mechanisms`, its start, and the report."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 import numpy as np
@@ -28,7 +28,7 @@ from ._mocap import Motion, check_motions
 from ._mocap import mocap as mocap_motions
 from ._passive import armature, compensation, damping, springs
 from ._read_sensors import sensors
-from ._reference import Reference, mujoco, reference
+from ._reference import Reference, mujoco, name_of, reference
 from ._report import Feature, FeatureParts, report_of
 from ._robot import Frames, Robot
 from ._source import read
@@ -223,7 +223,7 @@ def _make_problem(
     why = "closed one of the two ways round; MuJoCo holds it so, as its force vanishes there"
     of_start.append(Feature("weld half a turn apart at the start", around, "approximated", why))
     own = {
-        name: as_jax(at.rotation(i))
+        name: as_jax(at.frame("body", i)[2])
         for i, name in enumerate(at.names.bodies)
         if name == at.carriers[i] != GROUND
     }
@@ -234,14 +234,9 @@ def _make_problem(
 # --- What a file has that is not modelled, so that nothing is left out silently
 
 
-def _name_objects(at: Reference, kind: str, numbers: Sequence[int] | np.ndarray) -> tuple[str, ...]:
-    """The names of some of a kind of object, of those that have one, else "<kind> <number>"."""
-    number = getattr(mujoco().mjtObj, f"mjOBJ_{kind.upper()}")
-    return tuple(mujoco().mj_id2name(at.model, number, int(i)) or f"{kind} {i}" for i in numbers)
-
-
 def _name_all(at: Reference, kind: str, count: str) -> tuple[str, ...]:
-    return _name_objects(at, kind, range(getattr(at.model, count, 0)))
+    """The names of all of a kind of object, of those that have one, else "<kind> <number>"."""
+    return tuple(name_of(at.model, kind, i) or f"{kind} {i}" for i in range(getattr(at.model, count, 0)))
 
 
 def _list_surroundings(at: Reference) -> list[Feature]:

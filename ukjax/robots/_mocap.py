@@ -112,9 +112,9 @@ def mocap(at: Reference, motions: Mapping[str, Motion]) -> FeatureParts:
     poses = []
     for name, motion in motions.items():
         i = at.names.bodies.index(name)
-        carrier, point = at.point(i)
+        carrier, point, axes = at.frame("body", i)
         zero, unit = np.zeros(3), np.eye(3)
-        weld = Weld(f"motion of {name}", GROUND, carrier, zero, point, unit, at.rotation(i))
+        weld = Weld(f"motion of {name}", GROUND, carrier, zero, point, unit, axes)
         fields: Any = {"name": weld.name, "child": carrier, "motion": motion, "weld": weld}
         poses.append(GivenPose(**fields))
     return FeatureParts(

@@ -83,19 +83,9 @@ def first_hit(
 
 
 def is_within(kind: str, size: Float[Array, "3"], p: Float[Array, "3"]) -> Bool[Array, ""]:
-    """Whether a point is inside, in the axes of the shape."""
-    if kind == "plane":
-        return p[2] < 0
-    if kind == "box":
-        return (jnp.abs(p) < size).all()
-    if kind == "ellipsoid":
-        return jnp.sum((p / size) ** 2) < 1
-    if kind == "sphere":
-        return jnp.dot(p, p) < size[0] ** 2
-    across, beyond = jnp.dot(p[:2], p[:2]), jnp.abs(p[2]) - size[1]
-    if kind == "capsule":
-        return across + jnp.maximum(beyond, 0.0) ** 2 < size[0] ** 2
-    return (across < size[0] ** 2) & (beyond < 0)
+    """Whether a point is inside a solid, in its axes."""
+    start, end = _interval(kind, size, p, jnp.zeros_like(p).at[2].set(1.0))
+    return (start < 0) & (end > 0)
 
 
 class Ray(NamedTuple):

@@ -19,7 +19,7 @@ from ._geoms import is_offered, kind_of_geom, shape_of
 from ._lengths import Lengths, Path
 from ._passive import GravityCompensation
 from ._rays import SOLID, Mesh, Scene, Solids
-from ._reference import Reference, is_given, mujoco, remove_rounding, word_of
+from ._reference import LEAST, Reference, is_given, mujoco, remove_rounding, word_of
 from ._report import Feature, RefusedError, Row, features
 from ._sensor_kinds import DISTANT, READ, STOPPED, Sensor, SensorTable
 
@@ -37,7 +37,6 @@ _ELEMENTS = {
     "tendonactfrc": "tendonactuatorfrc",
 }
 """Sensors that MuJoCo calls otherwise than files do."""
-_LEAST_MASS = 1e-15  # [kg]: a subtree with less has no centre of mass
 
 
 def kind_of_sensor(model: Any, i: int) -> str:
@@ -192,7 +191,7 @@ class _Reading:
     def of_subtree(self, i: int, kind: str) -> dict[str, Any]:
         body = int(self.at.model.sensor_objid[i])
         members, _ = self.subtree(body)
-        if self.at.model.body_subtreemass[body] < _LEAST_MASS:
+        if self.at.model.body_subtreemass[body] < LEAST:
             raise RefusedError("its bodies have no mass")
         return {"members": members}
 
@@ -216,7 +215,7 @@ class _Reading:
     def of_inside(self, i: int, kind: str) -> dict[str, Any]:
         model = self.at.model
         body = int(model.sensor_objid[i])
-        if word_of("Obj", model.sensor_objtype[i]) == "body" and body and model.body_mass[body] < _LEAST_MASS:
+        if word_of("Obj", model.sensor_objtype[i]) == "body" and body and model.body_mass[body] < LEAST:
             raise RefusedError("its body has no mass")
         return self.of_frame(i, kind) | self._zone(int(model.sensor_refid[i]))
 

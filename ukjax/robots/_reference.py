@@ -19,6 +19,15 @@ def mujoco() -> Any:
     return mujoco
 
 
+LEAST = 1e-15
+"""MuJoCo's mjMINVAL: what it divides by at least, and the least mass."""
+
+
+def name_of(model: Any, kind: str, i: int) -> str:
+    """The name of one of a kind of object, such as `"geom"`; empty where it has none."""
+    return mujoco().mj_id2name(model, getattr(mujoco().mjtObj, f"mjOBJ_{kind.upper()}"), i) or ""
+
+
 def is_given(model: Any, field: str, i: int) -> bool:
     """Whether a model has a field, which older versions of MuJoCo lack, and entry i of it is not zero."""
     return bool(np.any(getattr(model, field, np.zeros(i + 1))[i]))
@@ -30,11 +39,9 @@ _ROUNDING = 1e-14
 
 
 class Names(NamedTuple):
-    """The names of what is in a file, by MuJoCo's numbers; what has no name there gets one.
+    """The names of what is in a file, by MuJoCo's numbers; what has no name there gets one."""
 
-    - `bodies`, `joints`, `sites`, `tendons`, `actuators`, `equalities`, `keyframes`, `sensors`: of each.
-    """
-
+    # `bodies`, `joints`, `sites`, `tendons`, `actuators`, `equalities`, `keyframes`, `sensors`: of each.
     bodies: tuple[str, ...]
     joints: tuple[str, ...]
     sites: tuple[str, ...]
@@ -54,29 +61,12 @@ class Reference(NamedTuple):
     # `carriers`: the name of the tree's body that carries each of MuJoCo's bodies; `"ground"` for what stands still.
     carriers: tuple[str, ...]
 
-    def rotation(self, body: int) -> np.ndarray:
-        """The axes of a body in the reference posture, as columns (3, 3)."""
-        return remove_rounding(self.data.xmat[body].reshape(3, 3))
-
-    def point(self, body: int, local: Any = (0.0, 0.0, 0.0)) -> tuple[str, np.ndarray]:
-        """What carries a point of a body, and where the point is in the reference posture [m]."""
-        place = self.data.xpos[body] + self.data.xmat[body].reshape(3, 3) @ np.asarray(local)
-        return self.carriers[body], remove_rounding(place)
-
-    def site(self, site: int) -> tuple[str, np.ndarray, np.ndarray]:
-        """What carries a site, where it is in the reference posture [m], and its axes there as columns."""
-        body = int(self.model.site_bodyid[site])
-        axes = remove_rounding(self.data.site_xmat[site].reshape(3, 3))
-        return self.carriers[body], remove_rounding(self.data.site_xpos[site]), axes
-
     def frame(self, kind: str, number: int) -> tuple[str, np.ndarray, np.ndarray]:
         """What carries a body, site or geom, its place in the reference posture [m], and its axes there as columns."""
-        if kind == "site":
-            return self.site(number)
-        if kind == "body":
-            return (*self.point(number), self.rotation(number))
-        point, axes = self.data.geom_xpos[number], self.data.geom_xmat[number].reshape(3, 3)
-        return self.carriers[self.model.geom_bodyid[number]], remove_rounding(point), remove_rounding(axes)
+        prefix = "" if kind == "body" else f"{kind}_"
+        body = number if kind == "body" else getattr(self.model, f"{kind}_bodyid")[number]
+        places, axes = (getattr(self.data, f"{prefix}{x}")[number] for x in ("xpos", "xmat"))
+        return self.carriers[body], remove_rounding(places), remove_rounding(axes.reshape(3, 3))
 
     def disabled(self, flag: str) -> bool:
         """Whether the file turns something off, such as `"GRAVITY"`."""
@@ -101,20 +91,19 @@ def kind_of(model: Any, joint: int) -> str:
 
 def _names_of(model: Any) -> Names:
     def of(kind: str, count: int, unnamed: Any) -> tuple[str, ...]:
-        number = getattr(mujoco().mjtObj, f"mjOBJ_{kind}")
-        return unique_names([mujoco().mj_id2name(model, number, i) or unnamed(i) for i in range(count)])
+        return unique_names([name_of(model, kind, i) or unnamed(i) for i in range(count)])
 
-    bodies = of("BODY", model.nbody, lambda i: f"body {i}")
+    bodies = of("body", model.nbody, lambda i: f"body {i}")
     bodies = (GROUND, *(f"{name} body" if name == GROUND else name for name in bodies[1:]))
     return Names(
         bodies,
-        of("JOINT", model.njnt, lambda i: f"{bodies[model.jnt_bodyid[i]]} {kind_of(model, i)}"),
-        of("SITE", model.nsite, lambda i: f"site {i}"),
-        of("TENDON", model.ntendon, lambda i: f"tendon {i}"),
-        of("ACTUATOR", getattr(model, "nactuator", model.nu), lambda i: f"actuator {i}"),
-        of("EQUALITY", model.neq, lambda i: f"equality {i}"),
-        of("KEY", model.nkey, lambda i: f"keyframe {i}"),
-        of("SENSOR", model.nsensor, lambda i: f"sensor {i}"),
+        of("joint", model.njnt, lambda i: f"{bodies[model.jnt_bodyid[i]]} {kind_of(model, i)}"),
+        of("site", model.nsite, lambda i: f"site {i}"),
+        of("tendon", model.ntendon, lambda i: f"tendon {i}"),
+        of("actuator", getattr(model, "nactuator", model.nu), lambda i: f"actuator {i}"),
+        of("equality", model.neq, lambda i: f"equality {i}"),
+        of("key", model.nkey, lambda i: f"keyframe {i}"),
+        of("sensor", model.nsensor, lambda i: f"sensor {i}"),
     )
 
 

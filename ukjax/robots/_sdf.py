@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError, require_known, unknown_name
 from ._contact_selection import ContactSelection
-from ._files import find_mesh, is_ascii, local_name, parse_xml
+from ._files import find_mesh, is_ascii, local_name, numbers_in, parse_xml
 from ._graph import (
     ENDLESS,
     WORLD,
@@ -31,7 +31,7 @@ from ._graph import (
     specify,
 )
 from ._report import Row, features
-from ._visuals import Look, mesh_shape
+from ._visuals import Look, mesh_shape, read_colour
 
 _KINDS = {"continuous": "revolute", "revolute2": "universal"}
 _FREEDOMS = {"revolute": 1, "prismatic": 1, "universal": 2, "gearbox": 2, "screw": 1, "fixed": 0, "ball": 0}
@@ -59,17 +59,6 @@ _OTHERS = {
 
 def _text(element: ET.Element | None, path: str, default: str = "") -> str:
     return default if element is None else (element.findtext(path) or default).strip()
-
-
-def numbers_in(text: str, count: int, what: str) -> np.ndarray:
-    """Numbers of a text."""
-    try:
-        numbers = np.array([float(x) for x in text.split()])
-    except ValueError as error:
-        raise InputError(f"{what}: {error}.") from error
-    if numbers.size != count or not np.isfinite(numbers[np.abs(numbers) != np.inf]).all():
-        raise InputError(f"{what} needs {count} numbers, got '{text}'.")
-    return numbers
 
 
 def _number(element: ET.Element | None, path: str, default: float, what: str) -> float:
@@ -453,12 +442,8 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
             continue
         placed = _place_in_link(visual, scope, element)
         words = _text(visual, "material/diffuse") or _text(visual, "material/ambient")
-        colour = np.array([float(x) for x in words.split()][:4]) if words else None
-        if colour is not None and colour.size == 3:
-            colour = np.append(colour, 1.0)
-        yield Look(
-            name, shape, placed[:3, 3], placed[:3, :3], None if colour is None else np.clip(colour, 0, 1)
-        )
+        colour = read_colour(words, f"a visual of link '{name}'") if words else None
+        yield Look(name, shape, placed[:3, 3], placed[:3, :3], colour)
         rows.append(("visual geometry", name, "used", "in pictures"))
 
 

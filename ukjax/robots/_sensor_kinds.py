@@ -32,6 +32,7 @@ from ._actuators import Actuators
 from ._lengths import Lengths, Path
 from ._passive import BallSpring, JointSprings
 from ._rays import Scene, first_hit, is_within
+from ._reference import LEAST
 from ._state import Conversion, conjugate, rotation_vector
 from ._tendons import FixedTendon, SpatialTendon
 
@@ -228,13 +229,9 @@ class RobotState:
     def qvel(self) -> Array:
         return self.conversion.rates(self.v)
 
-    def _twists(self, v: Velocities) -> Twists:
-        chains, posture = self.placed.chains, self.placed.posture
-        return twists_by_name(self.placed.mechanism.bodies, chains.twists(posture, chains.rates(posture, v)))
-
     @functools.cached_property
     def twists(self) -> Twists:
-        return self._twists(self.v)
+        return twists_by_name(self.placed.mechanism.bodies, self.placed.twists(self.v))
 
     @functools.cached_property
     def on_coordinates(self) -> tuple[Any, ...]:
@@ -337,8 +334,7 @@ class RobotState:
             actions.append((ends[name], force, moment + cross(x.point, force)))
         if self.multipliers is not None:
             own, places = self.placed, self.placed.placements
-            twists = own.chains.twists(own.posture, own.chains.rates(own.posture, self.v))
-            wrenches = loop_wrenches(own.mechanism, places, self.t, twists, self.multipliers)
+            wrenches = loop_wrenches(own.mechanism, places, self.t, own.twists(self.v), self.multipliers)
             for joint in self.tree.loops:
                 if joint.name in ends:
                     of = wrenches[joint.name][1]
@@ -430,7 +426,7 @@ def _projection(at: RobotState, s: Sensor) -> Array:
     """Where a place is in a picture [pixels]."""
     fx, fy, half_width, half_height = s.numbers
     x, y, z = _in_reference(at, s, at.x[s.frame] - at.x[s.reference])
-    z = jnp.where(jnp.abs(z) < 1e-15, jnp.where(z < 0, -1e-15, 1e-15), z)
+    z = jnp.where(jnp.abs(z) < LEAST, jnp.where(z < 0, -LEAST, LEAST), z)
     return jnp.stack([half_width - fx * x / z, half_height + fy * y / z])
 
 

@@ -23,11 +23,11 @@ from scipy.spatial.transform import Rotation
 from .._misc._errors import InputError, require_known
 from ._closures import CLOSING
 from ._contact_selection import ContactSelection
-from ._files import find_mesh, is_ascii, local_name
-from ._graph import WORLD, Axis, Joint, place_of
+from ._files import find_mesh, is_ascii, local_name, numbers_of
+from ._graph import WORLD, Axis, Joint, Mimic, place_of, tie
 from ._reference import mujoco
 from ._report import Feature, Row, features
-from ._sdf import Model, joint_of, numbers_in
+from ._sdf import Model, joint_of
 from ._visuals import Look, read_looks
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
@@ -46,8 +46,7 @@ class Urdf(NamedTuple):
 
     text: str  # the XML
     root: str  # the name of its root link
-    # `mimics`: of joints that follow others: the names of both, offset and multiplier.
-    mimics: tuple[tuple[str, str, float, float], ...]
+    mimics: tuple[Mimic, ...]  # joints that follow others
     features: tuple[Feature, ...]  # what MuJoCo does not read
     looks: tuple[Look, ...]  # its visual elements
 
@@ -140,12 +139,12 @@ def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
     return listed
 
 
-def _mimics(robot: ET.Element) -> Iterator[tuple[str, str, float, float]]:
+def _mimics(robot: ET.Element) -> Iterator[Mimic]:
     for joint in robot.findall("joint"):
         mimic = joint.find("mimic")
         if mimic is not None:
             offset, factor = float(mimic.get("offset") or 0.0), float(mimic.get("multiplier") or 1.0)
-            yield str(joint.get("name")), str(mimic.get("joint")), offset, factor
+            yield Mimic(str(joint.get("name")), str(mimic.get("joint")), offset, factor)
 
 
 def _root(robot: ET.Element) -> str:
@@ -195,15 +194,10 @@ def add_mimics(spec: Any, given: Urdf) -> None:
     """Adds the mimics that MuJoCo has not read, as those before 4.0 have not."""
     known = {(x.name1, x.name2) for x in spec.equalities}
     moving = {joint.name for joint in spec.joints}
-    for follower, leader, offset, factor in given.mimics:
-        if follower not in moving or (follower, leader) in known:
-            continue  # one that the file fixes cannot follow
-        followed = (
-            {"name2": leader} if leader in moving else {}
-        )  # who follows a fixed joint stays at the offset
-        added = spec.add_equality(name1=follower, objtype=mujoco().mjtObj.mjOBJ_JOINT, **followed)
-        added.type = mujoco().mjtEq.mjEQ_JOINT
-        added.data[:2] = offset, factor
+    for mimic in given.mimics:
+        if mimic.follower in moving and (mimic.follower, mimic.leader) not in known:
+            # Who follows a joint that the file fixes stays at the offset.
+            tie(spec, mimic if mimic.leader in moving else mimic._replace(leader=""))
 
 
 # --- Loops
@@ -212,12 +206,8 @@ def add_mimics(spec: Any, given: Urdf) -> None:
 _KINDS = {"continuous": "revolute", "spherical": "ball", "floating": "free"}
 
 
-def _numbers(element: ET.Element | None, key: str, default: str, what: str) -> np.ndarray:
-    return numbers_in((None if element is None else element.get(key)) or default, 3, f"{what}: {key}")
-
-
 def _origin(element: ET.Element | None, what: str) -> np.ndarray:
-    xyz, rpy = (_numbers(element, key, "0 0 0", what) for key in ("xyz", "rpy"))
+    xyz, rpy = (numbers_of(element, key, "0 0 0", what) for key in ("xyz", "rpy"))
     return place_of(xyz, Rotation.from_euler("xyz", rpy))
 
 
@@ -248,7 +238,7 @@ def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Jo
     )
     places = [_origin(element.find(f"{end}_origin"), what) for end in ("parent", "child")]
     first, second = (
-        _numbers(element.find(f"{end}_axis"), "xyz", "1 0 0", what) for end in ("parent", "child")
+        numbers_of(element.find(f"{end}_axis"), "xyz", "1 0 0", what) for end in ("parent", "child")
     )
     if not (first.any() and second.any()):
         raise InputError(f"{what}: an axis must not be the zero vector.")
@@ -262,7 +252,7 @@ def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     name = element.get("name", "loop")
     what = f"loop '{name}'"
     ends = _link_of_end(element, "predecessor", links, what), _link_of_end(element, "successor", links, what)
-    axis = Axis(_numbers(element.find("axis"), "xyz", "1 0 0", what))
+    axis = Axis(numbers_of(element.find("axis"), "xyz", "1 0 0", what))
     places = [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")]
     places[0] = _origin(element.find("origin"), what) @ places[0]
     return Joint(name, _kind(element, what), *ends, (places[0], places[1]), (axis,))
@@ -271,7 +261,7 @@ def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
 def _read_joint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     name = element.get("name", "joint")
     what = f"joint '{name}'"
-    axis = Axis(_numbers(element.find("axis"), "xyz", "1 0 0", what))
+    axis = Axis(numbers_of(element.find("axis"), "xyz", "1 0 0", what))
     ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
     return Joint(
         name, _kind(element, what), *ends, (_origin(element.find("origin"), what), np.eye(4)), (axis,)
@@ -288,7 +278,7 @@ def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     require_known(f"body of {what}:", links, *ends)
     if len(ends) < 2:
         raise InputError(f"{what} needs <drake:ball_constraint_body_A> and <drake:ball_constraint_body_B>.")
-    points = [place_of(_numbers(own.get(x), "value", "0 0 0", what)) for x in ("p_AP", "p_BQ")]
+    points = [place_of(numbers_of(own.get(x), "value", "0 0 0", what)) for x in ("p_AP", "p_BQ")]
     return Joint(f"ball {ends[0]} {ends[1]}", "ball", ends[0], ends[1], (points[0], points[1]))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from ..mechanisms import Visual
+from ._files import numbers_in, numbers_of
 from ._reference import Reference, mujoco, remove_rounding, word_of
 
 
@@ -23,10 +24,6 @@ class Look(NamedTuple):
     position: np.ndarray
     rotation: np.ndarray
     colour: np.ndarray | None  # red, green, blue and opacity; None where the file has none
-
-
-def _numbers(element: ET.Element | None, key: str, default: str) -> np.ndarray:
-    return np.array([float(x) for x in ((None if element is None else element.get(key)) or default).split()])
 
 
 def _mesh(path: Path, scale: np.ndarray) -> dict[str, Any]:
@@ -43,19 +40,21 @@ def _mesh(path: Path, scale: np.ndarray) -> dict[str, Any]:
     return {"kind": "mesh", "vertices": vertices, "faces": np.array(model.mesh_face)}
 
 
-def _shape_of_geometry(geometry: ET.Element, find: Callable[[str], Path | None]) -> dict[str, Any] | None:
+def _shape_of_geometry(
+    geometry: ET.Element, find: Callable[[str], Path | None], what: str
+) -> dict[str, Any] | None:
     """What a geometry is; None for a mesh that is not there or cannot be read, and for what URDF does not know."""
     kind = next((x.tag for x in geometry), "")
     element = geometry.find(kind) if kind else None
-    number = lambda key: float(_numbers(element, key, "0")[0])
+    number = lambda key: float(numbers_of(element, key, "0", what)[0])
     if kind == "box":
-        return {"kind": kind, "size": _numbers(element, "size", "0 0 0")}
+        return {"kind": kind, "size": numbers_of(element, "size", "0 0 0", what)}
     if kind == "sphere":
         return {"kind": kind, "size": [number("radius")]}
     if kind in ("cylinder", "capsule"):
         return {"kind": kind, "size": [number("radius"), number("length")]}
     file = find(str(element.get("filename"))) if kind == "mesh" and element is not None else None
-    return None if file is None else mesh_shape(file, _numbers(element, "scale", "1 1 1"))
+    return None if file is None else mesh_shape(file, numbers_of(element, "scale", "1 1 1", what))
 
 
 def mesh_shape(file: Path, scale: np.ndarray) -> dict[str, Any] | None:
@@ -66,6 +65,12 @@ def mesh_shape(file: Path, scale: np.ndarray) -> dict[str, Any] | None:
         return None
 
 
+def read_colour(text: str, what: str) -> np.ndarray:
+    """Red, green, blue and opacity from 0 to 1, of a text that may leave out the last."""
+    numbers = numbers_in(text, 4 if len(text.split()) > 3 else 3, f"{what}: the colour")
+    return np.append(numbers, 1.0)[:4].clip(0.0, 1.0)
+
+
 def read_looks(robot: ET.Element, find: Callable[[str], Path | None]) -> Iterator[Look | str]:
     """The visual elements of a URDF; for one that cannot be shown the name of its link."""
     named = {
@@ -74,7 +79,8 @@ def read_looks(robot: ET.Element, find: Callable[[str], Path | None]) -> Iterato
     for link in robot.findall("link"):
         for visual in link.findall("visual"):
             name, geometry, material = str(link.get("name")), visual.find("geometry"), visual.find("material")
-            shape = None if geometry is None else _shape_of_geometry(geometry, find)
+            what = f"a visual of link '{name}'"
+            shape = None if geometry is None else _shape_of_geometry(geometry, find, what)
             if shape is None:
                 yield name
                 continue
@@ -82,8 +88,8 @@ def read_looks(robot: ET.Element, find: Callable[[str], Path | None]) -> Iterato
             if material is not None and (colour := material.find("color")) is None:
                 colour = named.get(str(material.get("name")))
             origin = visual.find("origin")
-            place, rpy = _numbers(origin, "xyz", "0 0 0"), _numbers(origin, "rpy", "0 0 0")
-            rgba = None if colour is None else np.clip(_numbers(colour, "rgba", "0.5 0.5 0.5 1"), 0.0, 1.0)
+            place, rpy = (numbers_of(origin, x, "0 0 0", what) for x in ("xyz", "rpy"))
+            rgba = None if colour is None else read_colour(colour.get("rgba") or "0.5 0.5 0.5 1", what)
             yield Look(name, shape, place, Rotation.from_euler("xyz", rpy).as_matrix(), rgba)
 
 
@@ -126,7 +132,7 @@ def _shape_of_geom(at: Reference, geom: int) -> dict[str, object] | None:
     model, size = at.model, np.array(at.model.geom_size[geom])
     kind = word_of("Geom", model.geom_type[geom])
     if kind == "mesh" and model.geom_dataid[geom] >= 0:
-        mesh = model.mesh(int(model.geom_dataid[geom])).id
+        mesh = model.geom_dataid[geom]
         vertices = slice(model.mesh_vertadr[mesh], model.mesh_vertadr[mesh] + model.mesh_vertnum[mesh])
         faces = slice(model.mesh_faceadr[mesh], model.mesh_faceadr[mesh] + model.mesh_facenum[mesh])
         return {"kind": kind, "vertices": model.mesh_vert[vertices], "faces": model.mesh_face[faces]}

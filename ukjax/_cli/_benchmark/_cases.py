@@ -24,48 +24,31 @@ PEERS_SOURCE = (
 @final
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A run of another program (`PEERS_SOURCE`).
+    """A run of another program (`PEERS_SOURCE`)."""
 
-    - `program`: its name and settings.
-    - `wall`: of one run, compiled [s].
-    - `constraint_error`: its drift [m].
-    - `end_error`: at the end, of the quantity of the case.
-    """
-
-    program: str
-    wall: float
-    constraint_error: float
-    end_error: float
+    program: str  # its name and settings
+    wall: float  # of one run, compiled [s]
+    constraint_error: float  # its drift [m]
+    end_error: float  # at the end, of the quantity of the case
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A benchmark problem.
+    """A benchmark problem."""
 
-    - `build`: makes the problem.
-    - `t1`: its end [s].
-    - `quantity`, `unit`: what is compared.
-    - `observe`: that quantity along a trajectory (k, d).
-    - `reference`: the same at times (k,), NaN where it is not known.
-    - `source`: where the reference is from.
-    - `peers`: other programs on the same problem.
-    - `solver`: makes the Diffrax solver.
-    - `conserves`: whether the energy is constant, so that its change is an error.
-    - `quick`: whether `--quick` runs it.
-    """
-
-    build: Callable[[], Problem]
-    t1: float
+    build: Callable[[], Problem]  # makes the problem
+    t1: float  # its end [s]
+    # `quantity`, `unit`: what is compared.
     quantity: str
     unit: str
-    observe: Callable[[Problem, Trajectory], np.ndarray]
-    reference: Callable[[np.ndarray], np.ndarray]
-    source: str
-    peers: tuple[Peer, ...] = ()
-    solver: Callable[[], dfx.AbstractSolver] = dfx.Dopri8
-    conserves: bool = True
-    quick: bool = False
+    observe: Callable[[Problem, Trajectory], np.ndarray]  # that quantity along a trajectory (k, d)
+    reference: Callable[[np.ndarray], np.ndarray]  # the same at times (k,), NaN where it is not known
+    source: str  # where the reference is from
+    peers: tuple[Peer, ...] = ()  # other programs on the same problem
+    solver: Callable[[], dfx.AbstractSolver] = dfx.Dopri8  # makes the Diffrax solver
+    conserves: bool = True  # whether the energy is constant, so that its change is an error
+    quick: bool = False  # whether `--quick` runs it
 
 
 def _coordinates(problem: Problem, run: Trajectory) -> np.ndarray:

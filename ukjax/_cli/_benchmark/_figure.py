@@ -26,10 +26,7 @@ def _widen_to_decade(axes: Any) -> None:
 
 
 def work_precision(results: list[BenchResult], path: str | Path) -> None:
-    """Draws the error over the warm wall time, a point for each tolerance; other programs as open markers.
-
-    **Raises:** `MissingExtraError` without matplotlib.
-    """
+    """Draws the error over the warm wall time, a point for each tolerance; other programs as open markers."""
     columns = min(3, len(results))
     rows = math.ceil(len(results) / columns)
     size = (4.0 * columns, 3.2 * rows)

@@ -28,16 +28,11 @@ from ..._pseudoinverse._kernels import above_rounding, dot, gram_schmidt
 
 
 class Restricted(NamedTuple):
-    """Rows restricted to what levels below leave free.
+    """Rows restricted to what levels below leave free."""
 
-    - `B`: A S, noise removed (m, k).
-    - `inverse`: B^+ (k, m).
-    - `rank`: of B.
-    """
-
-    B: Float[Array, "m k"]
-    inverse: Float[Array, "k m"]
-    rank: Int[Array, ""]
+    B: Float[Array, "m k"]  # A S, noise removed (m, k)
+    inverse: Float[Array, "k m"]  # B^+ (k, m)
+    rank: Int[Array, ""]  # of B
 
 
 @eqx.filter_jit

@@ -22,15 +22,11 @@ from ._kalman import ModuleBlock
 Levels = tuple[tuple[str, ...], ...]
 
 
-def _constraint_of(row: str) -> str:
-    return re.sub(r"\[\d+\]$", "", row)
-
-
 def _rows_by_constraint(names: Sequence[str], wanted: Sequence[str]) -> dict[str, list[int]]:
     """The row numbers of each constraint; a constraint whose own name ends in "[0]" is known by being wanted."""
     by_constraint: dict[str, list[int]] = {}
     for i, row in enumerate(names):
-        by_constraint.setdefault(row if row in wanted else _constraint_of(row), []).append(i)
+        by_constraint.setdefault(row if row in wanted else re.sub(r"\[\d+\]$", "", row), []).append(i)
     return by_constraint
 
 

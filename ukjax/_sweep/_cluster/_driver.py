@@ -78,10 +78,7 @@ def give_out(
     numbers: Sequence[int],
     done: Callable[[Any, Ledger], None],
 ) -> dict[int, str]:
-    """Has tasks done, each once more where it fails by chance; returns the reasons of those given up, by number.
-
-    **Raises:** `InputError` where a task can be done nowhere; `SweepError` where workers do not stay alive.
-    """
+    """Has tasks done, each once more where it fails by chance; returns the reasons of those given up, by number."""
     waiting, flying, ledger, barren = deque(numbers), {}, Ledger(), 0
     try:
         while (waiting or flying) and not ledger.hopeless:

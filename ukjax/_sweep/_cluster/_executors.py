@@ -55,17 +55,11 @@ class Workers:
         return self._count
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future:
-        """Hands over a task.
-
-        **Raises:** `BrokenExecutor` where its processes are gone.
-        """
+        """Hands over a task."""
         return self._executor.submit(function, *arguments)
 
     def renew(self, cause: BrokenExecutor) -> None:
-        """Makes the executor again.
-
-        **Raises:** `SweepError` where it was given as it is.
-        """
+        """Makes the executor again."""
         if self._make is None:
             raise SweepError(
                 f"the workers of the executor are gone ({cause}). What was made is there, and the same call goes on. "

@@ -44,10 +44,7 @@ class Cluster:
     def examine(
         self, sizes: tuple[int, ...], memory: float | None, fit: bool
     ) -> tuple[dict[str, Any], tuple[int, ...]]:
-        """What a worker decides of the sweep: attributes, and the shape of chunks if it is to.
-
-        **Raises:** `InputError` where a worker cannot make it.
-        """
+        """What a worker decides of the sweep: attributes, and the shape of chunks if it is to."""
         found: list[Any] = []
         examine = lambda number: self._submit(_task.examine, sizes, memory, fit)
         failed = give_out(
@@ -58,10 +55,7 @@ class Cluster:
         return found[0]
 
     def fill(self, target: Any, pending: list[int], before: int, update: Update) -> None:
-        """Has chunks made.
-
-        **Raises:** `SweepError` for chunks that failed however often they were tried.
-        """
+        """Has chunks made."""
         name, text = target.place.name, json.dumps(target.attributes)
         update(before, 0)
         chunk = lambda number: self._submit(_task.chunk, name, text, number)

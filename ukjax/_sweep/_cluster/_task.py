@@ -38,16 +38,11 @@ class Definition(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What a worker tells of a task: all that travels back.
+    """What a worker tells of a task: all that travels back."""
 
-    - `value`: what the task returned.
-    - `error`: why it could not, or nothing.
-    - `final`: whether to try again is of no use.
-    """
-
-    value: Any = None
-    error: str = ""
-    final: bool = False
+    value: Any = None  # what the task returned
+    error: str = ""  # why it could not, or nothing
+    final: bool = False  # whether to try again is of no use
 
 
 class PreparedSweep(NamedTuple):

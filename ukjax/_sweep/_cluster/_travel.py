@@ -10,10 +10,7 @@ _DEPTH = 6  # how deep to look for what cannot be sent
 
 
 def pickle_definition(definition: Any) -> bytes:
-    """The bytes of a definition of a sweep.
-
-    **Raises:** `InputError` that names what cannot be sent.
-    """
+    """The bytes of a definition of a sweep."""
     with needing("sweep(executor=...)", "cluster"):
         import cloudpickle
 

@@ -22,21 +22,15 @@ from ..._misc._types import arrays_of, module_for
 
 @final
 class Layout(eqx.Module):
-    """Which unknown is where: z holds p parameters, and after them what initial states of b runs are changed by.
+    """Which unknown is where: z holds p parameters, and after them what initial states of b runs are changed by."""
 
-    - `index`: where the f numbers of each run are in z (b, f); the length of z for those that there are not.
-    - `ends`: runs that the next one goes on from (j,).
-    - `prior_runs`: the run of each prior (n,); b for those of parameters.
-    - `priors_of`: the priors of each run, and last those of parameters (b + 1, c); n for none.
-    - `count`: p. `samples`: of a run, all channels.
-    """
-
+    # `index`: where the f numbers of each run are in z (b, f); the length of z for those that there are not.
     index: Any
-    ends: Any
-    prior_runs: Any
-    priors_of: Any
-    count: int = eqx.field(static=True)
-    samples: int = eqx.field(static=True)
+    ends: Any  # runs that the next one goes on from (j,)
+    prior_runs: Any  # the run of each prior (n,); b for those of parameters
+    priors_of: Any  # the priors of each run, and last those of parameters (b + 1, c); n for none
+    count: int = eqx.field(static=True)  # p
+    samples: int = eqx.field(static=True)  # of a run, all channels
 
     def split(self, z: Array) -> tuple[Array, Array]:
         """The parameters, and the numbers of each run (b, f)."""

@@ -25,12 +25,7 @@ def _draw_recording(above: Any, below: Any, result: "IdentifyResult", i: int) ->
 
 
 def plot(result: "IdentifyResult", path: str | Path | None) -> "Figure":
-    """Draws the fit.
-
-    **Returns:** the matplotlib figure.
-
-    **Raises:** `MissingExtraError` without matplotlib.
-    """
+    """Draws the fit."""
     problems = len(result.problems)
     columns = min(problems, _COLUMNS)
     with drawing((1.5 + 3.5 * columns, 5.0), path) as figure:

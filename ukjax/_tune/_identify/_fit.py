@@ -50,24 +50,19 @@ _CONTINUITY = (1.0, 1e-2, 1e-4, 1e-7)
 
 @final
 class Fit(eqx.Module):
-    """What is made small, as a function of u.
+    """What is made small, as a function of u."""
 
-    - `runs`, `rows`: the runs, and the recordings beside them.
-    - `layout`: which unknown initial state is where in z, and which rows are joined.
-    - `state_size`: spread of coordinates and velocities, for jumps (n_q,), (n,).
-    - `prior`: numbers of `report` with a prior, their means and standard deviations, (n,) each.
-    - `z`, `scale`: where u = 0 is, and D.
-    - `change`: of each of z, over which differences are taken where runs have no derivatives.
-    """
-
+    # `runs`, `rows`: the runs, and the recordings beside them.
     runs: Runs
     rows: Rows
-    layout: Layout
-    state_size: tuple[Array, Array]
+    layout: Layout  # which unknown initial state is where in z, and which rows are joined
+    state_size: tuple[Array, Array]  # spread of coordinates and velocities, for jumps (n_q,), (n,)
+    # `prior`: numbers of `report` with a prior, their means and standard deviations, (n,) each.
     prior: tuple[Array, Array, Array]
+    # `z`, `scale`: where u = 0 is, and D.
     z: Array
     scale: Array
-    change: Array
+    change: Array  # of each of z, over which differences are taken where runs have no derivatives
     loss: Loss = eqx.field(static=True)
 
     @property
@@ -84,14 +79,10 @@ class Fit(eqx.Module):
 
 
 class Weights(NamedTuple):
-    """What changes from round to round.
+    """What changes from round to round."""
 
-    - `noise`: of each channel (d,).
-    - `jump`: relative standard deviation of jumps between pieces of runs.
-    """
-
-    noise: Array
-    jump: Array
+    noise: Array  # of each channel (d,)
+    jump: Array  # relative standard deviation of jumps between pieces of runs
 
 
 def robust(r: Array, loss: Loss) -> Array:
@@ -242,10 +233,7 @@ class _Descent:
 
 def _estimate_noise(fit: Fit, J: Any, noise: np.ndarray) -> np.ndarray:
     """The standard deviation of each channel, from what the fit leaves: of squares by degrees of freedom, of robust
-    losses by the median, which outliers do not move.
-
-    **Raises:** `InputError` where there are too few samples to tell.
-    """
+    losses by the median, which outliers do not move."""
     d = noise.size
     off = np.asarray(data_residuals(fit, outcomes(fit), noise)).reshape(-1, d)
     present = np.asarray(fit.rows.present).reshape(-1, d) > 0
@@ -308,20 +296,13 @@ class Noise(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search ended with.
+    """What a search ended with."""
 
-    - `fit`: with the best z.
-    - `weights`: there.
-    - `J`: derivatives by z of the residuals of samples, jumps and priors, as sparse matrices.
-    - `costs`: the sum of squares after each step.
-    - `stopped`: `"converged"`, `"iterations"` or `"interrupted"`.
-    """
-
-    fit: Fit
-    weights: Weights
-    J: Any
-    costs: np.ndarray
-    stopped: str
+    fit: Fit  # with the best z
+    weights: Weights  # there
+    J: Any  # derivatives by z of the residuals of samples, jumps and priors, as sparse matrices
+    costs: np.ndarray  # the sum of squares after each step
+    stopped: str  # `"converged"`, `"iterations"` or `"interrupted"`
 
 
 def search(

@@ -46,29 +46,21 @@ _QUIET = 1e-9
 
 
 class Prepared(NamedTuple):
-    """An identification that can be run.
+    """An identification that can be run."""
 
-    - `fit`, `noise`: what is made small, and the noise of channels.
-    - `size`: how far each of z may change at first.
-    - `names`: of all numbers that are reported, with those of initial states last.
-    - `low`, `high`: their bounds.
-    - `places`: which numbers of `report` they are.
-    - `channels`: names of the outputs.
-    - `recordings`: with their names; `rows_of`: the rows of each.
-    - `name`: of the problem.
-    """
-
+    # `fit`, `noise`: what is made small, and the noise of channels.
     fit: Fit
     noise: Noise
-    size: np.ndarray
-    names: tuple[str, ...]
+    size: np.ndarray  # how far each of z may change at first
+    names: tuple[str, ...]  # of all numbers that are reported, with those of initial states last
+    # `low`, `high`: their bounds.
     low: np.ndarray
     high: np.ndarray
-    places: np.ndarray
-    channels: tuple[str, ...]
-    recordings: tuple[Recording, ...]
-    rows_of: tuple[tuple[int, ...], ...]
-    name: str
+    places: np.ndarray  # which numbers of `report` they are
+    channels: tuple[str, ...]  # names of the outputs
+    recordings: tuple[Recording, ...]  # with their names
+    rows_of: tuple[tuple[int, ...], ...]  # the rows of each
+    name: str  # of the problem
 
 
 # --- The model, and who takes which parameter
@@ -501,10 +493,7 @@ def prepare(
     model: Any, data: Any, parameters: Any, measure: Any, noise: Any, offsets: Any, initial: Any, bounds: Any,
     priors: Any, loss: Any, shooting: Any, options: dict[str, Any],
 ) -> Prepared:  # fmt: skip
-    """What is made small, and what is told of it.
-
-    **Raises:** `InputError` for invalid arguments.
-    """
+    """What is made small, and what is told of it."""
     if is_traced(model, parameters):
         raise InputError(
             "identify searches by trial and cannot be traced: call it outside jit, vmap and grad."
@@ -588,10 +577,7 @@ def prepare(
 
 
 def extra_row(prepared: Prepared, fit: Fit, recording: Recording) -> tuple[Fit, Rows]:
-    """The row of a recording that was not fitted, without samples, and the fit with its span.
-
-    **Raises:** `InputError` where it does not fit the model.
-    """
+    """The row of a recording that was not fitted, without samples, and the fit with its span."""
     inputs = _inputs((prepared.recordings[0], recording))[1]
     known = {key: as_jax(x) for key, x in inputs.items()}
     problem = fit.runs.problem(fit.runs.space.values(fit.z[: fit.count]), known)[0]

@@ -46,14 +46,10 @@ def _positions(q: Array) -> Array:
 
 @final
 class Measure(eqx.Module):
-    """The outputs of a state, as one vector.
+    """The outputs of a state, as one vector."""
 
-    - `fn`: of the user.
-    - `asked`: the names of its arguments.
-    """
-
-    fn: Callable[..., Any]
-    asked: tuple[str, ...] = eqx.field(static=True)
+    fn: Callable[..., Any]  # of the user
+    asked: tuple[str, ...] = eqx.field(static=True)  # the names of its arguments
 
     def __call__(self, known: dict[str, Any], values: dict[str, Any]) -> Any:
         given = {name: known[name] if name in known else values[name] for name in self.asked}
@@ -61,10 +57,7 @@ class Measure(eqx.Module):
 
 
 def make_measure(fn: Any, parameters: Sequence[str]) -> Measure:
-    """What is measured; by default the coordinates.
-
-    **Raises:** `InputError` for what is no function of known names.
-    """
+    """What is measured; by default the coordinates."""
     if fn is None:
         return Measure(_positions, ("q",))
     if not callable(fn):
@@ -126,23 +119,17 @@ class Outcome(NamedTuple):
 
 @final
 class Runs(eqx.Module):
-    """The runs of all rows as a function of parameters and initial states.
+    """The runs of all rows as a function of parameters and initial states."""
 
-    - `build`: from values to a problem.
-    - `of_model`: the parameters that the model takes; `measure` takes the others.
-    - `space`: of the parameters.
-    - `measure`: what is measured.
-    - `offsets`: channels with an unknown offset, and its name.
-    - `options`: of `simulate`.
-    - `span`: start and end of all runs, as numbers, for time steps of contacts, whose number must be known.
-    """
-
-    build: Build
+    build: Build  # from values to a problem
+    # `of_model`: the parameters that the model takes; `measure` takes the others.
     of_model: tuple[str, ...] = eqx.field(static=True)
-    space: Space
-    measure: Measure
+    space: Space  # of the parameters
+    measure: Measure  # what is measured
+    # `offsets`: channels with an unknown offset, and its name.
     offsets: tuple[tuple[int, str], ...] = eqx.field(static=True)
-    options: dict[str, Any]
+    options: dict[str, Any]  # of `simulate`
+    # `span`: start and end of all runs, as numbers, for time steps of contacts, whose number must be known.
     span: tuple[float, float] | None = eqx.field(static=True)
 
     def problem(self, values: dict[str, Any], inputs: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:

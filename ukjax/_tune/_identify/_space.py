@@ -59,16 +59,13 @@ def search_slope(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray
 
 
 class AbstractPart(eqx.Module):
-    """One parameter: its numbers in z, and what they make.
+    """One parameter: its numbers in z, and what they make."""
 
-    - `names`: of the numbers that are reported; `low`, `high`: their bounds.
-    - `z`: where the search starts.
-    - `size`: how far z may change at first, where the data do not say; infinite where nothing does.
-    """
-
-    names: eqx.AbstractVar[tuple[str, ...]]
-    z: eqx.AbstractVar[Array]
+    names: eqx.AbstractVar[tuple[str, ...]]  # of the numbers that are reported
+    z: eqx.AbstractVar[Array]  # where the search starts
+    # `size`: how far z may change at first, where the data do not say; infinite where nothing does.
     size: eqx.AbstractVar[Array]
+    # `low`, `high`: their bounds.
     low: eqx.AbstractVar[Array]
     high: eqx.AbstractVar[Array]
 
@@ -253,10 +250,7 @@ class Space(eqx.Module):
 
 
 def make_space(parameters: Any, bounds: Any) -> Space:
-    """The parameters that are searched.
-
-    **Raises:** `InputError` for first guesses and bounds that cannot be.
-    """
+    """The parameters that are searched."""
     require_instance("parameters", parameters, Mapping, "{'length': 1.0}")
     require_instance("bounds", bounds, Mapping, "{'mass': (0.0, None)}")
     require_known("parameter in bounds", parameters, *bounds)

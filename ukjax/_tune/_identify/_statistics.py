@@ -16,14 +16,10 @@ _SHOWN = 1e-3  # parts of a direction, relative to the largest
 
 
 class Directions(NamedTuple):
-    """The directions of z that squares see, and those that they do not, as sparse matrices.
+    """The directions of z that squares see, and those that they do not, as sparse matrices."""
 
-    - `root`: columns R with the covariance R R^T of z, in units of the noise (p, r).
-    - `unseen`: columns that change nothing (p, p - r).
-    """
-
-    root: Any
-    unseen: Any
+    root: Any  # columns R with the covariance R R^T of z, in units of the noise (p, r)
+    unseen: Any  # columns that change nothing (p, p - r)
 
 
 class _Own(NamedTuple):

@@ -14,12 +14,7 @@ _MOST = 10  # plans, and lines of a panel
 
 
 def plot(result: "PlanResult", path: str | Path | None) -> "Figure":
-    """Draws the plan.
-
-    **Returns:** the matplotlib figure.
-
-    **Raises:** `MissingExtraError` without matplotlib.
-    """
+    """Draws the plan."""
     with drawing((8.0, 6.0), path) as figure:
         axes: Any = figure.subplots(3, 1, sharex=True)
         plans = [result[i] for i in range(min(len(result.q), _MOST))] if result.many else [result]

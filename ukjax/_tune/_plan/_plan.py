@@ -250,10 +250,7 @@ def plan(
 
 
 def _check_costs(stages: Stages, t: Any, x: Any, p: int) -> tuple[int, int]:
-    """How many bounds of states there are, and entries of `end`.
-
-    **Raises:** `InputError` for what costs return at the start.
-    """
+    """How many bounds of states there are, and entries of `end`."""
     values = {
         "cost": stages.running(t, x, jnp.zeros(p, x.dtype)),
         "end_cost": stages.at_end(t, x),

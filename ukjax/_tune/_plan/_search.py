@@ -33,41 +33,35 @@ _FALLEN, _SHARE, _GROWN = 0.99, 0.05, 5.0
 
 
 class Given(NamedTuple):
-    """What one search starts from: guesses of states (steps + 1, n_q + n), inputs (steps, p), and T, the duration.
+    """What one search starts from: guesses of states (steps + 1, n_q + n), inputs (steps, p), and T, the duration."""
 
-    - `t0`: start [s]; `first`: the bases of velocities that rows allow there.
-    - `low`, `high`, `shortest`, `longest`: bounds of inputs (p,) and T.
-    - `penalty`: of an earlier plan, or with weight 0.
-    """
-
-    t0: Array
+    t0: Array  # start [s]
     xs: Array
     us: Array
     T: Array
-    first: tuple[Array, Array]
+    first: tuple[Array, Array]  # the bases of velocities that rows allow there
+    # `low`, `high`, `shortest`, `longest`: bounds of inputs (p,) and T.
     low: Array
     high: Array
     shortest: Array
     longest: Array
-    penalty: Penalty
+    penalty: Penalty  # of an earlier plan, or with weight 0
 
 
 class Model(NamedTuple):
-    """All stages to first order, and the cost to second, by z = (s, T, u).
+    """All stages to first order, and the cost to second, by z = (s, T, u)."""
 
-    - `J`: of s and T one step later (steps, n, n + p); `gap`: by how much a step misses the next state (steps, n); `off`:
-      the same of (q, v).
-    - `slope`, `H`: of the cost (steps, n + p); `end_slope`, `end_curve`: at the end.
-    - `bend`, `end_bend`: second derivatives that `H` and `end_curve` leave out; none unless they are asked for.
-    """
-
-    J: Array
-    gap: Array
-    off: Array
+    J: Array  # of s and T one step later (steps, n, n + p)
+    gap: Array  # by how much a step misses the next state (steps, n)
+    off: Array  # the same of (q, v)
+    # `slope`, `H`: of the cost (steps, n + p).
     slope: Array
     H: Array
+    # `end_slope`, `end_curve`: at the end.
     end_slope: Array
     end_curve: Array
+    # `bend`, `end_bend`: second derivatives that `H` and `end_curve` leave out; none unless they are asked
+    # for.
     bend: Array | None
     end_bend: Array | None
 

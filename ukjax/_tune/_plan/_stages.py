@@ -56,16 +56,11 @@ class Frame(NamedTuple):
 
 
 class Penalty(NamedTuple):
-    """The augmented Lagrangian of what a plan must keep.
+    """The augmented Lagrangian of what a plan must keep."""
 
-    - `bounds`: multipliers of the bounds of states (steps, b).
-    - `end`: of what is to vanish at the end (e,).
-    - `weight`: mu.
-    """
-
-    bounds: Array
-    end: Array
-    weight: Array
+    bounds: Array  # multipliers of the bounds of states (steps, b)
+    end: Array  # of what is to vanish at the end (e,)
+    weight: Array  # mu
 
     @property
     def of_states(self) -> Array:
@@ -75,29 +70,23 @@ class Penalty(NamedTuple):
 
 @final
 class Stages(eqx.Module):
-    """The motion and the costs of a plan.
+    """The motion and the costs of a plan."""
 
-    - `system`, `force`: the system, and how inputs act on it.
-    - `cost`, `end_cost`, `end`: of the user; none that is not given.
-    - `bounded`: which entries of (q, v) have bounds, `low` and `high`.
-    - `steps`: of the plan; `n_q`: the number of coordinates.
-    - `free_time`: whether the end is searched.
-    - `exact`: whether second derivatives of the motion are taken.
-    """
-
+    # `system`, `force`: the system, and how inputs act on it.
     system: AbstractSystem
     force: MatrixForce
+    # `cost`, `end_cost`, `end`: of the user; none that is not given.
     cost: Cost
     end_cost: Cost | None
     end: Cost | None
     solver: dfx.AbstractSolver
     low: Array
     high: Array
-    bounded: tuple[int, ...] = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
-    n_q: int = eqx.field(static=True)
-    free_time: bool = eqx.field(static=True)
-    exact: bool = eqx.field(static=True)
+    bounded: tuple[int, ...] = eqx.field(static=True)  # which entries of (q, v) have bounds, `low` and `high`
+    steps: int = eqx.field(static=True)  # of the plan
+    n_q: int = eqx.field(static=True)  # the number of coordinates
+    free_time: bool = eqx.field(static=True)  # whether the end is searched
+    exact: bool = eqx.field(static=True)  # whether second derivatives of the motion are taken
 
     # --- The motion
 
