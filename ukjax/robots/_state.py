@@ -65,7 +65,6 @@ class Conversion(eqx.Module):
     def coordinates(self, qpos: Array) -> Coordinates:
         """q of qpos; quaternions are brought to length 1."""
 
-
         def turn(p: Array, p0: Array, free: Array) -> Array:
             p = quaternion_product(p, conjugate(p0))
             return jnp.where(free, p, quaternion_product(p0, p))
@@ -75,7 +74,6 @@ class Conversion(eqx.Module):
     @eqx.filter_jit
     def positions(self, q: Coordinates) -> Array:
         """qpos of q; quaternions are brought to length 1."""
-
 
         def turn(p: Array, p0: Array, free: Array) -> Array:
             p = quaternion_product(p, p0)
