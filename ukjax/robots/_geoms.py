@@ -74,12 +74,20 @@ class _Geoms(NamedTuple):
     def of(model: Any) -> "_Geoms":
         body = np.array(model.geom_bodyid)
         weld = model.body_weldid[body]
+        of_geoms = lambda what: np.array(getattr(model, f"geom_{what}"))
         return _Geoms(
-            *(np.array(x) for x in (model.geom_contype, model.geom_conaffinity)),
-            *(body, weld, model.body_weldid[model.body_parentid[weld]], model.body_dofnum[weld] == 0),
-            *(np.array(x) for x in (model.geom_priority, model.geom_solmix, model.geom_friction)),
-            *(np.array(x) for x in (model.geom_condim, model.geom_solref)),
-            model.geom_margin - model.geom_gap,
+            kind=of_geoms("contype"),
+            affinity=of_geoms("conaffinity"),
+            body=body,
+            weld=weld,
+            above=model.body_weldid[model.body_parentid[weld]],
+            still=model.body_dofnum[weld] == 0,
+            priority=of_geoms("priority"),
+            solmix=of_geoms("solmix"),
+            friction=of_geoms("friction"),
+            condim=of_geoms("condim"),
+            solref=of_geoms("solref"),
+            margin=model.geom_margin - model.geom_gap,
         )
 
     def partners(self, i: int, others: np.ndarray, parents: bool) -> np.ndarray:
@@ -247,7 +255,8 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         if key and key in alike:
             like, swapped = alike[key]
             middle_of = lambda x, i=i, j=j, first=first: middle(i if x is first else j)
-            contact = copy_contact(like, *(ends[::-1] if swapped else ends), name, middle_of)
+            one, other = ends[::-1] if swapped else ends
+            contact = copy_contact(like, one, other, name, middle_of)
         else:
             contact = Contact(*ends, restitution=e, name=name, **frictions)
             swapped = contact.shapes[0] is not first
