@@ -7,6 +7,7 @@ Both read the same file and take steps of 1 ms, in one process and in turn; time
 three runs of each after a first one, and "ratio" is the median of ukjax's time over MuJoCo's in the same turn. MuJoCo has
 its defaults, with elliptic cones, so that both have Coulomb's friction; its least gap is that after any step, ours that
 of 51 saved times. With `--optimized` these runs are by optimized code, as those of long runs are (`uk.optimize_now`).
+"load" is without the import of `uk.load`, which is told above the table, as it is once a process.
 "contacts" are those closed at the end, of all that there may be; "lost" is the energy that is lost in all.
 """
 
@@ -110,7 +111,9 @@ def main() -> None:
     parser.add_argument("--optimized", action="store_true", help="time optimized code")
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    print(machine())
+    began = time.process_time()
+    assert callable(uk.load)  # imported where it is used first
+    print(f"{machine()}; import of uk.load {time.process_time() - began:.1f} s")
     rows = [measure(count, given.shapes, given.seconds, given.optimized) for count in given.bodies]
     print("| " + " | ".join(rows[0]) + " |\n" + "|---" * len(rows[0]) + "|")
     for row in rows:

@@ -251,7 +251,7 @@ def observe_parts(model: Model, t: Array, q: Array, v: Array, push: Array) -> di
             }
 
         if not found:
-            like = jax.eval_shape(functools.partial(observe, 0), members.apart()[0])
+            like = jax.eval_shape(functools.partial(observe, 0), members[0])
             found = {
                 name: jnp.zeros(v.shape if name in _BY_VELOCITY else x.shape, x.dtype)
                 for name, x in like.items()

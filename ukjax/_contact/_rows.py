@@ -372,32 +372,41 @@ def _code_of_one(
     return (found.code if found.is_solved else None), found.projection
 
 
-def models_of_members(model: Model) -> list[Members]:
-    """The parts of a system of which there is code, each a model with its numbers."""
+def _members_of(model: Model) -> list[tuple[Members, Callable[[AbstractSystem], Model]]]:
+    """The parts of a system of which there is code, and what makes a model with its numbers of one."""
     if not model.parts:
         return []
     parts: Any = model.system.system.members()  # pyright: ignore[reportAttributeAccessIssue]
-    return [_models(model, x, *codes) for x, codes in zip(parts, model.parts, strict=True)]
+    sizes = [(len(x.q[0]), len(x.v[0])) for x in parts]
+    each = zip(parts, model.parts, sizes, strict=True)
+    return [(x, functools.partial(_model_of_part, model, *codes, of)) for x, codes, of in each]
 
 
-def _models(model: Model, members: Members, code: AccelerationProgram, projection: Any) -> Members:
-    def one(system: AbstractSystem) -> Model:
-        dtype = jax.tree.leaves(eqx.filter(system, eqx.is_array))[0].dtype
-        t, q, v = (as_jax(np.zeros(x, dtype)) for x in ((), len(members.q[0]), len(members.v[0])))
-        pushed = _push(system, t, q, v)
-        own = dataclasses.replace(
-            model, system=pushed, code=code, projection=projection, parts=(), kinds=None, numbers=None
-        )
-        return own.ready()
+def _model_of_part(
+    model: Model, code: AccelerationProgram, projection: Any, sizes: tuple[int, int], system: AbstractSystem
+) -> Model:
+    dtype = jax.tree.leaves(eqx.filter(system, eqx.is_array))[0].dtype
+    t, q, v = (as_jax(np.zeros(n, dtype)) for n in ((), *sizes))
+    pushed = _push(system, t, q, v)
+    own = dataclasses.replace(
+        model, system=pushed, code=code, projection=projection, parts=(), kinds=None, numbers=None
+    )
+    return own.ready()
 
-    if len(members) == 1:
-        made = one(members.one)
-    elif is_traced(members.one):
-        made = eqx.filter_vmap(one)(members.one)
-    else:  # one after the other by NumPy: XLA would compile each operation on all of them
-        each, rest = zip(*(eqx.partition(one(x), eqx.is_array) for x in members.apart()), strict=True)
-        made = eqx.combine(jax.tree.map(lambda *x: as_jax(np.stack(x)), *each), rest[0])
-    return Members(made, members.q, members.v)
+
+def models_of_members(model: Model) -> list[Members]:
+    """The parts of a system of which there is code, each a model with its numbers; for use inside `jit`."""
+    return [
+        Members((eqx.filter_vmap(make) if len(x) > 1 else make)(x.one), x.q, x.v)
+        for x, make in _members_of(model)
+    ]
+
+
+def models_apart(model: Model) -> list[tuple[Model, tuple[int, ...], tuple[int, ...]]]:
+    """The same one by one, with the places of their coordinates and velocities, by NumPy: XLA would compile each
+    operation on all of them."""
+    each = ((x, [make(x[k]) for k in range(len(x))]) for x, make in _members_of(model))
+    return [part for x, models in each for part in zip(models, x.q, x.v, strict=True)]
 
 
 def contact_model(

@@ -39,10 +39,10 @@ class Members(eqx.Module):
         arrays, rest = eqx.partition(self.one, eqx.is_array)
         return eqx.combine(jax.tree.map(of, arrays), rest)
 
-    def apart(self) -> list[Any]:
-        """Each by itself, by NumPy where values are known."""
-        own = lambda k: self._at(lambda x: x[k] if is_traced(x) else as_jax(np.asarray(x)[k]))
-        return [self.one] if len(self) == 1 else list(map(own, range(len(self))))
+    def __getitem__(self, k: int) -> Any:
+        """One by itself, by NumPy where values are known."""
+        own = lambda x: x[k] if is_traced(x) else as_jax(np.asarray(x)[k])
+        return self.one if len(self) == 1 else self._at(own)
 
 
 def take_entries(x: Array, numbers: EntriesOfMembers, k: Any) -> Array:

@@ -17,7 +17,7 @@ from .._compiler._structured._scalarize import scalarize
 from .._contact._bilateral import observe_parts
 from .._contact._contact_dynamics import ContactDynamics
 from .._contact._history import AT_TIMES, UNSOLVED, ContactHistory
-from .._contact._rows import gaps_and_bends, models_of_members, with_push
+from .._contact._rows import gaps_and_bends, models_apart, with_push
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import one_of
 from .._misc._errors import ContactWarning, InputError
@@ -107,20 +107,18 @@ class Prepared:
         return AtStates(gaps_and_bends, (model.system.system, model.kinds))
 
     @functools.cached_property
-    def _parts(self) -> list[tuple[Any, np.ndarray, np.ndarray]]:
-        """The parts of a system of which there is code of these only: models, and the places of their coordinates and
-        velocities."""
-        model, found = self.run.touching.model, []
-        for x in models_of_members(model) if model.code is None else ():
-            found += zip(x.apart(), map(np.array, x.q), map(np.array, x.v), strict=True)
-        return found
+    def _parts(self) -> list[Any]:
+        """The parts of a system of which there is code of these only, as of `models_apart`."""
+        model = self.run.touching.model
+        return models_apart(model) if model.code is None else []
 
     def begun(self, asked: Asked) -> tuple[Array, Array]:
         """The state (q, v) to start from, for a start that has values: on the bilateral constraints."""
         touching, (t, q, v) = self.run.touching, asked.start
         y = q, v
         for model, of_q, of_v in self._parts:  # without constraints
-            find_start(model, t, np.asarray(q)[of_q], np.asarray(v)[of_v], self._automatic)  # pyright: ignore
+            of_part = np.asarray(q)[list(of_q)], np.asarray(v)[list(of_v)]
+            find_start(model, t, *of_part, self._automatic)  # pyright: ignore[reportArgumentType]
         if not self._parts:
             y = find_start(touching.model, t, q, v, self._automatic)
         require_near(touching.model, t, (q, v), y, asked.start_tolerance, stacklevel=6)

@@ -222,7 +222,10 @@ class Unilateral(AbstractUnilateral):
         self.slip = slip
         self.angle = angle if isinstance(angle, bool) else tuple(map(bool, angle))
         laws: Sequence[Any] = (impact,) if isinstance(impact, str) else impact
-        checked: tuple[ImpactLaw, ...] = tuple(impact_law(self.name, x) for x in laws)
+        each: dict[int, ImpactLaw] = {
+            id(x): impact_law(self.name, x) for x in {id(x): x for x in laws}.values()
+        }
+        checked: tuple[ImpactLaw, ...] = tuple(each[id(x)] for x in laws)
         self.impact = checked[0] if isinstance(impact, str) else checked
         require_soft(self.name, stiffness, damping, restitution)
         self.stiffness = None if stiffness is None else _coefficient("stiffness", self.name, stiffness)

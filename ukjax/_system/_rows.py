@@ -317,11 +317,13 @@ def _rows(system: AbstractSystem, t: Array, q: Array, v: Array) -> Rows:
     given, left = (
         [c for c, x in zip(constraints, own, strict=True) if (x is None) == none] for none in (0, 1)
     )
-    # Differentiated twice below: the user's functions are called once.
-    errors = trace_once(lambda t, q, v: _errors(system, left, t, q, v), t, q, v)
-    of_left = zip(*errors(t, q, v), strict=True)
     of_given = zip(*_errors(system, given, t, q, v), strict=True)
-    A, b = _differentiate_errors(errors, system, t, q, v)
+    of_left, A, b = iter(()), jnp.zeros((0, v.size), q.dtype), jnp.zeros(0, q.dtype)
+    if left:
+        # Differentiated twice below: the user's functions are called once.
+        errors = trace_once(lambda t, q, v: _errors(system, left, t, q, v), t, q, v)
+        of_left = zip(*errors(t, q, v), strict=True)
+        A, b = _differentiate_errors(errors, system, t, q, v)
     parts, names, kinds, start = [], [], [], 0
     for c, rows in zip(constraints, own, strict=True):
         phi, psi = next(of_left if rows is None else of_given)

@@ -1,7 +1,7 @@
 """What acts in one direction only between bodies: limits and dry friction of joints, and contacts of shapes."""
 
 import abc
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, final
 
 import equinox as eqx
@@ -372,22 +372,28 @@ class Contact(eqx.Module):
 AnyContact = Limit | JointFriction | Contact
 
 
-def copy_contact(like: Contact, first: AbstractShape, second: AbstractShape, name: str) -> Contact:
-    """The same contact of other shapes, where no direction of friction is given."""
-    shapes = _order_shapes(name, first, second)
-    return replace_unchecked(like, shapes=shapes, name=name, direction=_reference_normal(*shapes))
+def copy_contact(
+    like: Contact, first: AbstractShape, second: AbstractShape, name: str, middle: Callable[[Any], Any]
+) -> Contact:
+    """The same contact of other shapes of the same kinds, in their order, by the middle of each: where no direction of
+    friction is given."""
+    normal = _reference_normal(first, second, middle)
+    return replace_unchecked(like, shapes=(first, second), name=name, direction=normal)
 
 
-def _reference_normal(first: AbstractShape, second: AbstractShape) -> Any:
+def _reference_normal(
+    first: AbstractShape, second: AbstractShape, middle: Callable[[Any], Any] = lambda x: x.middle
+) -> Any:
     """The normal in the reference posture; of convex bodies about, along the line between their middles."""
     if isinstance(first, Surface):
         still = ground_placement(2 if second.dimension == 2 else 3, second.centre.dtype)  # pyright: ignore
         return meet(first, second, still, still).normal[0]
     if isinstance(first, HalfSpace | HeightField):
         return first.normal
-    xp = module_for(first.middle, second.middle)
-    off = xp.asarray(second.middle) - xp.asarray(first.middle)
-    off = xp.where(xp.any(off != 0), off, 1)
+    ends = middle(first), middle(second)
+    xp = module_for(*ends)
+    start, end = map(xp.asarray, ends)
+    off = xp.where(xp.any(end != start), end - start, 1)
     return off / xp.sqrt(xp.dot(off, off))
 
 

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -104,21 +104,23 @@ class Mechanism(eqx.Module):
         self.joints = tuple(_resolve_joint(joint, axes) for joint in joints)
         self.loads = tuple(_resolve_joint(load, axes) for load in loads)
         _require_dimension(self)
+        by_name = self.by_name
+        known = dict.fromkeys((*by_name, GROUND))
         for joint in self.joints:
-            _check_ends("joint", joint, self)
-            _check_point_masses(joint, self)
+            _check_ends("joint", joint, known)
+            _check_point_masses(joint, by_name)
         for load in self.loads:
-            _check_ends("load", load, self)
+            _check_ends("load", load, known)
         names = [name for x in self.of_joints for name in x.row_names]
         for table in self.tables:
             names += TabulatedContacts(self.shapes, [table]).row_names()
         require_unique("contact", names)
-        known = frozenset((*self.by_name, GROUND))
+        fitting = {id(x) for x in self.shapes if x.body in known and x.dimension in (None, self.dimension)}
         for contact in contacts:
-            if isinstance(contact, Contact):
+            if isinstance(contact, Contact) and not fitting.issuperset(map(id, contact.shapes)):
                 require_fits(contact, self.dimension, known)
         for visual in self.visuals:
-            if visual.body not in (known := [*self.by_name, GROUND]):
+            if visual.body not in known:
                 raise unknown_name("body in a visual:", visual.body, known)
 
     @property
@@ -285,17 +287,16 @@ def _require_dimension(mechanism: Mechanism) -> None:
                 )
 
 
-def _check_ends(what: str, item: AbstractJoint | AbstractLoad, mechanism: Mechanism) -> None:
-    known = [*mechanism.by_name, GROUND]
+def _check_ends(what: str, item: AbstractJoint | AbstractLoad, known: Collection[str]) -> None:
     require_known(f"body in {what} '{item.name}':", known, *item.bodies)
 
 
-def _check_point_masses(joint: AbstractJoint, mechanism: Mechanism) -> None:
+def _check_point_masses(joint: AbstractJoint, by_name: Mapping[str, AbstractBody]) -> None:
     """A point mass has no orientation, and no other point than its place."""
-    masses = {body.name: body for body in mechanism.bodies if isinstance(body, PointMass)}
     ends = [joint.parent, joint.child]
-    for name, body in masses.items():
-        if name not in joint.bodies:
+    for name in dict.fromkeys(joint.bodies):
+        body = by_name.get(name)
+        if not isinstance(body, PointMass):
             continue
         if joint.turns:
             raise InputError(

@@ -130,18 +130,18 @@ class TreeLayout(NamedTuple):
         element_of = {k: i for i, element in enumerate(self.elements) for k in element.velocities}
         return [element_of.get(k, 0) for k in range(self.nv)]
 
+    def places(self, kind: str, coordinates: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the coordinates and the velocities of elements of a kind are, element by element (k, ...)."""
+        own = [e for e in self.elements if e.kind == kind]
+        rows = lambda starts, size: np.array(starts, int)[:, None] + np.arange(size)
+        return rows([e.q for e in own], coordinates), rows([e.v for e in own], max(coordinates - 1, 1))
+
     def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
         """q' = N(q) v: the velocities themselves, and half a quaternion product for a ball."""
-        parts = [
-            (
-                e.q,
-                v[e.v : e.v + 1]
-                if e.kind == "twist"
-                else quaternion_rate(q[e.q : e.q + 4], v[e.v : e.v + 3]),
-            )
-            for e in self.elements
-        ]
-        return jnp.concatenate([part for _, part in sorted(parts, key=lambda x: x[0])])
+        (of_q, of_v), (balls_q, balls_v) = self.places("twist", 1), self.places("ball", 4)
+        turning = jax.vmap(quaternion_rate)(q[balls_q], v[balls_v])
+        parts = jnp.concatenate([jnp.ravel(v[of_v]), jnp.ravel(turning)])
+        return parts[np.argsort([*of_q.flat, *balls_q.flat])]
 
     def owned(self) -> Bool[np.ndarray, "elements n"]:
         """Whether a velocity is of an element."""
@@ -323,13 +323,14 @@ class Chains(eqx.Module):
 
     def velocities(self, q: Coordinates, rate: Coordinates) -> Velocities:
         """v of q' = N(q) v; of a quaternion that changes in length too, what its turning takes."""
+        layout = self.layout
+        (of_q, of_v), (balls_q, balls_v) = layout.places("twist", 1), layout.places("ball", 4)
 
-        def part(e: Element) -> Array:
-            if e.kind == "twist":
-                return rate[e.q : e.q + 1]
-            p = q[e.q : e.q + 4]
+        def turn(p: Array, rate: Array) -> Array:
             conjugate = p * jnp.asarray([1.0, -1.0, -1.0, -1.0], p.dtype)
-            return 2.0 * quaternion_product(conjugate, rate[e.q : e.q + 4])[1:] / jnp.dot(p, p)
+            return 2.0 * quaternion_product(conjugate, rate)[1:] / jnp.dot(p, p)
 
-        parts = sorted(((e.v, part(e)) for e in self.layout.elements), key=lambda x: x[0])
-        return jnp.concatenate([*(part for _, part in parts), jnp.zeros(self.layout.states, rate.dtype)])
+        turning = jax.vmap(turn)(q[balls_q], rate[balls_q])
+        parts = jnp.concatenate([jnp.ravel(rate[of_q]), jnp.ravel(turning)])
+        ordered = parts[np.argsort([*of_v.flat, *balls_v.flat])]
+        return jnp.concatenate([ordered, jnp.zeros(layout.states, rate.dtype)])

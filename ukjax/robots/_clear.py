@@ -51,9 +51,8 @@ def _gap_rows(tree: TreeSystem) -> Sequence[Unilateral]:
     return [x for x in unilateral_rows(tree.places) if isinstance(x, Unilateral)]
 
 
-def _mark_gaps(tree: TreeSystem) -> np.ndarray:
+def _mark_gaps(rows: Sequence[AbstractUnilateral]) -> np.ndarray:
     """Of all contacts: those of dry friction have none."""
-    rows = unilateral(tree.constraints)
     return np.concatenate([np.full(len(x.names), isinstance(x, Unilateral)) for x in rows])
 
 
@@ -127,7 +126,7 @@ def _find_nearest_clear(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np
     rcond, clear = GramSchmidt().threshold(q.dtype), choose_by_precision(q.dtype, *_CLEAR)
     start, moved, any_will_do = q, np.inf, False
     M, N, root, G, y, slopes, gap = (np.zeros((0, 0)),) * 7
-    own = _mark_gaps(tree)
+    own = _mark_gaps(unilateral(tree.constraints))
     for i in range(_TRIES):
         gap, slope, (phi, J, M, *rates) = jax.tree.map(np.asarray, at(t, q))  # pyright: ignore[reportArgumentType]
         gap, slope = gap[own], slope[own]
@@ -191,7 +190,8 @@ def resolve_start_penetration(
     tree: TreeSystem, q: Coordinates, v: Velocities, start: Start
 ) -> tuple[TreeSystem, Coordinates, Velocities, list[Feature]]:
     """A tree and a start that penetrates nothing, and what is to be said of it."""
-    if not _gap_rows(tree):
+    gap_rows, rows = _gap_rows(tree), unilateral(tree.constraints)
+    if not gap_rows:
         return tree, q, v, []
     clear = choose_by_precision(q.dtype, *_CLEAR)
 
@@ -203,14 +203,14 @@ def resolve_start_penetration(
     t = as_jax(np.zeros((), q.dtype))
     contacts = tree.without_shapes(), known_kinds(tree, t, q, v)
     gaps_at_start = evaluate_at_state(gaps_and_bends, contacts, t, q, v)[0]
-    deep = below(_gap_rows(tree), gaps_at_start[_mark_gaps(tree)])
+    deep = below(gap_rows, gaps_at_start[_mark_gaps(rows)])
     if not deep:
         return tree, q, v, []
     if start == "as it is":
         why = f"as it is, by {_format_largest(deep)}: simulate(contact='steps', start_tolerance=inf) starts there"
         return tree, q, v, [Feature("start beyond a gap", tuple(deep), why=why)]
     nearest, gaps, constant = _find_nearest_clear(tree, np.asarray(q))
-    names, left = [name for x in _gap_rows(tree) for name in x.names], below(_gap_rows(tree), gaps)
+    names, left = [name for x in gap_rows for name in x.names], below(gap_rows, gaps)
     stuck = {name for name, still in zip(names, constant, strict=True) if still}
     lost = [x for x in tree.mechanism.contacts if left.keys() & x.row_names and stuck.issuperset(x.row_names)]
     why = "no motion changes their overlap"

@@ -53,37 +53,68 @@ def geom_names(at: Reference) -> tuple[str, ...]:
     return unique_names([name_of(at.model, "geom", i) or at.names.bodies[bodies[i]] for i in range(count)])
 
 
-def _move_together(at: Reference, i: int, j: int) -> bool:
-    """Whether two geoms are on bodies that move as one, or as neighbours in the tree."""
-    model = at.model
-    first, second = (int(model.body_weldid[model.geom_bodyid[x]]) for x in (i, j))
-    if first == second or (model.body_dofnum[first] == 0 and model.body_dofnum[second] == 0):
-        return True
-    if 0 in (first, second) or at.disabled("FILTERPARENT"):
-        return False
-    above = [int(model.body_weldid[model.body_parentid[x]]) for x in (first, second)]
-    return first == above[1] or second == above[0]
+class _Geoms(NamedTuple):
+    """What pairs of geoms touch by, of geoms (n,) as arrays of NumPy."""
 
+    kind: np.ndarray
+    affinity: np.ndarray
+    body: np.ndarray
+    weld: np.ndarray  # the body that it moves as one with
+    above: np.ndarray  # the one that carries that
+    still: np.ndarray  # whether it moves at all
+    priority: np.ndarray
+    solmix: np.ndarray
+    friction: np.ndarray
+    condim: np.ndarray
+    solref: np.ndarray
+    margin: np.ndarray
 
-def _mix_coefficients(model: Any, i: int, j: int) -> Touch:
-    """What MuJoCo makes of the coefficients of two geoms."""
-    if model.geom_priority[i] != model.geom_priority[j]:
-        k = i if model.geom_priority[i] > model.geom_priority[j] else j
-        friction, condim, solref = model.geom_friction[k], model.geom_condim[k], model.geom_solref[k]
-    else:
-        solref = _mix_solref(model, i, j)
-        friction = np.maximum(model.geom_friction[i], model.geom_friction[j])
-        condim = max(model.geom_condim[i], model.geom_condim[j])
-    margin = model.geom_margin[i] + model.geom_margin[j] - model.geom_gap[i] - model.geom_gap[j]
-    return Touch((i, j), friction[[0, 0, 1, 2, 2]], int(condim), float(margin), np.array(solref))
+    @staticmethod
+    def of(model: Any) -> "_Geoms":
+        body = np.array(model.geom_bodyid)
+        weld = model.body_weldid[body]
+        of_geoms = lambda what: np.array(getattr(model, f"geom_{what}"))
+        return _Geoms(
+            kind=of_geoms("contype"),
+            affinity=of_geoms("conaffinity"),
+            body=body,
+            weld=weld,
+            above=model.body_weldid[model.body_parentid[weld]],
+            still=model.body_dofnum[weld] == 0,
+            priority=of_geoms("priority"),
+            solmix=of_geoms("solmix"),
+            friction=of_geoms("friction"),
+            condim=of_geoms("condim"),
+            solref=of_geoms("solref"),
+            margin=model.geom_margin - model.geom_gap,
+        )
 
+    def partners(self, i: int, others: np.ndarray, parents: bool) -> np.ndarray:
+        """Those of others that may touch geom i, by their masks: on bodies that neither move as one with its own, nor,
+        unless `parents` do, are its neighbours in the tree."""
+        fits = (self.kind[i] & self.affinity[others]) | (self.kind[others] & self.affinity[i])
+        weld = self.weld[others]
+        as_one = (self.weld[i] == weld) | (self.still[i] & self.still[others])
+        on_ground = (self.weld[i] == 0) | (weld == 0)
+        beside = (self.weld[i] == self.above[others]) | (weld == self.above[i])
+        return others[(fits != 0) & ~as_one & (on_ground | ~beside | parents)]
 
-def _mix_solref(model: Any, i: int, j: int) -> np.ndarray:
-    first, second = model.geom_solref[i], model.geom_solref[j]
-    if first[0] <= 0 or second[0] <= 0:
-        return np.minimum(first, second)
-    a, b = (max(float(model.geom_solmix[k]), mujoco().mjMINVAL) for k in (i, j))
-    return (a * first + b * second) / (a + b)
+    def mix(self, i: int, others: np.ndarray) -> Iterator[Touch]:
+        """What MuJoCo makes of the coefficients of geom i and each of others."""
+        two = np.stack([np.full_like(others, i), others])
+        first, second = self.solref[two]
+        share = np.maximum(self.solmix[two], mujoco().mjMINVAL)[..., None]
+        mean = (share[0] * first + share[1] * second) / (share[0] + share[1])
+        direct = (first[:, :1] <= 0) | (second[:, :1] <= 0)
+        solref = np.where(direct, np.minimum(first, second), mean)
+        friction, condim = self.friction[two].max(0), self.condim[two].max(0)
+        own, its = self.priority[two]
+        for k in np.flatnonzero(own != its):  # the one of higher priority alone counts
+            j = i if own[k] > its[k] else others[k]
+            friction[k], condim[k], solref[k] = self.friction[j], self.condim[j], self.solref[j]
+        friction, margin = friction[:, [0, 0, 1, 2, 2]], self.margin[two].sum(0)
+        rows = zip(others.tolist(), friction, condim.tolist(), margin.tolist(), solref, strict=True)
+        return (Touch((i, j), *row) for j, *row in rows)
 
 
 def touching(at: Reference) -> Iterator[Touch]:
@@ -104,14 +135,15 @@ def touching(at: Reference) -> Iterator[Touch]:
             np.array(model.pair_solref[k]),
         )
     excluded = {tuple(sorted((int(x) >> 16, int(x) & 0xFFFF))) for x in model.exclude_signature}
-    kind, affinity = np.array(model.geom_contype), np.array(model.geom_conaffinity)
-    active = np.flatnonzero(kind | affinity).tolist()
-    for n, i in enumerate(active):
-        for j in active[n + 1 :]:
-            bodies = tuple(sorted((int(model.geom_bodyid[i]), int(model.geom_bodyid[j]))))
-            fits = (kind[i] & affinity[j]) | (kind[j] & affinity[i])
-            if fits and bodies not in excluded and (i, j) not in given and not _move_together(at, i, j):
-                yield _mix_coefficients(model, i, j)
+    geoms, parents = _Geoms.of(model), at.disabled("FILTERPARENT")
+    active = np.flatnonzero(geoms.kind | geoms.affinity)
+    for n, i in enumerate(active.tolist()):
+        others = geoms.partners(i, active[n + 1 :], parents)
+        if given or excluded:
+            bodies = [tuple(sorted((int(geoms.body[i]), x))) for x in geoms.body[others].tolist()]
+            known = zip(others.tolist(), bodies, strict=True)
+            others = others[[(i, j) not in given and of not in excluded for j, of in known]]
+        yield from geoms.mix(i, others)
 
 
 def kind_of_geom(at: Reference, geom: int) -> str:
@@ -179,24 +211,31 @@ def is_offered(first: AbstractShape | None, second: AbstractShape | None) -> boo
 def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The contacts of geoms, with a ground that stands still and with each other."""
     names, by_name, rows, asked = geom_names(at), dict[str, Contact](), list[Row](), set[frozenset[str]]()
-    alike: dict[Any, Contact] = {}  # to make a contact takes longer than to copy one
+    alike: dict[Any, tuple[Contact, bool]] = {}  # to make a contact takes longer than to copy one
     geoms: dict[str, tuple[int, int]] = {}
     shape = functools.cache(functools.partial(shape_of, at))
+    kind = functools.cache(lambda geom: type(shape(geom)))
+    middle = functools.cache(lambda geom: np.asarray(shape(geom).middle))  # pyright: ignore[reportOptionalMemberAccess]
+    offered: dict[Any, bool] = {}
+    body_of = [at.names.bodies[x] for x in at.model.geom_bodyid]
+    is_still = [at.carriers[x] == GROUND for x in at.model.geom_bodyid]
     for touch in touching(at):
-        i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
-        bodies = [at.names.bodies[at.model.geom_bodyid[x]] for x in (i, j)]
+        i, j = sorted(touch.geoms, key=is_still.__getitem__)
+        bodies = [body_of[x] for x in (i, j)]
         name = f"{names[i]}-{names[j]}"
-        word = "ground" if at.carriers[at.model.geom_bodyid[j]] == GROUND else "self"
+        word = "ground" if is_still[j] else "self"
         own = chosen.matching((names[i], bodies[0]), (names[j], bodies[1]))
         asked |= own
         if not (own or chosen.has(word)):
             feature = "contact with what stands still" if word == "ground" else "contact of moving bodies"
             rows += chosen.left_out(feature, [name], word)
             continue
-        first, second = shape(i), shape(j)
-        if not is_offered(first, second):
-            kinds = " and ".join(sorted(kind_of_geom(at, x) for x in (i, j)))
-            rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
+        first, second, kinds = shape(i), shape(j), (kind(i), kind(j))
+        if kinds not in offered:
+            offered[kinds] = is_offered(first, second)
+        if not offered[kinds]:
+            words = " and ".join(sorted(kind_of_geom(at, x) for x in (i, j)))
+            rows.append((f"contact of {words}", name, "ignored", "these shapes are not offered"))
             continue
         if name in by_name:
             rows.append(("contact listed again", name, "ignored", "rigid bodies touch once"))
@@ -211,13 +250,18 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
         assert second is not None
         frictions = _frictions(touch, mu, first, second)
         ends = (second, first) if "along" in frictions else (first, second)
-        key = None if "along" in frictions else (e, *frictions.items())
+        key = None if "along" in frictions else (*kinds, e, *frictions.items())
         if key and key in alike:
-            contact = copy_contact(alike[key], *ends, name)
+            like, swapped = alike[key]
+            middle_of = lambda x, i=i, j=j, first=first: middle(i if x is first else j)
+            one, other = ends[::-1] if swapped else ends
+            contact = copy_contact(like, one, other, name, middle_of)
         else:
             contact = Contact(*ends, restitution=e, name=name, **frictions)
-        by_name[name] = alike[key] = contact
-        geoms |= dict.fromkeys(contact.row_names, (i, j) if contact.shapes[0] is first else (j, i))
+            swapped = contact.shapes[0] is not first
+            alike[key] = contact, swapped
+        by_name[name] = contact
+        geoms |= dict.fromkeys(contact.row_names, (j, i) if swapped else (i, j))
         rows += [("contact", name, "used", rigid_words("rigid", e)), *_list_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
     return FeatureParts(

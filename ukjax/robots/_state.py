@@ -9,9 +9,11 @@ since MuJoCo's ball counts from the body's own axes, its free joint from those o
 velocity in body axes. All of v is linear in qvel, with constant coefficients.
 """
 
+from collections.abc import Callable
 from typing import final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -32,12 +34,22 @@ class Conversion(eqx.Module):
     balls: tuple[tuple[int, int, bool], ...] = eqx.field(static=True)
     upright: Float[Array, "k 4"]  # p0 of each (k, 4)
 
+    def _places(self, which: int, size: int) -> np.ndarray:
+        """Where the coordinates, or else the velocities, of quaternions are (k, size)."""
+        return np.array([x[which] for x in self.balls], int)[:, None] + np.arange(size)
+
+    def _turn_each(self, x: Array, others: Array, turn: Callable[[Array, Array, Array], Array]) -> Array:
+        """Coordinates whose quaternions are those of x, of length 1, turned by p0 of each; and otherwise others."""
+        places, free = self._places(0, 4), jnp.asarray(np.array([x[2] for x in self.balls], bool))
+        p = x[places] / jnp.sqrt(jnp.sum(x[places] ** 2, 1, keepdims=True))
+        return others.at[places].set(jax.vmap(turn)(p, self.upright.astype(x.dtype), free))
+
     def _rotate_omegas(self, v: Array, back: bool) -> Array:
         """R0 omega, or R0^T omega, in place of each omega."""
-        for (_, i, _), p in zip(self.balls, self.upright.astype(v.dtype), strict=True):
-            R = rotation_matrix(jnp.asarray(p))
-            v = v.at[i : i + 3].set((R.T if back else R) @ v[i : i + 3])
-        return v
+        places = self._places(1, 3)
+        R = jax.vmap(rotation_matrix)(self.upright.astype(v.dtype))
+        turned = jnp.einsum("kji,kj->ki" if back else "kij,kj->ki", R, v[places])
+        return v.at[places].set(turned)
 
     @eqx.filter_jit
     def velocities(self, qvel: Array) -> Velocities:
@@ -52,22 +64,22 @@ class Conversion(eqx.Module):
     @eqx.filter_jit
     def coordinates(self, qpos: Array) -> Coordinates:
         """q of qpos; quaternions are brought to length 1."""
-        q = qpos - self.qpos0.astype(qpos.dtype)
-        for (i, _, free), p0 in zip(self.balls, self.upright.astype(qpos.dtype), strict=True):
-            p = qpos[i : i + 4]
-            p = quaternion_product(p / jnp.sqrt(jnp.dot(p, p)), conjugate(p0))
-            q = q.at[i : i + 4].set(p if free else quaternion_product(p0, p))
-        return q
+
+        def turn(p: Array, p0: Array, free: Array) -> Array:
+            p = quaternion_product(p, conjugate(p0))
+            return jnp.where(free, p, quaternion_product(p0, p))
+
+        return self._turn_each(qpos, qpos - self.qpos0.astype(qpos.dtype), turn)
 
     @eqx.filter_jit
     def positions(self, q: Coordinates) -> Array:
         """qpos of q; quaternions are brought to length 1."""
-        qpos = q + self.qpos0.astype(q.dtype)
-        for (i, _, free), p0 in zip(self.balls, self.upright.astype(q.dtype), strict=True):
-            p = q[i : i + 4]
-            p = quaternion_product(p / jnp.sqrt(jnp.dot(p, p)), p0)
-            qpos = qpos.at[i : i + 4].set(p if free else quaternion_product(conjugate(p0), p))
-        return qpos
+
+        def turn(p: Array, p0: Array, free: Array) -> Array:
+            p = quaternion_product(p, p0)
+            return jnp.where(free, p, quaternion_product(conjugate(p0), p))
+
+        return self._turn_each(q, q + self.qpos0.astype(q.dtype), turn)
 
 
 def conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
