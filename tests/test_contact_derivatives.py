@@ -1,10 +1,13 @@
 """Derivatives of states, times and impulses with contacts to 1e-6, by all parameters: closed forms, and SciPy's events
 differentiated by differences."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from contact_references import G, compared, discs_at, exactly, followed, forward, within
+from numpy.testing import assert_allclose
+from scipy.integrate import solve_ivp
 
 import ukjax as uk
 
@@ -313,3 +316,59 @@ def test_double_pendulum_against_a_wall():
 
     trajectory = compared(run, reference, [-0.8, -0.5, 0, 0, 1.0, 0.8, 1.0, 0.7, G, 0.5, 0.6])
     assert trajectory.contacts.num_events == 2
+
+
+def test_block_that_starts_to_slide_into_any_direction():
+    """Pulled by k t, it slides from mu m g / k on; a turn of the pull turns the motion, of whose direction slip that has
+    just started knows nothing."""
+    k, g, end = 2.0, 9.81, 2.5
+
+    def place(angle, friction):
+        plane = uk.Unilateral(lambda t, q: q[2], friction=friction, slip=lambda t, q, v: v[:2], name="plane")
+        pull = lambda t, q, v: jnp.stack([k * t * jnp.cos(angle), k * t * jnp.sin(angle), -g + 0 * angle])
+        block = uk.System(jnp.eye(3), pull, [plane])
+        return uk.simulate(block, jnp.zeros(3), jnp.zeros(3), t1=end, ts=jnp.array([end])).q_end[:2]
+
+    angle, friction = 0.4, 0.3
+    along, late = np.array([np.cos(angle), np.sin(angle)]), end - friction * g / k
+    across = np.array([-along[1], along[0]])
+    slopes = jax.jit(jax.jacrev(place, argnums=(0, 1)))(angle, friction)
+    assert_allclose(jax.jit(place)(angle, friction), k * late**3 / 6 * along, rtol=1e-7)
+    assert_allclose(slopes[0], k * late**3 / 6 * across, rtol=1e-6)
+    assert_allclose(slopes[1], -g * late**2 / 2 * along, rtol=1e-6)
+
+
+def test_block_that_slides_off_a_turntable():
+    """Where a turntable that spins up loses it, t^4 = (mu g)^2 - 1, the force that would hold it turns while
+    slip starts. Beside an implicit solver of SciPy, with friction smooth below 1e-10 m/s."""
+    g, end = 9.81, 2.5
+    loss = lambda mu: ((mu * g) ** 2 - 1) ** 0.25
+
+    def run(mu):
+        slip = lambda t, q, v: v[:2] - t * jnp.stack([-q[1], q[0]])
+        table = uk.Unilateral(lambda t, q: q[2], friction=mu, slip=slip, name="table")
+        block = uk.System(jnp.eye(3), jnp.array([0.0, 0.0, -g]), [table])
+        start = jnp.array([1.0, 0.0, 0.0])
+        found = uk.simulate(block, start, jnp.zeros(3), t1=end, ts=jnp.array([end]))
+        return found.q_end[:2], found.contacts.event_time[0]
+
+    def place(mu):
+        t, turned = loss(mu), loss(mu) ** 2 / 2
+
+        def rate(t, y):
+            slip = y[2:] - t * np.array([-y[1], y[0]])
+            return np.r_[y[2:], -mu * g * slip / np.sqrt(slip @ slip + 1e-20)]
+
+        radial, around = np.array([[np.cos(turned), np.sin(turned)], [-np.sin(turned), np.cos(turned)]])
+        y = np.r_[radial, t * around]
+        return solve_ivp(rate, (t, end), y, method="Radau", rtol=1e-11, atol=1e-13).y[:2, -1]
+
+    mu, h = 0.3, 1e-3
+    q, t = jax.jit(run)(mu)
+    of_q, of_t = jax.jit(jax.jacfwd(run))(mu)
+    assert_allclose(q, place(mu), atol=3e-7)
+    assert_allclose(t, loss(mu), rtol=1e-8)
+    # a difference of fourth order
+    near = {i: place(mu + i * h) for i in (-2, -1, 1, 2)}
+    assert_allclose(of_q, (8 * (near[1] - near[-1]) - near[2] + near[-2]) / (12 * h), rtol=1e-4)
+    assert_allclose(of_t, (loss(mu + 1e-6) - loss(mu - 1e-6)) / 2e-6, rtol=1e-7)

@@ -145,7 +145,8 @@ def test_dependent_contacts_pressed_by_nothing_stay_closed():
     zero, closed = np.zeros(2), np.ones(2)
     G, noise = np.full((2, 2), 4.0), 1e-15 * np.array([1.0, -1.0])
     contact = ContactState(zero, zero, np.eye(2), G, G, G, zero, np.array([20.0, 0.0]), noise)
-    margins = lambda means, contact, mode: modes.margins(means, contact, mode, jnp.zeros(()), zero)
+    forces = modes.contact_forces
+    margins = lambda *of: modes.margins(*of, forces(*of), jnp.zeros(()), zero)
     mode = modes.Mode(closed, zero, zero)
 
     @jax.jit

@@ -84,6 +84,13 @@ def test_floats_of_16_bits_are_refused(dtype):
         uk.to_torch(jnp.sin)(torch.ones(2, dtype=dtype))
 
 
+def test_views_that_torch_reads_conjugated_or_negated():
+    z = torch.complex(_tensor(3), _tensor(3, seed=1)).detach()
+    bridge = uk.to_torch(lambda x: 2 * x)
+    for view in (torch.conj(z), torch.imag(torch.conj(z)), torch.conj(z)[:2]):
+        torch.testing.assert_close(bridge(view), 2 * view.clone())
+
+
 def test_what_torch_transforms():
     """`torch.compile` works around the bridge; the rest says so in one sentence."""
     bridge, x = uk.to_torch(lambda x: jnp.sum(jnp.sin(x))), _tensor(3)

@@ -310,7 +310,12 @@ def _rates(means: ContactContext, contact: ContactState, mode: Mode) -> tuple[Ar
 def _observe_margins(
     means: ContactContext, contact: ContactState, mode: Mode, t: Array, q: Array
 ) -> tuple[Margins, Approach]:
-    return margins(means, contact, mode, t, q), approach(means, contact, mode)
+    p = contact_forces(means, contact, mode)
+    return margins(means, contact, mode, p, t, q), approach(means, contact, p)
+
+
+def _margins(means: ContactContext, contact: ContactState, mode: Mode, t: Array, q: Array) -> Margins:
+    return margins(means, contact, mode, contact_forces(means, contact, mode), t, q)
 
 
 def _kinematics(model: Model, t: Array, q: Array, v: Array) -> Kinematics:
@@ -359,7 +364,7 @@ class ContactDynamics(eqx.Module):
     def margins(self, t: Array, y: State) -> Margins:
         """The margins of the mode of a state."""
         q, v, mode = y
-        return self._with_own(self._of(margins, self.at(t, q, v), mode, t, q), t, y)
+        return self._with_own(self._of(_margins, self.at(t, q, v), mode, t, q), t, y)
 
     def _with_own(self, of_mode: Margins, t: Array, y: State) -> Margins:
         return Margins(*map(jnp.append, of_mode, values(self.resets, t, *y[:2])))

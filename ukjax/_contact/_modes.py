@@ -11,6 +11,8 @@ are positive: gaps of open contacts, normal forces of closed ones, friction left
 ones.
 """
 
+import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -25,11 +27,14 @@ from ._rows import (
     ContactContext,
     ContactLayout,
     ContactState,
+    evaluate_array_part,
     evaluate_contact_part,
+    solve_least,
 )
 
 # Slower than this [m/s] a contact sticks if it can: less than tolerances, far above rounding.
 _STILL = (1e-9, 1e-4)
+_SHORT = (3e-5, 3e-4)  # in no shorter time slip that starts turns into its direction [s]
 
 
 class Mode(NamedTuple):
@@ -92,9 +97,63 @@ def held_rows(layout: ContactLayout, mode: Mode) -> Float[Array, " m"]:
 
 def contact_forces(means: ContactContext, contact: ContactState, mode: Mode) -> Float[Array, " m"]:
     """The forces on all rows in a mode."""
-    rows = rows_of(means.layout.contacts, contact.u.dtype)
-    S, s = build_force_map(rows, mode, contact.u, means.coefficients)
-    return _against(means, contact, mode, S, contact.rate + contact.G @ s) + s
+    return _forces_along(means, contact, mode, _guide_slip(means, contact, mode))
+
+
+def _forces_along(means: ContactContext, contact: ContactState, mode: Mode, u: Array) -> Array:
+    """The same, of friction against contact velocities u."""
+    numbers = contact.G, contact.rate, u, *mode, means.coefficients.friction, means.coefficients.limit
+    return evaluate_array_part(_ForcesAlong(means.layout), *numbers)
+
+
+@dataclasses.dataclass(frozen=True)
+class _ForcesAlong:
+    """As written out once, and called where it is needed."""
+
+    layout: ContactLayout
+
+    def __call__(self, G: Array, rate: Array, u: Array, *more: Array) -> Array:
+        *of_mode, friction, limit = more
+        none, mode = jnp.zeros_like(friction), Mode(*of_mode)
+        coefficients = Coefficients(none, friction, limit, jnp.ones_like(u), none, none)
+        S, s = build_force_map(rows_of(self.layout.contacts, u.dtype), mode, u, coefficients)
+        held = held_rows(self.layout, mode)
+        return S @ solve_least(held[:, None] * (G @ S), -held * (rate + G @ s)) + s
+
+
+def _guide_slip(means: ContactContext, contact: ContactState, mode: Mode) -> Float[Array, " m"]:
+    """Contact velocities, of which slip s that starts is turned towards the force f that would hold it: they are along
+    |s|^3 s + e^4 f / |f|.
+
+    It turns there by itself, at the rate mu p_n / |s|: sooner than tolerances see slip at all, so that steps would leave
+    its direction to chance, and the derivative of that without bound. With e a short time of its acceleration by f the
+    rate has a bound, and what is missed, since slip lags behind the force as it turns, is far below tolerances.
+    """
+    if all(tangents < 2 for _, tangents in means.layout.contacts):  # there is nowhere to turn
+        return contact.u
+    rows, dtype = rows_of(means.layout.contacts, contact.u.dtype), contact.u.dtype
+    spread, safe = functools.partial(spread_to_tangents, rows), lambda x: jnp.where(x > 0, x, 1)
+    short, coefficients = choose_by_precision(dtype, *_SHORT), means.coefficients
+
+    def length(x: Array) -> Array:
+        square = rows.tangent @ (x * x)
+        return jnp.where(square > 0, jnp.sqrt(safe(square)), 0)
+
+    slip = length(contact.u)
+    slow = slip < 30 * short * jnp.max(jnp.abs(contact.rate), initial=0)
+    rubs = (mode.closed > mode.stick) & ((coefficients.friction > 0) | (coefficients.limit > 0))
+    slow = (slow & rubs).astype(dtype)
+
+    def guide() -> Array:
+        grows = contact.rate + contact.G @ _forces_along(means, contact, mode, contact.u)
+        f = _forces_along(means, contact, mode._replace(stick=mode.stick + slow), contact.u)
+        hold, pushed = length(f), length(contact.G @ (spread(slow) * f))
+        starts = (slow > 0) & (rows.tangent @ (grows * mode.direction) > -1e-3 * pushed)
+        e = jnp.where(starts, short * pushed, 0)
+        share = e / safe(slip + e)
+        return spread((1 - share) ** 3) * contact.u - spread(share**3 * e / safe(hold)) * f
+
+    return jax.lax.cond(jnp.any(slow > 0), guide, lambda: contact.u)
 
 
 def _against(
@@ -132,12 +191,13 @@ class Margins(NamedTuple):
     slack: Array
 
 
-def margins(means: ContactContext, contact: ContactState, mode: Mode, t: Array, q: Array) -> Margins:
-    """The margins of a mode: gaps or normal forces (n,), friction left (n,), slip (n,)."""
+def margins(
+    means: ContactContext, contact: ContactState, mode: Mode, p: Array, t: Array, q: Array
+) -> Margins:
+    """The margins of a mode with the forces p: gaps or normal forces (n,), friction left (n,), slip (n,)."""
     layout, coefficients = means.layout, means.coefficients
     rows, dtype = rows_of(layout.contacts, contact.u.dtype), contact.u.dtype
     eps, one = jnp.finfo(dtype).eps, jnp.ones_like(contact.gap)
-    p = contact_forces(means, contact, mode)
     has_gap, has_slip = layout.has_gap, layout.has_slip
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(p)), initial=0)
     normal = rows.normal @ p
@@ -176,10 +236,10 @@ class Approach(NamedTuple):
     bend: Array
 
 
-def approach(means: ContactContext, contact: ContactState, mode: Mode) -> Approach:
-    """How contacts near each other in a mode."""
+def approach(means: ContactContext, contact: ContactState, p: Array) -> Approach:
+    """How contacts near each other under the forces p."""
     normal = rows_of(means.layout.contacts, contact.u.dtype).normal
-    a = contact.a + contact.response @ contact_forces(means, contact, mode)
+    a = contact.a + contact.response @ p
     J, by_bend = normal @ contact.J, normal @ (contact.rate - contact.J @ contact.a)
     bend = jnp.maximum(-(J @ a), 0) + jnp.maximum(-by_bend, 0)
     return Approach(contact.gap, normal @ contact.u, J, a, bend)

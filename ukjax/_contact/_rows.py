@@ -488,8 +488,8 @@ _by_elimination = functools.partial(_least, eliminate)
 _on_arrays = functools.partial(_least, _invert)
 
 
-def _by_sub_program(K: Array, b: Array) -> Array:
-    """As written out once, which all parts call."""
+def solve_least(K: Array, b: Array) -> Array:
+    """`ContactContext.solve`, as written out once, which all parts call."""
     return evaluate_array_part(_by_elimination, K, b)
 
 
@@ -518,7 +518,7 @@ class _OfContacts:
 
     def __call__(self, *leaves: Array) -> Any:
         coefficients, contact, more = jax.tree.unflatten(self.tree, leaves)
-        return self.function(ContactContext(self.layout, coefficients, _by_sub_program), contact, *more)
+        return self.function(ContactContext(self.layout, coefficients, solve_least), contact, *more)
 
 
 @in_full_precision

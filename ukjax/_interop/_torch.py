@@ -25,7 +25,8 @@ def _as_array(tensor: "torch.Tensor") -> Array:
         raise InputError(
             f"tensors of {tensor.dtype} are too coarse for a motion: convert them, as by tensor.float()."
         )
-    return jnp.from_dlpack(tensor.detach().contiguous())
+    # DLPack gives memory as it is, of views that PyTorch conjugates or negates when they are read too.
+    return jnp.from_dlpack(tensor.detach().resolve_conj().resolve_neg().contiguous())
 
 
 @contextlib.contextmanager
