@@ -1,5 +1,6 @@
 """Contacts of a list of which other impulses obey the laws as well; see `_modes`, which says what that means."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ class ListedImpulses(NamedTuple):
     - `delassus`: its operator.
     - `found`: impulses and modes.
     - `all_rows`: how many rows all contacts have.
+    - `may_stay`: whether a contact of the list touched before and did not part.
     """
 
     contacts: ContactList
@@ -28,6 +30,7 @@ class ListedImpulses(NamedTuple):
     delassus: DelassusRows
     found: ImpulseSolution
     all_rows: int
+    may_stay: Callable[[Array], Array]
 
     @property
     def G(self) -> Array:
@@ -162,7 +165,7 @@ def ambiguous(of: ListedImpulses) -> Array:
         response = own - entry(contacts.friction, k) * sum(coupling, jnp.zeros((), dtype))
         leaving = (1 - entry(of.closed, k)) * entry(contacts.u, row)
         free = leaving - response * entry(contacts.p, row)  # how fast it would leave without its own impulse
-        also_open = slides & (response < -counts * own) & (free > counts**2 * fastest)
+        also_open = slides & of.may_stay(k) & (response < -counts * own) & (free > counts**2 * fastest)
         return put(flags, k, jnp.maximum(entry(flags, k), also_open.astype(dtype)))
 
     return loop(contacts.number, flag, _exchangeable(of))

@@ -215,12 +215,12 @@ class ContactStep:
             first = x.number == 0
             looked = (looks & first).astype(x.number.dtype)
             before = v, free.end, (last.contacts, former), (last.touching, touching)
-            contacts, struck, full = self._listed(moving, before, h, coefficients, x, first)
+            contacts, (struck, stands), full = self._listed(moving, before, h, coefficients, x, first)
             # Slips of joints that stand still are rounding, of the velocities of all.
             rounding = ROUNDING * jnp.finfo(dtype).eps * jnp.max(jnp.abs(free.end))
             enough = jnp.where(first, rounding, 0.1 * choose_by_precision(dtype, *PENETRATION))
             found, told = self._solve_islands(
-                contacts, x.state, free.inertia, coefficients, h, enough, looked
+                contacts, x.state, free.inertia, coefficients, h, enough, (looked, stands)
             )
             state, push = self._scattered(contacts, struck, found, told[1], x, first)
             v_end = jnp.where(first, free.end + found.change, state.v)
@@ -362,9 +362,10 @@ class ContactStep:
         coefficients: Coefficients,
         x: _Problems,
         first: Array,
-    ) -> tuple[ContactList, Array, Array]:
-        """The contacts of a problem; 1 for those that are struck fast; and whether there were more than there is room
-        for; by velocities before and without impulses, contacts before, and those that touch as the step begins.
+    ) -> tuple[ContactList, tuple[Array, Array], Array]:
+        """The contacts of a problem; 1 for those that are struck fast, and for those that touch as the step begins and do
+        not part; and whether there were more than there is room for; by velocities before and without impulses, contacts
+        before, and those that touch as the step begins.
 
         A contact that is open in the middle may close until the next middle, a step later, where positions are by the
         velocities to be found: its gap there is not to be negative. One that bounces closes by its middle or not at all.
@@ -376,7 +377,7 @@ class ContactStep:
 
         def row(
             kind: Any, of: Any, own: Any, i: Array, k: Array, contacts: ContactList
-        ) -> tuple[ContactList, Array]:
+        ) -> tuple[ContactList, tuple[Array, Array]]:
             rows, row, normals = kind.rows(of, own, i), contacts.rows, int(kind.has_gap)
             laws = coefficients.friction, coefficients.limit, coefficients.restitution
             mu, c, e = (entry(a, k) for a in laws)
@@ -394,7 +395,7 @@ class ContactStep:
             before, *free = J.over_columns(at, moved, at_rest)
             rigid, open_by = entry(is_rigid, k) > 0, entry(x.middle, k)
             fast = restores = jnp.asarray(False)
-            wanted = jnp.ones_like(at)
+            wanted, touches = jnp.ones_like(at), self._find(touching, k)[0]
             if normals:
                 # Also what parts fast: all contacts have one law, or impulses on what parts would create energy.
                 is_fast = lambda forced: jnp.abs(before) > SLOW * jnp.abs(forced)
@@ -405,7 +406,7 @@ class ContactStep:
                 bounces = may_bounce & is_fast(forced)
                 fast, restores = bounces & (before < 0), bounces & (e > 0)
                 closes = open_by + 0.125 * h * forced <= 2 * zero
-                wanted = (~restores | closes | self._find(touching, k)[0]).astype(at.dtype)
+                wanted = (~restores | closes | touches).astype(at.dtype)
             u, p, (was, place) = contacts.u, contacts.p, self._find(former, k)
             of_former = lambda a: jnp.where(was, entry(former[0].p, place * width + a), 0)
             guess = lambda a: jnp.where(first, of_former(a), 0 if a else entry(x.push, k))
@@ -437,7 +438,7 @@ class ContactStep:
                 number=at + wanted,
                 rows=row + wanted * (normals + tangents),
             )
-            return contacts, fast
+            return contacts, (fast, touches & (before <= SLOW * jnp.abs(free[0] - before)))
 
         def of_kind(kind: Any, of: Any, own: Any, listed: tuple) -> tuple:
             which = jnp.asarray(np.array(kind.contacts))
@@ -446,8 +447,10 @@ class ContactStep:
                 k = entry(which, i)
 
                 def add(_: Array, so_far: tuple) -> tuple:
-                    contacts, fast = row(kind, of, own, i, k, so_far[0])
-                    return contacts, put(so_far[1], so_far[0].number, fast), so_far[2]
+                    listed, marks, full = so_far
+                    contacts, found = row(kind, of, own, i, k, listed)
+                    marks = tuple(put(x, listed.number, y) for x, y in zip(marks, found, strict=True))
+                    return contacts, marks, full
 
                 wanted = entry(x.takes_part, k) > 0
                 if not self.may_be_full:
@@ -459,7 +462,8 @@ class ContactStep:
             return kind.each(own, look, listed)
 
         full = touching[0].number > self.room.contacts
-        listed = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype), full
+        marks = tuple(blank(max(self.room.contacts, 1), dtype) for _ in range(2))
+        listed = empty_list(self.room, dtype), marks, full
         for kind, of, own in zip(self.kinds, moving, x.kept, strict=True):
             listed = of_kind(kind, of, own, listed)
         return listed
@@ -581,10 +585,11 @@ class ContactStep:
         coefficients: Coefficients,
         h: Array,
         enough: Array,
-        looked: Array,
+        looks: tuple[Array, Array],
     ) -> tuple[ImpulseSolution, tuple[Array, Array]]:
         """The impulses of the contacts of a list; and where it is looked at the generalized force, and 1 for contacts
-        that are ambiguous."""
+        that are ambiguous, of those that stand."""
+        looked, stands = looks
         room, dtype = self.room, contacts.u.dtype
         by_row, by_contact = (lambda: blank(room.stride, dtype)), lambda: blank(max(room.contacts, 1), dtype)
         zero, islands = jnp.zeros((), dtype), find_islands(contacts, room, inertia)
@@ -603,7 +608,7 @@ class ContactStep:
 
             def look(_: Array, told: tuple[Array, Array]) -> tuple[Array, Array]:
                 places = lambda k: entry(islands.order, begin + k)
-                return self._looked_at(own, its, of, h, told, places)
+                return self._looked_at(own, its, of, h, told, places, stands)
 
             told = loop(looked, look, told)
 
@@ -632,6 +637,7 @@ class ContactStep:
         h: Array,
         told: tuple[Array, Array],
         places: Callable[[Array], Array],
+        stands: Array,
     ) -> tuple[Array, Array]:
         """With the generalized force of the contacts of an island (n_v,), and 1 for those that are ambiguous, in their
         places of the whole list."""
@@ -639,6 +645,7 @@ class ContactStep:
         push = contacts.over_rows(add, told[0])
         u = copy_entries(blank(self.room.stride, contacts.u.dtype), contacts.u, contacts.rows)
         u = of.apply(u, found.p)
-        flags = ambiguous(ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.rows))
+        contacts, may_stay = contacts._replace(u=u, p=found.p), lambda k: entry(stands, places(k)) > 0
+        flags = ambiguous(ListedImpulses(contacts, self.room, of, found, self.rows, may_stay))
         place = lambda k, y: put(y, places(k), entry(flags, k))
         return push, loop(contacts.number, place, told[1])
