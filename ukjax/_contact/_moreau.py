@@ -362,7 +362,7 @@ class ContactStep:
         coefficients: Coefficients,
         x: _Problems,
         first: Array,
-    ) -> tuple[ContactList, tuple[Array, Array], Array]:
+    ) -> tuple[ContactList, tuple[Array, ...], Array]:
         """The contacts of a problem; 1 for those that are struck fast, and for those that touch as the step begins and do
         not part; and whether there were more than there is room for; by velocities before and without impulses, contacts
         before, and those that touch as the step begins.
