@@ -210,9 +210,9 @@ def test_numbers_of_another_precision_are_found() -> None:
     assert refused(lowered(mixed, ["cuda"])) == {"f32"}
 
 
-FEWEST = {"step": 2, "lanes": 1, "tune": 1, "simulate": 4, "sweep": 4}
-"""Kernels: a run is one (and of a step, another whether it is on the constraints); where states are asked for, there are
-those of what is saved and observed."""
+FEWEST = {"step": 2, "lanes": 1, "tune": 2, "simulate": 4, "sweep": 4}
+"""Kernels: a run is one (and of a step, another whether it is on the constraints; of tuning, another of the errors along
+it); where states are asked for, there are those of what is saved and observed."""
 
 
 @pytest.mark.parametrize("path", FEWEST)

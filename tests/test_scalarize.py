@@ -438,6 +438,34 @@ class _Doubler:
         return 2 * x
 
 
+def test_statics_are_taken_by_the_fallback_too() -> None:
+    """Of a function that has no scalar code."""
+    found = uk.scalarize(lambda x, ways: jnp.fft.rfft(x).imag * len(ways), fallback="xla")
+    x = jnp.array([1.0, 2.0, 4.0])
+    for ways in ("once", "again"):
+        assert_allclose(found(x, ways), np.fft.rfft(x).imag * len(ways), rtol=1e-14)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 30])
+def test_tridiagonal_systems_are_solved(n: int) -> None:
+    """Also where pivots vanish, beside NumPy; derivatives beside those of a dense solve."""
+    diagonals = np.random.default_rng(n).normal(size=(3, n))
+    diagonals[1, ::2] = 0 if n % 2 == 0 else 1e-9
+    b = np.random.default_rng(0).normal(size=(n, 2))
+
+    def dense(dl: Any, d: Any, du: Any, b: Any) -> Any:
+        return jnp.linalg.solve(jnp.diag(d) + jnp.diag(dl[1:], -1) + jnp.diag(du[:-1], 1), b)
+
+    solve, given = (
+        uk.scalarize(jax.lax.linalg.tridiagonal_solve),
+        (*map(jnp.asarray, diagonals), jnp.asarray(b)),
+    )
+    assert_allclose(solve(*given), dense(*given), rtol=1e-9, atol=1e-9)
+    total = lambda f: jax.grad(lambda *x: jnp.sum(f(*x) ** 2), (0, 1, 2, 3))(*given)
+    for found, expected in zip(total(solve), total(dense), strict=True):
+        assert_allclose(found, expected, rtol=1e-7, atol=1e-7 * np.abs(expected).max(initial=1))
+
+
 def test_a_method_is_one_of_its_object() -> None:
     assert_allclose(_Doubler().double(X), 2 * X)
 

@@ -328,6 +328,36 @@ def _sort_by_exchanges(arrays: list[Any], num_keys: int) -> list[Any]:
     return [jnp.stack(x) for x in columns] if n else arrays
 
 
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, **params: Any) -> Any:
+    """By elimination in which neighbouring rows change places, as LAPACK's gtsv."""
+
+    def solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
+        zero = jnp.zeros_like(d[0])
+
+        def eliminate(row: Any, after: Any) -> Any:
+            (d, du, b), (below, d_after, du_after, b_after) = row, after
+            swaps = jnp.abs(d) < jnp.abs(below)
+            pair = lambda x, y: (jnp.where(swaps, y, x), jnp.where(swaps, x, y))
+            (top, low), (right, low_right) = pair(d, below), pair(du, d_after)
+            (far, low_far), (b, low_b) = pair(zero, du_after), pair(b, b_after)
+            factor = low / jnp.where(top == 0, 1, top)
+            left = low_right - factor * right, low_far - factor * far, low_b - factor * b
+            return left, (top, right, far, b)
+
+        def substitute(known: Any, row: Any) -> Any:
+            (x, after), (top, right, far, b) = known, row
+            x, after = (b - right * x - far * after) / top, x
+            return (x, after), x
+
+        du = jnp.append(du[:-1], zero)
+        last, rows = lax.scan(eliminate, (d[0], du[0], b[0]), (dl[1:], d[1:], du[1:], b[1:]))
+        end = last[2] / last[0]
+        above = lax.scan(substitute, (end, jnp.zeros_like(end)), rows, reverse=True)[1]
+        return jnp.concatenate([above, end[None]])
+
+    return [_map_leading_axes(solve, dl, d, du, b, ndims=(1,))]
+
+
 REPLACED: dict[str, Callable[..., Any]] = {
     "lu": lu,
     "lu_pivots_to_permutation": lu_pivots_to_permutation,
@@ -340,6 +370,7 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "eigh": eigh,
     "svd": svd,
     "sort": sort,
+    "tridiagonal_solve": tridiagonal_solve,
 }
 
 DIFFERENTIATED_BY_JAX = frozenset(("qr", "eigh", "svd"))

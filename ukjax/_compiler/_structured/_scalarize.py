@@ -46,7 +46,6 @@ class Scalarized(Generic[P, R]):
         functools.update_wrapper(self, fn)
         self._fn, self._fallback = fn, fallback
         self._known: dict[Any, Any] = {}
-        self._jitted = jax.jit(fn) if fallback else None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """What the function returns.
@@ -54,10 +53,7 @@ class Scalarized(Generic[P, R]):
         **Raises:** `Untranslatable` where the function cannot be translated, unless a `fallback` was asked for.
         """
         arrays, traced = self._traced(args, kwargs)
-        if traced is None:
-            assert self._jitted is not None
-            return self._jitted(*args, **kwargs)
-        return traced.call(*arrays, *traced.consts)
+        return traced.call(*arrays, *traced.consts) if isinstance(traced, _Traced) else traced(*arrays)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -110,11 +106,12 @@ class Scalarized(Generic[P, R]):
 
     def _translated(self, args: Any, kwargs: Any) -> tuple[list[Any], _Traced]:
         arrays, traced = self._traced(args, kwargs)
-        if traced is None:
+        if not isinstance(traced, _Traced):
             raise Untranslatable("the function is compiled by XLA, for it could not be translated")
         return arrays, traced
 
-    def _traced(self, args: Any, kwargs: Any) -> tuple[list[Any], _Traced | None]:
+    def _traced(self, args: Any, kwargs: Any) -> tuple[list[Any], _Traced | Callable[..., Any]]:
+        """The arrays among the arguments, and what is made for such, or compiled by XLA."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         is_array = [isinstance(x, jax.Array | np.ndarray | np.generic | float | int) for x in leaves]
         arrays = [x for x, it in zip(leaves, is_array, strict=True) if it]
@@ -135,31 +132,41 @@ class Scalarized(Generic[P, R]):
             ) from None
         if known is not self:
             return arrays, known
+        function = _of_arrays(self._fn, tree, static, is_array)
         try:
-            traced = _trace(self._fn, tree, static, is_array, shapes)
+            traced = _trace(function, shapes)
         except Untranslatable as error:
             if self._fallback is None:
                 name = getattr(self._fn, "__name__", "a function")
                 raise Untranslatable(f"{name}: {error}", error.at) from None
-            traced = None
+            traced = jax.jit(function)
         # What closes over values that another transformation traces is another function at each call.
-        if traced is None or not any(isinstance(x, Tracer) for x in traced.consts):
+        if not isinstance(traced, _Traced) or not any(isinstance(x, Tracer) for x in traced.consts):
             self._known[key] = traced
         return arrays, traced
 
 
-@undisturbed
-def _trace(
-    fn: Callable[..., Any], tree: Any, static: tuple[Any, ...], is_array: list[bool], shapes: list[Any]
-) -> _Traced:
-    """A function traced for arguments of some shapes."""
-    out_tree: list[Any] = []
+def _of_arrays(
+    fn: Callable[..., Any], tree: Any, static: tuple[Any, ...], is_array: list[bool]
+) -> Callable[..., Any]:
+    """A function of the arrays among its arguments."""
 
-    def flat(*arrays: Any) -> list[Any]:
+    def function(*arrays: Any) -> Any:
         given = iter(arrays)
         leaves = [next(given) if it else x for x, it in zip(static, is_array, strict=True)]
         args, kwargs = jax.tree.unflatten(tree, leaves)
-        outputs, structure = jax.tree.flatten(fn(*args, **kwargs))
+        return fn(*args, **kwargs)
+
+    return function
+
+
+@undisturbed
+def _trace(function: Callable[..., Any], shapes: list[Any]) -> _Traced:
+    """A function of arrays traced for some shapes."""
+    out_tree: list[Any] = []
+
+    def flat(*arrays: Any) -> list[Any]:
+        outputs, structure = jax.tree.flatten(function(*arrays))
         out_tree.append(structure)
         return outputs
 
