@@ -9,6 +9,7 @@ import scipy.integrate
 from jaxtyping import Array
 
 import ukjax as uk
+from ukjax._system._rows import constraint_errors
 
 GRAVITY, AMPLITUDE, RATE, END = 9.81, 0.1, 3.0, 1.0
 
@@ -370,3 +371,17 @@ def test_a_certificate_and_a_closed_loop_say_so_too(sign):
     assert certificate.ok == (sign == 1)
     servoed = uk.with_servo(free, np.eye(2), Circle(), stabilizer=uk.Baumgarte(2.0, 1.0))
     assert list(uk.check(servoed, [1.0, 0.0], [0.0, 1.0]).unfit) == ([] if sign == 1 else ["circle"])
+
+
+def test_errors_without_their_rows():
+    """Of each kind beside closed forms; zero where a kind has none."""
+    constraints = [
+        uk.Holonomic(lambda t, q: q @ q - t),
+        uk.Nonholonomic(lambda t, q, v: v[0] - q[1] * v[1]),
+        uk.AccelerationConstraint(lambda t, q, v: (jnp.ones((2, 2)), v)),
+    ]
+    system = uk.System(jnp.eye(2), jnp.zeros(2), constraints)
+    t, q, v = jnp.asarray(0.3), jnp.array([0.5, -0.7]), jnp.array([1.1, 0.4])
+    phi, psi = constraint_errors(system, t, q, v)
+    np.testing.assert_allclose(phi, [0.74 - 0.3, 0, 0, 0], rtol=1e-14)
+    np.testing.assert_allclose(psi, [2 * (0.55 - 0.28) - 1, 1.1 + 0.28, 0, 0], rtol=1e-14)

@@ -28,7 +28,7 @@ def _ends_of_steps(span: Span, most: int) -> tuple[Array, Array]:
 
 
 @functools.partial(scalarize, fallback="xla")
-def _errors(of: Static, arrays: Any, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+def _evaluate_errors(of: Static, arrays: Any, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     return errors_at(combine_static(of, arrays), t, q, v)
 
 
@@ -56,7 +56,7 @@ def errors_along(
     # States that were not reached are infinite, and so would be their derivatives.
     reached = jnp.isfinite(t)[:, None]
     q, v = (jnp.where(reached, x[:-1], x[-1:]) for x in (solved.q, solved.v))
-    errors = jax.vmap(functools.partial(_errors, *partition_static(model.system)))(
+    errors = jax.vmap(functools.partial(_evaluate_errors, *partition_static(model.system)))(
         jnp.where(reached[:, 0], t, span[1]), q, v
     )
     return t, errors, solved.stats, solved.result == RESULTS.successful

@@ -202,7 +202,7 @@ class Program:
                 to_memory(b, x if x.shape[1:] == members else spread(x), t)
                 for x, t in zip(inputs, types, strict=True)
             ]
-            return self._loop(b, whole, members, results_of)
+            return self._loop_over_members(b, whole, members, results_of)
         columns = list(map(spread, inputs))
         _divide_calls(needed, [p for p, x in zip(self.params, columns, strict=True) if x.ndim > 1])
         each = [results_of([x if x.ndim == 1 else x[:, i] for x in columns]) for i in range(count)]
@@ -211,7 +211,7 @@ class Program:
         ]
         return [x.reshape(len(x), *members) for x in stacked]
 
-    def _loop(
+    def _loop_over_members(
         self, b: Builder, operands: Sequence[Stored], members: tuple[int, ...], results_of: Any
     ) -> list[Value]:
         count, kinds = math.prod(members), [(t, n * math.prod(members)) for t, n in self.results]

@@ -73,7 +73,7 @@ from ._subprogram import Subprogram
 
 _WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes is found as it is traced
 _MOST_PASSES = 64  # of a loop that is written out
-_KNOWN = 50_000  # operations of passes with numbers that are known, above which XLA takes less time
+_KNOWN = 50_000  # operations of passes with numbers that are known: 13,000 take 0.04 s, and XLA a second
 _MOST_WRITTEN_OUT = 256  # passes of a scan, of what is to be written out
 _BRANCHES = 60  # operations up to which both sides of a branch are computed
 _LEAST_CALLED = 200  # operations of a sub-program

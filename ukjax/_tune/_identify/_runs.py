@@ -172,9 +172,9 @@ class Runs(eqx.Module):
 
     def one(self, theta: Array, s: Array, row: Rows) -> Outcome:
         """The run of one row, as one program: XLA would compile for seconds how the model is made and measured."""
-        return _one(*partition_static(self), theta, s, row)
+        return _simulate_row(*partition_static(self), theta, s, row)
 
-    def one_as_traced(self, theta: Array, s: Array, row: Rows) -> Outcome:
+    def simulate_row(self, theta: Array, s: Array, row: Rows) -> Outcome:
         values = self.space.values(theta)
         problem, how = self.problem(values, row.inputs)
         t0, t1 = (row.t0, row.t1) if self.span is None else self.span
@@ -213,8 +213,8 @@ class Runs(eqx.Module):
 
 
 @functools.partial(scalarize, fallback="xla")
-def _one(of: Static, arrays: Any, theta: Array, s: Array, row: Rows) -> Outcome:
-    return combine_static(of, arrays).one_as_traced(theta, s, row)
+def _simulate_row(of: Static, arrays: Any, theta: Array, s: Array, row: Rows) -> Outcome:
+    return combine_static(of, arrays).simulate_row(theta, s, row)
 
 
 @eqx.filter_custom_jvp
