@@ -35,6 +35,10 @@ from ._rows import (
 # Slower than this [m/s] a contact sticks if it can: less than tolerances, far above rounding.
 _STILL = (1e-9, 1e-4)
 _SHORT = (3e-5, 3e-4)  # in no shorter time slip that starts turns into its direction [s]
+_GUIDED = (
+    30  # times e: faster slip is left as it is, for the guide's part of it goes with the cube of e / |s|
+)
+_STEADY = 1e-3  # of the force's push: slip that shrinks no faster is not about to stop
 
 
 class Mode(NamedTuple):
@@ -140,7 +144,7 @@ def _guide_slip(means: ContactContext, contact: ContactState, mode: Mode) -> Flo
         return jnp.where(square > 0, jnp.sqrt(safe(square)), 0)
 
     slip = length(contact.u)
-    slow = slip < 30 * short * jnp.max(jnp.abs(contact.rate), initial=0)
+    slow = slip < _GUIDED * short * jnp.max(jnp.abs(contact.rate), initial=0)
     rubs = (mode.closed > mode.stick) & ((coefficients.friction > 0) | (coefficients.limit > 0))
     slow = (slow & rubs).astype(dtype)
 
@@ -148,7 +152,7 @@ def _guide_slip(means: ContactContext, contact: ContactState, mode: Mode) -> Flo
         grows = contact.rate + contact.G @ _forces_along(means, contact, mode, contact.u)
         f = _forces_along(means, contact, mode._replace(stick=mode.stick + slow), contact.u)
         hold, pushed = length(f), length(contact.G @ (spread(slow) * f))
-        starts = (slow > 0) & (rows.tangent @ (grows * mode.direction) > -1e-3 * pushed)
+        starts = (slow > 0) & (rows.tangent @ (grows * mode.direction) > -_STEADY * pushed)
         e = jnp.where(starts, short * pushed, 0)
         share = e / safe(slip + e)
         return spread((1 - share) ** 3) * contact.u - spread(share**3 * e / safe(hold)) * f
