@@ -14,8 +14,8 @@ from jax.extend import core
 
 from ..._misc._errors import Untranslatable
 from ..._misc._places import line_of_user
-from ._dense import REPLACED
 from ._moves import MOVES
+from ._replaced import REPLACED
 
 SHORT = 400
 """Operations that a scan may become; more stay a loop."""
@@ -23,6 +23,11 @@ SHORT = 400
 SCATTERS = frozenset(
     ("scatter", "scatter_add", *(f"scatter-{op}" for op in ("add", "sub", "mul", "min", "max")))
 )
+
+INLINED = frozenset(
+    ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_lin")
+)
+"""Operations that call a function, and do no more."""
 
 _TYPES = frozenset(
     ("float64", "float32", "bool", *(f"{s}int{k}" for s in ("", "u") for k in (8, 16, 32, 64)))
@@ -61,6 +66,17 @@ def jaxprs_in(params: dict) -> list[Any]:
     return [x for x in values if hasattr(x, "eqns") or hasattr(x, "jaxpr")]
 
 
+def count_scanned(equation: Any) -> tuple[int, int]:
+    """How many of a scan's inputs are constant, and how many it carries.
+
+    By their shapes: JAX 0.11 changed how parameters say it.
+    """
+    body = core_jaxpr(equation.params["jaxpr"])
+    kept = sum(v.aval.ndim == x.aval.ndim for v, x in zip(equation.outvars, body.outvars, strict=True))
+    fixed = sum(v.aval.ndim == x.aval.ndim for v, x in zip(equation.invars, body.invars, strict=True))
+    return fixed - kept, kept
+
+
 def loops(equation: Any) -> bool:
     """Whether an equation is a loop, or has one within."""
     if equation.primitive.name in ("while", "scan"):
@@ -83,7 +99,7 @@ def live_equations(jaxpr: Any, of: Sequence[Any]) -> list[Any]:
     return kept[::-1]
 
 
-def _weakly_cached(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def weakly_cached(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A function of jaxprs, which knows those it has seen as long as they live."""
     known = weakref.WeakKeyDictionary[Any, Any]()
 
@@ -95,7 +111,7 @@ def _weakly_cached(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return remembering
 
 
-@_weakly_cached
+@weakly_cached
 def weight(jaxpr: Any) -> int:
     """About how many operations a jaxpr becomes, loops counted once."""
     total = 0
@@ -109,7 +125,7 @@ def weight(jaxpr: Any) -> int:
             shape = equation.invars[0].aval.shape
             total += 2 * equation.outvars[0].aval.size * math.prod(shape[i] for i in axes)
         elif name in REPLACED:
-            total += equation.invars[0].aval.size ** 2
+            total += (*equation.invars, *equation.outvars)[0].aval.size ** 2
         elif name == "scalars":
             total += equation.params["program"].length
         elif name not in MOVES:
@@ -117,7 +133,7 @@ def weight(jaxpr: Any) -> int:
     return total
 
 
-@_weakly_cached
+@weakly_cached
 def find_indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
     """The shapes of arrays that a jaxpr indexes at places it does not know."""
     shapes: set[tuple[int, ...]] = set()
