@@ -233,6 +233,17 @@ for found, expected in zip(several(given, y), (jnp.sin(x) * y, jnp.sum(x * y, ax
     np.testing.assert_allclose(found, expected, atol=1e-14)
     assert found.sharding.spec == P("x"), found.sharding
 assert "all-gather" not in several.lower(given, y).compile().as_text()
+
+explicit = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+given = jax.device_put(x, NamedSharding(explicit, P("x")))
+try:
+    several(given, y)
+except uk.InputError as error:
+    assert "AxisType.Auto" in str(error)
+else:
+    raise AssertionError("explicit axes")
+mapped = jax.shard_map(jax.vmap(shared, (0, None)), mesh=explicit, in_specs=(P("x"), P()), out_specs=P("x"))
+np.testing.assert_allclose(jax.jit(mapped)(given, y)[0], jnp.sin(x) * y, atol=1e-14)
 """
 
 
