@@ -180,6 +180,33 @@ def test_derivatives_through_complex_numbers() -> None:
     assert_allclose(jax.grad(length)(jnp.array([3.0, -4.0])), [0.6, -0.8], rtol=1e-15)
 
 
+def test_rules_for_derivatives_of_complex_functions_are_used() -> None:
+    """A rule that its author gave, here twice the derivative; of determinants JAX has one."""
+
+    @jax.custom_jvp
+    def doubled(z: Any, k: Any) -> Any:
+        return z * z * k
+
+    @doubled.defjvp
+    def _(given: Any, changes: Any) -> Any:
+        (z, k), (dz, _) = given, changes
+        return z * z * k, 4.0 * z * dz * k
+
+    size = lambda x: doubled(lax.complex(x, 2.0 * x), 3).real  # -9 x^2
+    assert_allclose(uk.scalarize(size)(1.5), -9 * 1.5**2, rtol=1e-15)
+    assert_allclose(jax.grad(uk.scalarize(size))(1.5), -36 * 1.5, rtol=1e-15)
+    whole = lambda x: jnp.linalg.det(x * jnp.asarray(A)).real
+    assert_allclose(jax.grad(uk.scalarize(whole))(1.0 + 0j), 4 * np.linalg.det(A), rtol=1e-12)
+
+    @jax.custom_vjp
+    def one(z: Any) -> Any:
+        return z
+
+    one.defvjp(lambda z: (z, None), lambda _, g: (g,))
+    with pytest.raises(uk.Untranslatable, match="'custom_vjp_call' of complex numbers"):
+        uk.scalarize(lambda x: one(lax.complex(x, x)).real)(1.0)
+
+
 @pytest.mark.usefixtures("promotes")
 def test_a_linkage_by_complex_numbers() -> None:
     """A loop of four bars, written as engineers do, moves as one of real numbers, and has scalar code."""
@@ -308,6 +335,14 @@ def test_derivatives_of_special_functions(name: str) -> None:
     for i, slope in enumerate(found):
         near = [expected(*(x + s * h * (k == i) for k, x in enumerate(given))) for s in (-2, -1, 1, 2)]
         assert_allclose(slope, np.dot(near, [1, -8, 8, -1]) / (12 * h), rtol=1e-8)
+
+
+def test_incomplete_functions_of_large_numbers() -> None:
+    """Iterations as long as it takes: a thousand times the square root of the argument."""
+    a, part = np.repeat([1e4, 1e6], 3), np.tile([0.999, 1.0, 1.001], 2)
+    assert_allclose(uk.scalarize(lax.igamma)(a, a * part), sp.gammainc(a, a * part), atol=2e-9)
+    assert_allclose(uk.scalarize(lax.igammac)(a, a * part), sp.gammaincc(a, a * part), atol=2e-9)
+    assert_allclose(uk.scalarize(lax.betainc)(a, a, part / 2), sp.betainc(a, a, part / 2), atol=2e-9)
 
 
 def test_ends_of_special_functions() -> None:

@@ -21,7 +21,18 @@ from jax.extend import core
 from jax.extend.random import threefry_prng_impl
 
 from ..._misc._errors import Untranslatable
-from ._jaxprs import INLINED, SCATTERS, core_jaxpr, count_scanned, line_of, live_equations, weakly_cached
+from ._jaxprs import (
+    INLINED,
+    SCATTERS,
+    core_jaxpr,
+    count_scanned,
+    function_of,
+    line_of,
+    live_equations,
+    solve_within,
+    weakly_cached,
+    while_of_members,
+)
 from ._moves import MOVES
 from ._replaced import REPLACED
 
@@ -133,23 +144,27 @@ def close_in_parts(closed: Any) -> Any:
     return jax.make_jaxpr(lambda *given: function(*consts, *given))(*inputs)
 
 
+def _literal(x: Any) -> Value:
+    return Complex(*divide(np.asarray(x.val))) if is_compound(x.aval) else x.val
+
+
 def _evaluate(jaxpr: Any, inputs: Sequence[Value]) -> list[Value]:
     """The outputs of a jaxpr, given its constants and its inputs."""
     values = dict(zip((*jaxpr.constvars, *jaxpr.invars), inputs, strict=True))
 
     def read(x: Any) -> Value:
-        if not isinstance(x, core.Literal):
-            return values[x]
-        return Complex(*divide(np.asarray(x.val))) if is_compound(x.aval) else x.val
+        return _literal(x) if isinstance(x, core.Literal) else values[x]
 
     for e in live_equations(jaxpr, jaxpr.outvars):
         given = [read(x) for x in e.invars]
         try:
-            found = _apply(e, given) if any(is_compound(v.aval) for v in (*e.invars, *e.outvars)) else None
+            if any(is_compound(v.aval) for v in (*e.invars, *e.outvars)):
+                found = _apply(e, given, jaxpr.debug_info)
+            else:
+                found = function_of(e, jaxpr.debug_info)(*_known_once(e, given)[1])
         except Untranslatable as error:
             error.at = error.at or line_of(e)
             raise
-        found = _bind(e, given, jaxpr.debug_info) if found is None else found
         values.update(zip(e.outvars, found, strict=True))
     return [read(x) for x in jaxpr.outvars]
 
@@ -161,24 +176,40 @@ def _evaluate_closed(closed: Any, inputs: Sequence[Value]) -> list[Value]:
     return _evaluate(core_jaxpr(closed), [*known, *inputs])
 
 
-def _bind(e: Any, inputs: Sequence[Any], debug_info: Any) -> Sequence[Any]:
-    """The outputs of an equation without such arrays."""
+def _known_once(e: Any, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The operands of an equation that are no numbers, each once, and what they are."""
     given = {v: x for v, x in zip(e.invars, inputs, strict=True) if not isinstance(v, core.Literal)}
-    alone = core.Jaxpr((), [*given], e.outvars, [e], debug_info=debug_info)
-    return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*given.values())
+    return list(given), list(given.values())
 
 
-def _apply(e: Any, inputs: list[Value]) -> list[Value]:
+def _call_with_rule(e: Any, inputs: list[Value], debug_info: Any) -> list[Value]:
+    """The outputs of a function whose author gave its derivative (jax.custom_jvp), which stays that."""
+    (variables, values), whole = _known_once(e, inputs), function_of(e, debug_info)
+    dtypes, called = [v.aval.dtype for v in variables], e.params["call_jaxpr"]
+    flat = lambda values: [part for x in values for part in divide(x)]
+
+    @jax.custom_jvp
+    def call(*parts: Any) -> list[Any]:
+        known = dict(zip(variables, unite(dtypes, parts, as_arrays=False), strict=True))
+        given = [_literal(v) if isinstance(v, core.Literal) else known[v] for v in e.invars]
+        return flat(_evaluate_closed(called, given))
+
+    @call.defjvp
+    def _(parts: Any, changes: Any) -> Any:
+        return jax.jvp(lambda *parts: flat(whole(*unite(dtypes, parts))), parts, changes)
+
+    return unite([v.aval.dtype for v in e.outvars], call(*flat(values)), as_arrays=False)
+
+
+def _apply(e: Any, inputs: list[Value], debug_info: Any) -> list[Value]:
     """The outputs of an equation with such arrays."""
     name, p = e.primitive.name, e.params
-    if name in INLINED or name.startswith(("custom_jvp_call", "custom_vjp_call")):
-        # A rule for derivatives is that of what is computed: complex functions of JAX with another are no such calls.
-        return _evaluate_closed(p.get("jaxpr") or p.get("call_jaxpr") or p.get("fun_jaxpr"), inputs)
+    if name in INLINED:
+        return _evaluate_closed(p.get("jaxpr") or p.get("call_jaxpr"), inputs)
+    if name == "custom_jvp_call":
+        return _call_with_rule(e, inputs, debug_info)
     if name == "custom_linear_solve":
-        sizes = p["const_lengths"]
-        start = sizes.matvec + sizes.vecmat
-        given = [*inputs[start : start + sizes.solve], *inputs[sum(sizes) :]]
-        return _evaluate_closed(p["jaxprs"].solve, given)
+        return _evaluate_closed(*solve_within(e, inputs))
     if name in _CONTROL:
         return _CONTROL[name](e, inputs)
     keys = any(_is_key(v.aval.dtype) for v in (*e.invars, *e.outvars))
@@ -202,20 +233,13 @@ def _apply(e: Any, inputs: list[Value]) -> list[Value]:
 
 def _while(e: Any, inputs: list[Value]) -> list[Value]:
     p = e.params
+    if p["cond_jaxpr"].out_avals[0].shape:  # of a `vmap`
+        return _evaluate_closed(while_of_members(e), inputs)
     nc, nb = p["cond_nconsts"], p["body_nconsts"]
     of_condition, of_body, first = inputs[:nc], inputs[nc : nc + nb], inputs[nc + nb :]
     goes_on = lambda x: _evaluate_closed(p["cond_jaxpr"], [*of_condition, *x])[0]
     advance = lambda x: _evaluate_closed(p["body_jaxpr"], [*of_body, *x])
-
-    def advance_members(x: Any) -> Any:  # of a `vmap`: those that have ended stay
-        goes = goes_on(x)
-        wide = lambda y: jnp.reshape(goes, goes.shape + (1,) * (y.ndim - goes.ndim))
-        return jax.tree.map(lambda new, old: jnp.where(wide(new), new, old), advance(x), x)
-
-    first = jax.tree.map(jnp.asarray, first)
-    if p["cond_jaxpr"].out_avals[0].shape:
-        return lax.while_loop(lambda x: jnp.any(goes_on(x)), advance_members, first)
-    return lax.while_loop(goes_on, advance, first)
+    return lax.while_loop(goes_on, advance, jax.tree.map(jnp.asarray, first))
 
 
 def _scan(e: Any, inputs: list[Value]) -> list[Value]:
@@ -434,11 +458,7 @@ def _tanh(x: Complex) -> Complex:
     return Complex(real, 4 * small * sine * cosine / divisor)
 
 
-def _asinh(x: Complex) -> Complex:
-    return _conjugate_turn(_asin, x)
-
-
-def _conjugate_turn(fn: Callable[[Complex], Complex], x: Complex) -> Complex:
+def _along_i(fn: Callable[[Complex], Complex], x: Complex) -> Complex:
     """f(i x) / i, as the circular functions of the hyperbolic ones and the other way round."""
     found = fn(_times_i(x))
     return Complex(found.imag, -found.real)
@@ -570,7 +590,6 @@ _OF_COMPLEX: dict[str, Callable[..., Any]] = {
         "abs": _absolute,
         "eq": lambda x, y: (x.real == y.real) & (x.imag == y.imag),
         "ne": lambda x, y: (x.real != y.real) | (x.imag != y.imag),
-        "is_finite": lambda x: jnp.isfinite(x.real) & jnp.isfinite(x.imag),
         "mul": _multiply,
         "div": _divide,
         "square": lambda x: _multiply(x, x),
@@ -587,15 +606,15 @@ _OF_COMPLEX: dict[str, Callable[..., Any]] = {
         "sinh": _sinh,
         "cosh": _cosh,
         "tanh": _tanh,
-        "asinh": _asinh,
+        "asinh": lambda x: _along_i(_asin, x),
         "acosh": _acosh,
         "atanh": _atanh,
-        "sin": lambda x: _conjugate_turn(_sinh, x),
+        "sin": lambda x: _along_i(_sinh, x),
         "cos": lambda x: _cosh(_times_i(x)),
-        "tan": lambda x: _conjugate_turn(_tanh, x),
+        "tan": lambda x: _along_i(_tanh, x),
         "asin": _asin,
         "acos": _acos,
-        "atan": lambda x: _conjugate_turn(_atanh, x),
+        "atan": lambda x: _along_i(_atanh, x),
     }.items()
 } | {
     "convert_element_type": _convert,

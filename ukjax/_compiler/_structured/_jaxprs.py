@@ -77,6 +77,41 @@ def count_scanned(equation: Any) -> tuple[int, int]:
     return fixed - kept, kept
 
 
+def function_of(equation: Any, debug_info: Any) -> Callable[..., list[Any]]:
+    """What one equation computes of its operands that are no numbers, each once."""
+    given = dict.fromkeys(v for v in equation.invars if not isinstance(v, core.Literal))
+    alone = core.Jaxpr((), [*given], equation.outvars, [equation], debug_info=debug_info)
+    return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))
+
+
+def solve_within(equation: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The jaxpr of a `custom_linear_solve` that solves, and what it takes of the inputs."""
+    sizes = equation.params["const_lengths"]
+    start = sizes.matvec + sizes.vecmat
+    given = [*inputs[start : start + sizes.solve], *inputs[sum(sizes) :]]
+    return equation.params["jaxprs"].solve, given
+
+
+def while_of_members(e: Any) -> Any:
+    """A loop whose members end by themselves, as `vmap` leaves it, as one that goes on until the last has ended."""
+    p = e.params
+    nc, nb = p["cond_nconsts"], p["body_nconsts"]
+    condition, body = (core.jaxpr_as_fun(p[name]) for name in ("cond_jaxpr", "body_jaxpr"))
+
+    def run(*inputs: Any) -> Any:
+        of_condition, of_body, first = inputs[:nc], inputs[nc : nc + nb], inputs[nc + nb :]
+        active = lambda x: condition(*of_condition, *x)[0]
+
+        def advance(x: Any) -> Any:
+            goes = active(x)
+            wide = lambda y: jnp.reshape(goes, goes.shape + (1,) * (y.ndim - goes.ndim))
+            return [jnp.where(wide(new), new, old) for new, old in zip(body(*of_body, *x), x, strict=True)]
+
+        return jax.lax.while_loop(lambda x: jnp.any(active(x)), advance, list(first))
+
+    return jax.make_jaxpr(run)(*(v.aval for v in e.invars))
+
+
 def loops(equation: Any) -> bool:
     """Whether an equation is a loop, or has one within."""
     if equation.primitive.name in ("while", "scan"):

@@ -31,8 +31,8 @@ def _sum_powers(coefficients: Sequence[float], x: Any) -> Any:
 # --- The gamma function and its derivatives
 
 
-def zeta(s: Any, q: Any, power: Callable[[Any, Any], Any] = jnp.power) -> Any:
-    """The sum of (q + k)^-s by Euler and Maclaurin's formula (DLMF 25.11.5); NaN for q < 0 or s < 1."""
+def _sum_inverse_powers(s: Any, q: Any, power: Callable[[Any, Any], Any] = jnp.power) -> Any:
+    """The sum of (q + k)^-s by Euler and Maclaurin's formula (DLMF 25.11.5), of s > 1 and q > 0."""
     found = sum(power(q + k, -s) for k in range(_FAR))
     far = q + _FAR
     term = power(far, -s)
@@ -46,7 +46,8 @@ def zeta(s: Any, q: Any, power: Callable[[Any, Any], Any] = jnp.power) -> Any:
 
 
 def _zeta(s: Any, q: Any) -> Any:
-    found = zeta(jnp.where(s > 1, s, 2), jnp.where(q > 0, q, 1))
+    """Hurwitz's zeta function; NaN for q < 0 or s < 1."""
+    found = _sum_inverse_powers(jnp.where(s > 1, s, 2), jnp.where(q > 0, q, 1))
     pole = (s == 1) | ((s > 1) & (q <= 0) & (q == jnp.round(q)))
     return jnp.where((s > 1) & (q > 0), found, jnp.where(pole, jnp.inf, jnp.nan))
 
@@ -54,7 +55,7 @@ def _zeta(s: Any, q: Any) -> Any:
 # log(gamma(1 + x)) = -gamma x + zeta(2) x^2 / 2 - zeta(3) x^3 / 3 + ... (DLMF 5.7.3), for sizes of x up to 1/2
 _ABOUT_ONE = (
     *(0.0, -float(np.euler_gamma)),
-    *((-1) ** s * float(zeta(float(s), 1.0, pow)) / s for s in range(2, 50)),
+    *((-1) ** s * float(_sum_inverse_powers(float(s), 1.0, pow)) / s for s in range(2, 50)),
 )
 
 
@@ -109,33 +110,38 @@ def _polygamma(order: Any, x: Any) -> Any:
 # --- Incomplete gamma and beta functions
 
 
-def _iterate(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, most: int = 2_000) -> Any:
-    """The state of each entry once its iteration changes it by no more than rounding; `step` also takes its number."""
-    going = jnp.ones_like(state[0], bool)
+_MOST = 1_000_000  # passes: an argument of 1e8 takes 100,000
+
+
+def _iterate(step: Callable[[Any, Any], tuple[Any, Any]], state: Any) -> Any:
+    """The state of each entry once its iteration ends, of which `step`, given its number, tells; NaN if it does not."""
 
     def advance(carried: Any) -> Any:
         i, going, state = carried
-        new, change = step(i, state)
+        new, ends = step(i, state)
         kept = jax.tree.map(lambda x, y: jnp.where(going, x, y), new, state)
-        return i + 1, going & (change > 0.5 * jnp.finfo(change.dtype).eps), kept
+        return i + 1, going & ~ends, kept
 
-    goes_on = lambda carried: jnp.any(carried[1]) & (carried[0] < most)
-    return lax.while_loop(goes_on, advance, (jnp.ones((), state[0].dtype), going, state))[2]
+    goes_on = lambda carried: jnp.any(carried[1]) & (carried[0] < _MOST)
+    first = jnp.ones((), state[0].dtype), jnp.ones_like(state[0], bool), state
+    _, going, state = lax.while_loop(goes_on, advance, first)
+    return jax.tree.map(lambda x: jnp.where(going, jnp.nan, x), state)
 
 
-def _continued_fraction(first: Any, coefficients: Callable[[Any], tuple[Any, Any]], most: int = 2_000) -> Any:
+def _continued_fraction(first: Any, coefficients: Callable[[Any], tuple[Any, Any]]) -> Any:
     """1 / (b_0 + a_1 / (b_1 + a_2 / ...)) by Lentz's method, of b_0 and the next a and b."""
     tiny = 1e3 * float(jnp.finfo(first.dtype).tiny)
+    enough = 4 * float(jnp.finfo(first.dtype).eps)  # what rounding of both factors may come to
     safe = lambda x: jnp.where(jnp.abs(x) < tiny, tiny, x)
 
     def step(i: Any, state: Any) -> Any:
         found, c, d = state
         a, b = coefficients(i)
         c, d = safe(b + a / c), 1 / safe(b + a * d)
-        return (found * c * d, c, d), jnp.abs(c * d - 1)
+        return (found * c * d, c, d), ~(jnp.abs(c * d - 1) > enough)
 
     start = 1 / safe(first)
-    return _iterate(step, (start, jnp.full_like(first, 1 / tiny), start), most)[0]
+    return _iterate(step, (start, jnp.full_like(first, 1 / tiny), start))[0]
 
 
 def _incomplete_gamma(a: Any, x: Any, *, upper: bool) -> Any:
@@ -148,7 +154,7 @@ def _incomplete_gamma(a: Any, x: Any, *, upper: bool) -> Any:
     def add(i: Any, state: Any) -> Any:
         total, term = state
         term = term * at / (given + i)
-        return (total + term, term), term / total
+        return (total + term, term), total + term == total
 
     at = jnp.where(by_series, here, 0)
     first = 1 / given

@@ -53,13 +53,16 @@ from ._jaxprs import (
     core_jaxpr,
     count_scanned,
     find_indexed_shapes,
+    function_of,
     jaxprs_in,
     line_of,
     live_equations,
     loops,
     raises,
+    solve_within,
     type_of,
     weight,
+    while_of_members,
 )
 from ._moves import MOVES, Scalars, fill_array
 from ._nodes import DerivativeRule, Node, Operand, is_float, is_number, zero
@@ -312,10 +315,7 @@ class Interpreter:
                 else self._with_rule(e, inputs, values)
             )
         if name == "custom_linear_solve":
-            sizes, solve = params["const_lengths"], params["jaxprs"].solve
-            start = sizes.matvec + sizes.vecmat
-            given = [*inputs[start : start + sizes.solve], *inputs[sum(sizes) :]]
-            return self._with_rule(e, inputs, self.closed(solve, given))
+            return self._with_rule(e, inputs, self.closed(*solve_within(e, inputs)))
         if name == "attached":
             t = type_of(e.outvars[0].aval)
             attach = lambda x, y: self.b.node("attached", t, x, y, data=params["stays"])
@@ -561,9 +561,7 @@ class Interpreter:
             for v, x in zip(e.invars, inputs, strict=True)
             if not isinstance(v, core.Literal)
         }
-        alone = core.Jaxpr((), [*given], e.outvars, [e], debug_info=self._debug_info)
-        function = core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))
-        rule = DerivativeRule(function, tuple(v.aval for v in given))
+        rule = DerivativeRule(function_of(e, self._debug_info), tuple(v.aval for v in given))
         flat = [x for array in given.values() for x in array.reshape(-1)]
 
         def marked(k: int, array: Any) -> Scalars:
@@ -581,7 +579,7 @@ class Interpreter:
         p = e.params
         nc, nb = p["cond_nconsts"], p["body_nconsts"]
         if p["cond_jaxpr"].out_avals[0].shape:  # of a `vmap`
-            return self.closed(_while_of_members(e), inputs)
+            return self.closed(while_of_members(e), inputs)
         condition_consts, body_consts, first = inputs[:nc], inputs[nc : nc + nb], inputs[nc + nb :]
         goes_on = lambda x: to_scalars(self.b, self.closed(p["cond_jaxpr"], [*condition_consts, *x])[0])[()]
         advance = lambda x: self.closed(p["body_jaxpr"], [*body_consts, *x])
@@ -818,23 +816,3 @@ CONTROL: dict[str, Callable[..., list[Value]]] = {
     "scan": Interpreter._scan,
     "cond": Interpreter._cond,
 }
-
-
-def _while_of_members(e: Any) -> Any:
-    """A loop whose members end by themselves, as `vmap` leaves it, as one that goes on until the last has ended."""
-    p = e.params
-    nc, nb = p["cond_nconsts"], p["body_nconsts"]
-    condition, body = (core.jaxpr_as_fun(p[name]) for name in ("cond_jaxpr", "body_jaxpr"))
-
-    def run(*inputs: Any) -> Any:
-        of_condition, of_body, first = inputs[:nc], inputs[nc : nc + nb], inputs[nc + nb :]
-        active = lambda x: condition(*of_condition, *x)[0]
-
-        def advance(x: Any) -> Any:
-            goes = active(x)
-            wide = lambda y: jnp.reshape(goes, goes.shape + (1,) * (y.ndim - goes.ndim))
-            return [jnp.where(wide(new), new, old) for new, old in zip(body(*of_body, *x), x, strict=True)]
-
-        return jax.lax.while_loop(lambda x: jnp.any(active(x)), advance, list(first))
-
-    return jax.make_jaxpr(run)(*(v.aval for v in e.invars))
