@@ -246,13 +246,18 @@ def settle(b: Builder, x: Value) -> Value:
     return Stored(write_entries(b, x, Strided(node, 0, 0, _rows_first(x.shape))), x.shape)
 
 
+def is_too_long(x: Value) -> bool:
+    """Whether an array in memory is not to become scalars."""
+    return isinstance(x, Stored | Lazy) and x.size > MATERIALIZED
+
+
 def to_scalars(b: Builder, x: Value) -> Scalars:
     """An array as scalars."""
     if isinstance(x, Lazy):
         return fill_array(x.shape, [read_entry(b, x, i) for i in range(x.size)])
     if not isinstance(x, Stored):
         return x
-    if x.size > MATERIALIZED:
+    if is_too_long(x):
         raise Untranslatable(f"an array of {x.size:,} entries is too large to be written out as scalars")
     return fill_array(x.shape, [b.load(x.node, i) for i in range(x.size)])
 

@@ -34,6 +34,7 @@ from ._arrays import (
     flatten,
     form_of,
     is_known,
+    is_too_long,
     map_entries,
     move_in_memory,
     settle,
@@ -390,7 +391,8 @@ class Interpreter:
         return combine
 
     def _product(self, e: Any, inputs: list[Value], long: bool) -> Value:
-        if long and not any(map(is_known, inputs)):
+        # By numbers that are known it is written out, so that zeros vanish.
+        if long and (not any(map(is_known, inputs)) or any(map(is_too_long, inputs))):
             product = multiply_in_memory(self.b, e, inputs)
             if product is not None:
                 return product
