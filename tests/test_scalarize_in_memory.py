@@ -79,6 +79,7 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "both transposed": (lambda A, B: jnp.einsum("ki,jk->ij", A, B), ((40, 3), (4, 40))),
     "long results": (lambda A, B: A @ B, ((9, 12), (12, 10))),
     "in a loop": (_powers, ((9, 9), (9,))),
+    "with numbers that are known": (lambda A, x: jnp.array([0.5, 0.0, -2.0]) @ A + x, ((3, 700), (700,))),
 }
 
 

@@ -139,7 +139,7 @@ def unless(
 @functools.partial(np.frompyfunc, nin=2, nout=1)
 def attach(x: Expression, carrier: Expression) -> Expression:
     """Values with the derivatives of others, to the first differentiation."""
-    return apply("attached", x, carrier)
+    return apply("attached", x, carrier) if x.__class__ is Node or carrier.__class__ is Node else x
 
 
 def freeze(x: Any) -> Any:

@@ -18,6 +18,7 @@ from ._arrays import (
     constants,
     entry_along,
     fold_places,
+    is_known,
     map_entries,
     settle,
     take_place,
@@ -28,7 +29,7 @@ from ._builder import Builder
 from ._jaxprs import type_of
 from ._moves import Scalars, fill_array, pad_entries
 from ._nodes import Node, Operand, is_float, is_integer, is_number, zero
-from ._table import OPERATIONS, convert_number
+from ._table import OPERATIONS, convert_number, fold_arrays
 
 # --- Sums and other reductions along axes, and products of matrices, which are sums
 
@@ -446,4 +447,6 @@ def apply_operation(b: Builder, e: Any, flat: list[Scalars]) -> Scalars:
         return map_entries(lambda *x: _OF_WHOLE_NUMBERS[name](b, types[0], *x), *flat)
     op: str = _NAMES.get(name) or name
     t = types[-1] if op == "select" else types[0]
+    if op != "select" and all(map(is_known, flat)):
+        return constants(fold_arrays(op, t, flat))
     return map_entries(lambda *x: b.apply(op, t, *x), *flat)

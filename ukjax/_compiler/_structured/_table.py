@@ -193,3 +193,9 @@ def fold(op: str, t: str, args: Sequence[Any]) -> Number:
     with np.errstate(all="ignore"):
         given = [x if op == "select" and i == 0 else dtype.type(x) for i, x in enumerate(args)]
         return np.asarray(OPERATIONS[op].numpy(*given)).item()
+
+
+def fold_arrays(op: str, t: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """As `fold`, of the entries of arrays of objects."""
+    with np.errstate(all="ignore"):
+        return OPERATIONS[op].numpy(*(np.array(x.tolist(), t) for x in arrays))
