@@ -1,5 +1,6 @@
 """Factors X = L D L^T of symmetric matrices of expressions, in an order of low fill-in."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -18,10 +19,8 @@ from .._compiler._scalars import (
     total,
 )
 from .._compiler._scalars import product as product_of
-from .._compiler._structured._nodes import is_number
+from .._compiler._structured._nodes import Node, is_number
 from .._system._system import TreeInertia
-
-Taken = dict[int, tuple[Expression, Expression]]
 
 
 class Factors(NamedTuple):
@@ -91,27 +90,100 @@ def _less(x: Expression, terms: Sequence[Expression]) -> Expression:
     return x - total(terms[:-1]) - terms[-1] if terms else x
 
 
+Rule = Callable[..., tuple[Expression, ...]]
+"""Of a pivot, of the diagonal entry of its row, of what tells how large a pivot rounding may be (L_ij^2 times the
+diagonal entry of row j over its pivot, summed), and of what else is given of the row: 1 / D_i, or zero for a row that is
+left out; and what else is wanted of the row."""
+
+
 def factor(
-    X: np.ndarray,
-    invert: Callable[[Expression, int, Taken], Expression],
-    order: list[int] | None = None,
-) -> Factors:
-    """The factors of a symmetric matrix of expressions, of which only one triangle is read."""
-    k, order = X.shape[0], order_of(X) if order is None else order
-    lower: list[Entries] = [{} for _ in range(k)]
-    scaled: list[Entries] = [{} for _ in range(k)]  # L D
-    inverse = list[Expression]()
-    for row, i in enumerate(order):
-        for column in range(row):
-            j = order[column]
-            both = sorted(scaled[row].keys() & lower[column].keys())
-            entry = _less(X[max(i, j), min(i, j)], [scaled[row][c] * lower[column][c] for c in both])
+    X: np.ndarray, rule: Rule, order: list[int] | None = None, *given: Vector
+) -> tuple[Factors, list[tuple[Expression, ...]]]:
+    """The factors of a symmetric matrix of expressions, of which only one triangle is read, and what the rule tells else
+    of each row, in the order of the factors."""
+    order = order_of(X) if order is None else order
+    n = range(len(order))
+    X = np.array([[X[max(order[i], order[j]), min(order[i], order[j])] for j in n] for i in n], object)
+    filled = _fill_in(X)
+    below = np.sum(filled, 0)
+    eliminate = _eliminate_by_loops if np.sum(below * (below + 1)) > 2 * WRITTEN_OUT else _eliminate
+    lower, told = eliminate(X, filled, rule, [as_vector(x[i] for i in order) for x in given])
+    return Factors(order, lower, as_vector(inverse for inverse, *_ in told)), [x[1:] for x in told]
+
+
+WRITTEN_OUT = 2_000
+"""Products of an elimination up to which each is an operation of its own; more are those of a loop."""
+
+
+def _fill_in(X: np.ndarray) -> np.ndarray:
+    """Which entries of L, below its diagonal, are not structurally zero."""
+    filled = np.tril(~np.vectorize(is_zero, otypes=[bool])(X), -1) if len(X) else np.zeros((0, 0), bool)
+    for c, column in enumerate(filled.T):
+        filled[c + 1 :, c + 1 :] |= np.tril(np.outer(column[c + 1 :], column[c + 1 :]), -1)
+    return filled
+
+
+def _eliminate(
+    X: np.ndarray, filled: np.ndarray, rule: Rule, given: list[Vector]
+) -> tuple[list[Entries], list[tuple[Expression, ...]]]:
+    """L by rows, and what the rule tells of each row."""
+    lower: list[Entries] = [{} for _ in X]
+    scaled: list[Entries] = [{} for _ in X]  # L D
+    told = list[tuple[Expression, ...]]()
+    for i, places in enumerate(map(np.flatnonzero, filled)):
+        for j in map(int, places):
+            both = sorted(scaled[i].keys() & lower[j].keys())
+            entry = _less(X[i, j], [scaled[i][c] * lower[j][c] for c in both])
             if not is_zero(entry):
-                scaled[row][column] = entry
-                lower[row][column] = entry * inverse[column]
-        taken = {order[c]: (x * lower[row][c], inverse[c]) for c, x in scaled[row].items()}
-        inverse.append(invert(_less(X[i, i], [x for x, _ in taken.values()]), i, taken))
-    return Factors(order, lower, as_vector(inverse))
+                scaled[i][j] = entry
+                lower[i][j] = entry * told[j][0]
+        taken = {c: x * lower[i][c] for c, x in scaled[i].items()}
+        carried = functools.partial(
+            lambda taken: total(x * (X[c, c] * told[c][0]) for c, x in taken.items()), taken
+        )
+        told.append(rule(_less(X[i, i], list(taken.values())), X[i, i], carried, *(x[i] for x in given)))
+    return lower, told
+
+
+def _eliminate_by_loops(
+    X: np.ndarray, filled: np.ndarray, rule: Rule, given: list[Vector]
+) -> tuple[list[Entries], list[tuple[Expression, ...]]]:
+    """As `_eliminate`, in memory: by columns, each of which changes those after it in the rows where it is not zero.
+
+    So a row that is left out costs next to nothing, and rows of which few can be independent cost little.
+    """
+    k = len(X)
+    b = next(x for x in X.flat if x.__class__ is Node).region.build
+    t = b.real
+    diagonal, *given = (b.pack(list(x), t) for x in (np.diag(X), *given))
+    like = rule(1.0, 1.0, lambda: 0.0, *[1.0] * len(given))
+
+    def column(c: Expression, A: Node, carried: Node, *told: Node) -> list[Expression]:
+        size = b.load(diagonal, c)
+        taken = b.load(carried, c)
+        values = rule(b.load(A, c * (k + 1)), size, lambda: taken, *(b.load(x, c) for x in given))
+        inverse = values[0]
+
+        def row(i: Expression, A: Node, carried: Node) -> list[Expression]:
+            i = i + c + 1
+            x = b.load(A, i * k + c)
+            entry = x * inverse
+            # L^T stands above the diagonal, so that the innermost loop goes along rows.
+            A = b.store(b.store(A, i * k + c, entry), c * k + i, entry)
+            carried = b.store(carried, i, b.load(carried, i) + x * entry * (size * inverse))
+            less = lambda j, A: [
+                b.store(A, i * k + c + 1 + j, b.load(A, i * k + c + 1 + j) - x * b.load(A, c * k + c + 1 + j))
+            ]
+            count = b.select(b.compare("ne", entry, 0.0, t), i - c, 0, "int64")
+            return [b.count_up(count, [A], [(t, k * k)], less)[0], carried]
+
+        A, carried = b.count_up(k - 1 - c, [A, carried], [(t, k * k), (t, k)], row)
+        return [A, carried, *(b.store(x, c, y) for x, y in zip(told, values, strict=True))]
+
+    arrays = b.pack(list(X.flat), t), *(b.fill(0.0, k, t) for _ in range(1 + len(like)))
+    A, _, *told = b.count_up(k, arrays, [(t, x.size) for x in arrays], column)
+    lower = [{int(j): b.load(A, i * k + int(j)) for j in np.flatnonzero(row)} for i, row in enumerate(filled)]
+    return lower, [tuple(b.load(x, i) for x in told) for i in range(k)]
 
 
 def solve_by_factors(factors: Factors, x: Vector) -> Vector:
@@ -271,7 +343,7 @@ def factor_mass_matrix(
 ) -> Factors | TreeFactors:
     """The factors of a mass matrix."""
     if not isinstance(M, TreeInertia):
-        return factor(M, lambda pivot, i, _: invert(pivot, M[i, i]))
+        return factor(M, lambda pivot, size, *_: (invert(pivot, size),))[0]
     links, articulated = _links(M), [_symmetric(x) for x in np.asarray(M.inertia)]
     axes, armature = {link.place: link.axis for link in links}, _armature(M)
     gains, inverses, taken = list[Vector](), list[Expression](), dict[int, Expression]()

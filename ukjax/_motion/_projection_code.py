@@ -120,7 +120,7 @@ def _basis(N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Bas
     if N is None:
         return Basis(None, M)
     gram, rounding = multiply(N.T, N), len(N) * float(jnp.finfo(dtype).eps)
-    factors = factor(gram, lambda pivot, i, _: invert(pivot, pivot > rounding * gram[i, i]))
+    factors, _ = factor(gram, lambda pivot, size, *_: (invert(pivot, pivot > rounding * size),))
     inverse = np.stack([solve_by_factors(factors, row) for row in N], axis=1)  # N^+
     beyond = np.eye(len(N)).astype(object) - multiply(N, inverse)
     beyond = beyond[:, [not all(map(is_zero, column)) for column in beyond.T]]
@@ -167,7 +167,7 @@ def _damp_solver(solver: Solver, delta: float) -> Solver:
     damped, S = copy.copy(solver), solver.S.copy()
     for i in range(len(S)):
         S[i, i] = (1 + delta**2) * S[i, i]
-    damped.schur = factor(S, lambda pivot, *_: invert(pivot, pivot > solver.noise))  # a row may be zero
+    damped.schur = factor(S, lambda pivot, *_: (invert(pivot, pivot > solver.noise),))[0]  # a row may be zero
     return damped
 
 

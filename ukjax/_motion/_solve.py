@@ -65,7 +65,7 @@ from .._pseudoinverse import AbstractPseudoinverse
 from .._system._system import TreeInertia
 from ._factors import (
     Factors,
-    Taken,
+    Rule,
     TreeFactors,
     factor,
     factor_mass_matrix,
@@ -114,17 +114,18 @@ def _noise(X: np.ndarray, eps: float) -> Expression:
     return (ROW_NOISE * eps) ** 2 * functools.reduce(larger, np.diag(X), 0.0)
 
 
-def _rule(X: np.ndarray, rcond: Expression, eps: float) -> Callable[..., Expression]:
+def _rule(X: np.ndarray, rcond: Expression, eps: float) -> Rule:
     """1 / D_i of a row, or zero if it depends on those before it, by the rank rule or as far as rounding can tell."""
     noise, sine = _noise(X, eps), maximum(eps, rcond)
     square = sine * sine
 
-    def invert_kept(pivot: Expression, i: int, taken: Taken) -> Expression:
+    def invert_kept(
+        pivot: Expression, size: Expression, carried: Callable[[], Expression]
+    ) -> tuple[Expression]:
         least = noise
-        if taken:
-            carried = total(x * (X[j, j] * inverse) for j, (x, inverse) in taken.items())
-            least = maximum(maximum(least, ROUNDING * eps * carried), square * X[i, i])
-        return invert(pivot, pivot > least)
+        if not is_zero(by_rounding := carried()):
+            least = maximum(maximum(least, ROUNDING * eps * by_rounding), square * size)
+        return (invert(pivot, pivot > least),)
 
     return invert_kept
 
@@ -164,12 +165,12 @@ class Solver:
         self.quick: Factors | None = None
         # With as many rows as velocities, some depend on others in all that moves.
         if isinstance(M, np.ndarray) and 2 < len(S) < len(M) and not np.any(_off_diagonal(M)):
-            self.quick = factor(S, lambda pivot, *_: divide(1.0, pivot), self._order)
+            self.quick = factor(S, lambda pivot, *_: (divide(1.0, pivot),), self._order)[0]
             self.exact, self._independent = self._judge(self.quick, np.diag(M), rcond)
             given = *S.reshape(-1), *A.reshape(-1), rcond, or_in_metric
             self.undecided = [*given, self._independent, *self.quick.values()]
         elif len(S) == 1:  # left out only if it is zero
-            self.schur = factor(S, lambda x, *_: invert(x, x > 0.0))
+            self.schur = factor(S, lambda x, *_: (invert(x, x > 0.0),))[0]
             self.lost = 0.0
         else:
             self.schur, self.lost = self._factor_by_rows(*self._by_rows)
@@ -223,23 +224,28 @@ class Solver:
         parallel in the metric of M^-1."""
         eps, rows = self._eps, list(map(entries, A))
         angles = _gram(rows, rows)
-        factors = factor(angles, _rule(angles, rcond, eps), self._order)
-        inverse = dict(zip(factors.order, factors.inverse, strict=True))
-        kept = {i: differs(x, 0.0) for i, x in inverse.items()}
+        factors, _ = factor(angles, _rule(angles, rcond, eps), self._order)
+        inverse = np.full(len(S), 0.0, object)
+        inverse[factors.order] = factors.inverse
         in_metric = _rule(S, rcond, eps)
-        lost: list[Expression] = []
 
-        def invert_kept(pivot: Expression, i: int, taken: Taken) -> Expression:
-            size = S[i, i]
-            known = pivot > ROUNDING * eps * size
-            # By how much less the row is independent in the metric of M^-1.
-            inverse_square = angles[i, i] * inverse[i]
+        def invert_kept(
+            pivot: Expression,
+            size: Expression,
+            carried: Callable[[], Expression],
+            inverse: Expression,
+            inverse_square: Expression,
+        ) -> tuple[Expression, Expression]:
+            kept, known = differs(inverse, 0.0), pivot > ROUNDING * eps * size
             exact = pivot * inverse_square > REFINED * eps**0.5 * size
-            lost.append(where(kept[i] & negate(exact & known), 1.0, 0.0))
-            stays = or_in_metric & differs(in_metric(pivot, i, taken), 0.0)
-            return invert(pivot, (kept[i] & known) | stays)
+            stays = or_in_metric & differs(in_metric(pivot, size, carried)[0], 0.0)
+            lost = where(kept & negate(exact & known), 1.0, 0.0)
+            return invert(pivot, (kept & known) | stays), lost
 
-        return factor(S, invert_kept, self._order), total(lost)
+        # By how much less a row is independent in the metric of M^-1 than by its angle.
+        inverse_squares = np.diag(angles) * inverse
+        factors, lost = factor(S, invert_kept, self._order, inverse, inverse_squares)
+        return factors, total(x for (x,) in lost)
 
     def free(self, f: Vector) -> Vector:
         """x = L^T a, were there no rows."""

@@ -131,21 +131,15 @@ def _least_norm(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Multipliers (k, m) without their part along the z of A^T z = 0, and where these are exact but for rounding (k,)."""
     out = ~kept
-    count = out.sum(axis=1)
     states, rows = np.nonzero(out)  # of each pair a z, with 1 in its row and 0 in the others left out
     this = np.arange(kept.shape[1])[:, None] == rows
     depends = code.dependency.on_host(known.T[:, states], this.astype(multipliers.dtype))
     exact = np.ones(len(kept), bool)
     exact[states[depends["holds"] <= 0.5]] = False
-    # Each z, as many as a state has, is taken out of those after it, and out of the multipliers.
-    most, m = int(count.max()), kept.shape[1]
-    left = np.zeros((len(kept), most + 1, m), multipliers.dtype)
-    left[:, most] = multipliers
-    places = np.arange(len(states)) + ((most + 1) * np.arange(len(kept)) - count.cumsum() + count)[states]
-    left.reshape(-1, m)[places] = depends["z"]
-    for i in range(most):
-        z, after = left[:, i], left[:, i + 1 :]
-        squares = np.einsum("km,km->k", z, z)
-        parts = np.einsum("km,krm->kr", z, after) / np.where(squares > 0, squares, 1)[:, None]
-        after -= parts[..., None] * z[:, None]
-    return left[:, most], exact
+    left, count = multipliers.copy(), out.sum(axis=1)
+    for k in np.unique(count[count > 0]):
+        those = count == k
+        Z = depends["z"][those[states]].reshape(-1, k, kept.shape[1])
+        Q, _ = np.linalg.qr(np.swapaxes(Z, 1, 2))
+        left[those] -= np.einsum("smk,snk,sn->sm", Q, Q, left[those], optimize=True)
+    return left, exact
