@@ -641,6 +641,27 @@ URDF = (
 FOLDERS = ("", ".", "..", "no/such\0name", "x" * 5_000, None, 3, b"run", ["run"])
 
 
+def test_truth_values_and_masks_are_no_numbers():
+    """NumPy would take True as 1, and forget that an entry is not there."""
+    masked = np.ma.array([1.0, 2.0], mask=[True, False])
+    for name, call, values in (
+        ("t1", lambda x: uk.simulate(PROBLEM, t1=x), [True, np.True_, jnp.array(True)]),
+        ("t", lambda x: uk.simulate(PROBLEM, t0=x), [True]),
+        ("ts", lambda x: uk.simulate(PROBLEM, ts=x), [masked, [False, True]]),
+        ("q0", lambda x: uk.Problem(GOOD, x, V0, 0.0, 1.0), [masked, [True, False]]),
+        ("rcond", lambda x: uk.SVD(rcond=x), [True, np.True_]),
+        ("friction", lambda x: uk.Unilateral(GAP, friction=x), [True]),
+        ("position", uk.ViolationLoss, [True]),
+        ("values of x", lambda x: uk.Table({"x": x}), [masked]),
+        ("size", lambda x: _look(size=x), [np.ma.array([1.0, 2.0, 3.0], mask=True)]),
+    ):
+        for value in values:
+            with pytest.raises(uk.InputError, match=name):
+                call(value)
+    whole = np.ma.array([0.0, -1.0], mask=False)  # nothing is lost of one without a mask
+    np.testing.assert_array_equal(uk.Problem(GOOD, whole, V0, 0.0, 1.0).q0, [0.0, -1.0])
+
+
 def _joined(kind, *more):
     """The door in space, on a joint of some kind."""
     return um.problem(um.assemble([BLOCK], [kind("joint", um.GROUND, "block", (0.0, 0.0, 0.0), *more)]))

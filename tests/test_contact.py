@@ -334,3 +334,13 @@ def test_a_ton_on_a_gram():
     np.testing.assert_allclose(found.impulses[::3].reshape(2, 4).sum(1), carried, rtol=1e-7)
     assert violation(G, u, 0.9, 3, found.impulses) < 1e-10
     assert found.residual < 1e-7
+
+
+@pytest.mark.slow
+def test_a_bounce_where_jit_is_disabled():
+    """A ball that falls from 0.5 m onto a floor: v(t) = -g t, then e g t_b - g (t - t_b) with t_b = sqrt(2 h / g)."""
+    ball = uk.System(jnp.eye(1), jnp.array([-9.8]), [uk.Unilateral(lambda t, q: q[0], restitution=0.5)])
+    with jax.disable_jit():
+        run = uk.simulate(ball, [0.5], [0.0], t1=0.5)
+    fall = np.sqrt(2 * 0.5 / 9.8)
+    np.testing.assert_allclose(run.v_end, [0.5 * 9.8 * fall - 9.8 * (0.5 - fall)], rtol=1e-7)

@@ -371,6 +371,12 @@ def test_stable_baselines_sees_the_episodes_of_gymnasium(baselines, environment)
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", [-1, "one", True, 1.5])
+def test_stable_baselines_takes_no_such_seed(baselines, seed):
+    with pytest.raises(uk.InputError, match="seed must be an integer of at least 0"):
+        baselines.seed(seed)
+
+
 def test_stable_baselines_trains(environment):
     """PPO learns to push towards the goal: to the left, where the reward counts x."""
     sb3 = pytest.importorskip("stable_baselines3")

@@ -167,3 +167,33 @@ def test_flat_positions_are_passed(count, speed, formula):
     assert run.ok, run.message
     tip = four_bars_top(np.array([problem.t1]), count, speed=speed)[1][0]
     np.testing.assert_allclose(2 * run.q_end[:2], tip, rtol=0, atol=0.05)  # another branch is a metre away
+
+
+class _Pushed(uk.AbstractSystem):
+    """A unit mass under a force that whole numbers and a random key give."""
+
+    count: jax.Array
+    key: jax.Array
+    constraints: tuple = ()
+
+    def mass_matrix(self, t, q):
+        return jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v):
+        drawn = jax.random.uniform(jax.random.fold_in(self.key, self.count), (), q.dtype)
+        return jnp.stack([drawn, (self.count % 7).astype(q.dtype)])
+
+
+def test_traced_whole_numbers_and_keys_keep_all_bits():
+    """A float32 has 24 bits of 32, a float64 53 of 64."""
+    zero, key = jnp.zeros(2), jax.random.key(123456789)
+    end = jax.jit(jax.vmap(lambda n, k: uk.simulate(_Pushed(n, k), zero, zero, t1=1.0).v_end, (0, None)))
+    for kind, numbers in ((jnp.int32, (2**24 + 1, 2**31 - 1, -(2**31), -1)), (jnp.uint32, (2**32 - 1,))):
+        drawn = [jax.random.uniform(jax.random.fold_in(key, kind(n))) for n in numbers]
+        expected = np.stack([drawn, [n % 7 for n in numbers]], axis=1)
+        np.testing.assert_allclose(end(jnp.array(numbers, kind), key), expected, rtol=1e-6, atol=1e-6)
+    with jax.enable_x64(True):
+        numbers, key = (2**53 + 1, -(2**60) - 3), jax.random.key(0)
+        zero = jnp.zeros(2)
+        found = end(jnp.array(numbers, jnp.int64), key)[:, 1]
+        np.testing.assert_allclose(found, [n % 7 for n in numbers], rtol=1e-12)

@@ -67,6 +67,15 @@ def test_equals_the_kkt_system(name):
         np.testing.assert_allclose(a, expected, rtol=0, atol=1e-11 * (1 + abs(expected).max()))
 
 
+def test_lanes_are_a_function_to_jit():
+    problem = uk.models.pendulum()
+    q, v = _states(problem, 3)
+    lanes, zeros = uk.lanes(problem), jnp.zeros(3)
+    np.testing.assert_allclose(jax.jit(lanes)(0.0, q, v), lanes(0.0, q, v), rtol=1e-14)
+    one = jax.vmap(jax.jit(lanes.one))(zeros, q, v)
+    np.testing.assert_allclose(one, jax.jit(lanes)(zeros, q, v), rtol=1e-14)
+
+
 def test_times_of_their_own_and_gains():
     problem = uk.models.scara()
     stabilizer, formula = uk.Baumgarte(3.0, 7.0), uk.UdwadiaKalaba()

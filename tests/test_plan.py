@@ -289,3 +289,26 @@ def test_it_shows_itself(tmp_path):
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(uk.InputError, match=message.replace("(", r"\(")):
         uk.plan(MASS, effort, **({"inputs": [[1.0]], "steps": 10} | options))
+
+
+def test_a_cost_and_inputs_in_units_far_apart():
+    """A body of a million tons; G u = (1, 0) of least norm, per mass, by the pseudoinverse."""
+    mass = 1e9
+    heavy = uk.Problem(uk.System(mass * jnp.eye(1), jnp.zeros(1)), [0.0], [0.0], 0.0, 2.0)
+    wanted = {"end": lambda t, q, v: jnp.concatenate([q - 1.0, v]), "inputs": [[1.0]], "steps": STEPS}
+    plan = uk.plan(heavy, lambda t, q, v, u: u / mass, **wanted)
+    assert plan.stopped == "converged"
+    exact = np.linalg.pinv(mass_matrices()) @ [1.0, 0.0]
+    np.testing.assert_allclose(plan.u[:, 0] / mass, exact, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_cost_with_a_kink_is_told():
+    wanted = {"end": REST, "inputs": [[1.0]], "steps": 10, "iterations": 60}
+    plan = uk.plan(MASS, lambda t, q, v, u: jnp.abs(u[0]), **wanted)
+    assert plan.stopped != "converged"
+    assert plan.kinks == ("u[0]",)
+    assert "the cost has a kink in u[0]" in repr(plan)
+    smooth = uk.plan(MASS, lambda t, q, v, u: u[0] ** 4 + u[0] ** 2, **(wanted | {"iterations": 2}))
+    assert smooth.stopped == "iterations"
+    assert smooth.kinks == ()

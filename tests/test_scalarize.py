@@ -632,6 +632,20 @@ def test_diffrax_runs_as_one_program(name: str) -> None:
         assert_allclose(jax.vmap(scalar)(members)[1:, 0], [scalar(x)[0] for x in members[1:]], rtol=1e-12)
 
 
+def test_programs_run_where_jit_is_disabled() -> None:
+    cube = uk.scalarize(lambda x: x**3)
+    with jax.disable_jit():
+        assert_allclose(jax.grad(cube)(2.0), 12.0, rtol=1e-15)
+        assert_allclose(jax.jacfwd(jax.grad(cube))(2.0), 12.0, rtol=1e-15)
+        assert_allclose(jax.vmap(jax.grad(cube))(jnp.array([1.0, 2.0])), [3.0, 12.0], rtol=1e-15)
+
+
+def test_no_tracer_is_kept() -> None:
+    """A function that closes over what another transformation traces."""
+    with jax.checking_leaks():
+        assert_allclose(jax.jit(jax.grad(lambda a: uk.scalarize(lambda x: a**2 * x)(3.0)))(2.0), 12.0)
+
+
 def test_jax_debug_nans_finds_the_operation() -> None:
     f = uk.scalarize(lambda x: jnp.sqrt(x - 1) * 2)
     assert np.isnan(f(0.5))

@@ -1,6 +1,7 @@
 """Programs of scalars of complex numbers, random keys, special functions, convolutions and windows, beside SciPy, NumPy
 and JAX."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -358,6 +359,44 @@ def test_ends_of_special_functions() -> None:
         given = list(map(np.asarray, arrays))
         with np.errstate(all="ignore"):
             assert_allclose(uk.scalarize(function)(*given), expected(*given), rtol=1e-14, err_msg=name)
+
+
+# --- Extremes of equal entries
+
+EXTREMES: dict[str, Callable[..., Any]] = {
+    "max": jnp.max,
+    "min": jnp.min,
+    "squared": lambda x: jnp.max(x * x) ** 2,
+    "along": lambda x: jnp.max(jnp.stack([x, 1.0 * x, x[::-1]]), axis=1),
+    "some": lambda x: jnp.max(x, where=jnp.array([True, True, False, True]), initial=2.0),
+    "norm": lambda x: jnp.linalg.norm(x, ord=jnp.inf),
+    "long": lambda x: jnp.max(jnp.outer(x, jnp.ones(800)), axis=1),
+    "in_a_loop": lambda x: lax.fori_loop(0, 50, lambda i, y: 0.5 * (jnp.max(y) + y), x),
+    "so_far": lax.cummax,
+    "so_far_backwards": lambda x: lax.cummin(x, reverse=True),
+    "windows": lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (3,), (1,), "SAME"),
+    "windows_min": lambda x: lax.reduce_window(x, jnp.inf, lax.min, (3,), (1,), "SAME"),
+    "segments": lambda x: jax.ops.segment_max(x, jnp.array([0, 0, 0, 1]), 2),
+    "at": lambda x: jnp.array([2.0, 1.0]).at[jnp.array([0, 0, 1, 1])].min(x),
+    "sorted": jnp.sort,
+    "median": jnp.median,
+    "largest": lambda x: lax.top_k(x, 2)[0],
+    "picked": lambda x: x[jnp.argmax(x)],
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_equal_entries_share_a_derivative_as_in_jax(name: str) -> None:
+    """Three equal entries have a third each of that of their maximum."""
+
+    def total(fn: Callable[..., Any], x: Any) -> Any:
+        y = fn(x).reshape(-1)
+        return y @ jnp.arange(1.0, y.size + 1) ** 2
+
+    ties = jnp.array([[2.0, 2.0, 2.0, 1.0], [1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 2.0, 1.0]])
+    for way in (jax.grad, jax.jacfwd, jax.hessian)[: 3 if name == "squared" else 2]:
+        of = lambda fn, way=way: jax.vmap(way(functools.partial(total, fn)))(ties)
+        assert_allclose(of(uk.scalarize(EXTREMES[name])), of(EXTREMES[name]), rtol=1e-13, atol=1e-13)
 
 
 # --- Convolutions, windows, and bits

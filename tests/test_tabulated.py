@@ -37,6 +37,11 @@ def test_four_times_are_one_cubic():
     np.testing.assert_allclose(found(2.5), 2.5**3, rtol=1e-12)
 
 
+def test_a_table_is_a_function_to_jit():
+    table = uk.Tabulated([0.0, 1.0, 3.0], [0.0, 2.0, 1.0], kind="linear")
+    np.testing.assert_allclose(jax.vmap(jax.jit(table))(jnp.array([0.5, 2.0])), [1.0, 1.5], rtol=1e-15)
+
+
 def test_lines_are_those_of_numpy():
     found = uk.Tabulated(TIMES, VALUES)
     at = np.concatenate([WITHIN, OUTSIDE, TIMES])

@@ -68,6 +68,21 @@ def test_layers_on_both_sides_are_trained():
 def test_what_cannot_be_meant_says_so():
     with pytest.raises(uk.InputError, match="expected tensors, got float"):
         uk.to_torch(jnp.sin)(1.0)
+    for tensor, kind in (
+        (torch.eye(2).to_sparse(), "a sparse_coo one"),
+        (torch.eye(2).to_sparse_csr(), "a sparse_csr one"),
+        (torch.ones(2, device="meta"), "one without values"),
+    ):
+        with pytest.raises(uk.InputError, match=f"expected dense tensors, got {kind}"):
+            uk.to_torch(jnp.sin)(tensor)
+    for function in ("text", None):
+        with pytest.raises(uk.InputError, match="to_torch takes a function"):
+            uk.to_torch(function)
+    with pytest.raises(uk.InputError, match=r"must be a function of 1 argument; this one takes \(x, y\)"):
+        uk.to_torch(lambda x, y: x + y)(torch.ones(2))
+    for result in ("text", jax.random.key(0)):
+        with pytest.raises(uk.InputError, match="must return arrays of numbers"):
+            uk.to_torch(lambda x, result=result: {"a": result})(torch.ones(2))
     jax.config.update("jax_enable_x64", False)
     try:
         with pytest.raises(uk.InputError, match=r"torch\.float64 need jax\.config\.update"):

@@ -18,6 +18,7 @@ from .._misc._types import is_traced
 from ._scalars import Builder, TranslationError
 from ._structured._arrays import to_scalars
 from ._structured._compound import close_in_parts, divide, unite
+from ._structured._moves import fill_array
 from ._structured._trace import Interpreter
 
 # --- Parameters as inputs of scalar programs
@@ -147,13 +148,29 @@ class InputMaker:
 
     def of(self, leaves: Sequence[Leaf]) -> list[np.ndarray]:
         """Those of all parameters. Whole numbers and truths come as real numbers, among the others."""
-        return [self._of_type(self(x.aval.shape, x.varying, x.known), x.aval) for x in leaves]
+        return [self._of(x) for x in leaves]
 
-    def _of_type(self, x: np.ndarray, aval: Any) -> np.ndarray:
-        if not (x.size and (jnp.issubdtype(aval.dtype, jnp.integer) or aval.dtype == bool)):
-            return x
-        convert = lambda y: self.build.nodes.convert(y, self.build.type, np.dtype(aval.dtype).name)
-        return np.asarray(np.frompyfunc(convert, 1, 1)(x), object)
+    def _of(self, x: Leaf) -> np.ndarray:
+        if not (jnp.issubdtype(x.aval.dtype, jnp.integer) or x.aval.dtype == bool):
+            return self(x.aval.shape, x.varying, x.known)
+        known, b, t = iter(x.known), self.build.nodes, np.dtype(x.aval.dtype).name
+
+        of_type = lambda y: b.convert(y, self.build.type, t)
+
+        def whole() -> Any:
+            pieces = map(of_type, self((len(shifts),)))
+            moved = [b.apply("shift_left", t, y, k) if k else y for y, k in zip(pieces, shifts, strict=True)]
+            return functools.reduce(lambda x, y: b.either(x, y, t), moved)
+
+        shifts = _find_shifts(x.aval.dtype, self.build.type)
+        return fill_array(x.aval.shape, [whole() if varies else of_type(next(known)) for varies in x.varying])
+
+
+def _find_shifts(dtype: Any, into: Any) -> range:
+    """Which bits the pieces begin at that a whole number of a type is cut into, each a real number of another: one where
+    that has room for all bits."""
+    bits = 1 if jnp.issubdtype(dtype, jnp.bool_) else jnp.iinfo(dtype).bits
+    return range(0, bits, bits if bits <= jnp.finfo(into).nmant + 1 else 16)
 
 
 def convert_reals(build: Builder, x: np.ndarray, t: str, aval: Any) -> np.ndarray:
@@ -181,8 +198,16 @@ def numbers(leaves: Sequence[Leaf], parameters: Any, dtype: Any) -> Float[Array,
     found = [xp.zeros(0, dtype)]
     for x, it in zip(arrays, leaves, strict=True):
         places = np.flatnonzero(it.varying)
-        flat = xp.reshape(xp.asarray(x), -1).astype(dtype) if places.size else found[0]
-        found.append(flat if places.size in (0, x.size) else flat[places])
+        if not places.size:
+            continue
+        flat = xp.reshape(xp.asarray(x), -1)
+        flat = flat if places.size == x.size else flat[places]
+        if (
+            not jnp.issubdtype(flat.dtype, jnp.floating)
+            and len(shifts := _find_shifts(flat.dtype, dtype)) > 1
+        ):
+            flat = xp.stack([(flat >> k) & 0xFFFF for k in shifts], -1).reshape(-1)
+        found.append(flat.astype(dtype))
     return xp.concatenate(found)  # pyright: ignore
 
 

@@ -110,7 +110,11 @@ class Copies:
         return [np.array(x) for x in told]
 
 
-def _check_seed(seed: Any, name: str = "seed") -> int | None:
+def check_seed(seed: Any, name: str = "seed") -> int | None:
+    """A seed, or none.
+
+    **Raises:** `InputError`.
+    """
     return None if seed is None else whole_number(name, seed, 0, 2**128)
 
 
@@ -152,9 +156,9 @@ class VectorEnvironment(gym.vector.VectorEnv):
                 raise InputError(
                     f"seed must be one number, or one for each of {self.num_envs} copies, got {len(seed)}."
                 )
-            seeds = [_check_seed(x, f"seed[{k}]") for k, x in enumerate(seed)]
+            seeds = [check_seed(x, f"seed[{k}]") for k, x in enumerate(seed)]
         else:
-            first = _check_seed(seed)
+            first = check_seed(seed)
             seeds = [] if first is None else [first + k for k in range(self.num_envs)]
         super().reset(seed=next((x for x in seeds if x is not None), None))
         self._over = jnp.zeros(self.num_envs, bool)
@@ -186,7 +190,7 @@ class SingleEnvironment(gym.Env):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         _refuse_options(options)
-        seed = _check_seed(seed)
+        seed = check_seed(seed)
         super().reset(seed=seed)
         return self._copies.reset(self.np_random, [seed])[0], {}
 

@@ -1,6 +1,7 @@
 """An environment as a vector environment of Stable-Baselines3, all copies one compiled step."""
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import jax
@@ -11,7 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv  # pyright: ignore[reportMis
 from .._compiler import JitByZeros
 from .._system._system import AbstractSystem
 from ._environment_state import InputForce
-from ._gymnasium import Copies
+from ._gymnasium import Copies, check_seed
 
 if TYPE_CHECKING:
     from ._environment import Environment
@@ -44,6 +45,9 @@ class StableBaselinesEnvironment(VecEnv):
         self.environment, self._copies = environment, Copies(environment, num_envs, low, high)
         self.render_mode, self._actions = None, None
         super().__init__(num_envs, self._copies.observation_space, self._copies.action_space)
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        return super().seed(check_seed(seed))
 
     def reset(self) -> np.ndarray:
         seeds = self._seeds

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
-from .._misc._errors import InputError, needing
+from .._misc._arguments import call_user_function
+from .._misc._errors import InputError, format_value, needing
 
 if TYPE_CHECKING:
     import torch  # pyright: ignore[reportMissingImports]
@@ -73,6 +75,25 @@ def _pullback(function: Callable[..., Any], wanted: tuple[bool, ...]) -> Callabl
     return pulled
 
 
+def _kind(tensor: "torch.Tensor") -> str:
+    """What a tensor is that is not dense, or has no values."""
+    if tensor.is_meta:
+        return "one without values, on the device 'meta'"
+    layout = str(tensor.layout).removeprefix("torch.")
+    return f"a {'nested' if tensor.is_nested else 'quantized' if tensor.is_quantized else layout} one"
+
+
+def _call(function: Callable[..., Any], *arrays: Array) -> Any:
+    result = call_user_function("the function of to_torch", function, *arrays)
+    for x in jax.tree.leaves(result):
+        is_array = isinstance(x, Array | np.ndarray | np.generic | bool | int | float | complex)
+        if not is_array or jnp.issubdtype(jnp.result_type(x), jax.dtypes.extended):
+            raise InputError(
+                f"the function of to_torch must return arrays of numbers, got {format_value(x)}."
+            )
+    return result
+
+
 def to_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     """A JAX function for PyTorch: tensors in, tensors out, and `backward` through it.
 
@@ -87,12 +108,15 @@ def to_torch(function: Callable[..., Any]) -> Callable[..., Any]:
 
     **Returns:** the function of as many tensors, with tensors in the same container for its result.
 
-    **Raises:** `MissingExtraError` without torch; when called, `InputError` for what is not a tensor, for 64-bit
-    tensors where JAX's 64-bit types are off, for floats of 16 bits, and within `torch.func`.
+    **Raises:** `InputError` for no function; `MissingExtraError` without torch; when called, `InputError` for what is not
+    a tensor, for sparse, nested and quantized ones, for 64-bit tensors where JAX's 64-bit types are off, for floats of 16
+    bits, for another number of arguments, for results that are not arrays, and within `torch.func`.
     """
+    if not callable(function):
+        raise InputError(f"to_torch takes a function, got {format_value(function)}.")
     with needing("to_torch()", "torch"):
         import torch  # pyright: ignore[reportMissingImports]
-    run = jax.jit(lambda *arrays: function(*arrays))
+    run = jax.jit(functools.partial(_call, function))
     derivative = functools.cache(lambda wanted: to_torch(_pullback(function, wanted)))
 
     class Bridge(torch.autograd.Function):
@@ -122,6 +146,10 @@ def to_torch(function: Callable[..., Any]) -> Callable[..., Any]:
         for x in tensors:
             if not isinstance(x, torch.Tensor):
                 raise InputError(f"expected tensors, got {type(x).__name__}.")
+            if x.layout is not torch.strided or x.is_nested or x.is_quantized or x.is_meta:
+                raise InputError(
+                    f"expected dense tensors, got {_kind(x)}: convert it, as by tensor.to_dense()."
+                )
         structure: list = []
         with _reverse_mode_alone():
             outputs = Bridge.apply(structure, *tensors)

@@ -143,7 +143,8 @@ def _takes_others(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> str | N
             signature.bind(*arguments)
         except TypeError:
             count = len(arguments)
-            return f"must be a function of {_TAKEN.get(count, f'{count} arguments')}; this one takes {signature}."
+            taken = _TAKEN.get(count, "1 argument" if count == 1 else f"{count} arguments")
+            return f"must be a function of {taken}; this one takes {signature}."
     return None
 
 
@@ -161,6 +162,7 @@ _LARGEST = 2**31 - 1
 def number_array(name: str, value: Any) -> Array:
     """A value as an array of whatever numbers."""
     require_own_process()
+    require_no_mask(name, value)
     try:
         if isinstance(value, str | bytes):  # of which "\0" would be a truth value
             raise TypeError("text")
@@ -228,9 +230,10 @@ def _require_arguments(
 
 
 def real_array(name: str, value: Any) -> Array:
-    """A value as a real floating-point array; integers count as real."""
-    array = _plain(name, value) if isinstance(value, numbers.Real) else _convert_by_numpy(name, value)
-    if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):
+    """A value as a real floating-point array; integers count as real, truth values do not."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    array = _plain(name, value) if is_number else _convert_by_numpy(name, value)
+    if jnp.issubdtype(array.dtype, jnp.integer):
         array = array.astype(float)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise InputError(f"{name} must be real, got {array.dtype}.")
@@ -260,13 +263,20 @@ def _put_on_device(contents: bytes, dtype: Any, x64: bool, device: Any) -> Array
 
 def _convert_by_numpy(name: str, value: Any) -> Array:
     """What is no single number as an array, converted by NumPy: JAX would compile that."""
+    require_no_mask(name, value)
     if not isinstance(value, Array) and not is_traced(value):
         with contextlib.suppress(TypeError, ValueError):  # what is wrong with it, JAX says
             array = np.asarray(value)
-            if array.dtype.kind in "iubf":
+            if array.dtype.kind in "iuf":
                 require_own_process()
                 return as_jax(array if array.dtype.kind == "f" else array.astype(float))
     return number_array(name, value)
+
+
+def require_no_mask(name: str, value: Any) -> None:
+    """Raises `InputError` if a masked array of NumPy has masked entries: other arrays lose the mask without a word."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InputError(f"{name} has masked entries, and JAX knows none: fill them by array.filled(value).")
 
 
 def real_values(name: str, value: Any) -> Array:
@@ -274,11 +284,12 @@ def real_values(name: str, value: Any) -> Array:
     if is_traced(value):
         return real_array(name, value)
     require_own_process()
+    require_no_mask(name, value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
         return real_array(name, value)  # which says what is wrong
-    if array.dtype.kind in "iub":
+    if array.dtype.kind in "iu":
         array = array.astype(float)
     if array.dtype.kind != "f" and not jnp.issubdtype(array.dtype, jnp.floating):
         return real_array(name, value)  # likewise
@@ -374,7 +385,8 @@ def require_between(name: str, value: Any, low: float, high: float) -> None:
         return
     try:
         number = value.item() if isinstance(value, Array | np.ndarray) and np.ndim(value) == 0 else value
-        inside = isinstance(number, numbers.Real) and low < float(number) < high
+        real = isinstance(number, numbers.Real) and not isinstance(number, bool)
+        inside = real and low < float(number) < high
     except (OverflowError, NotImplementedError):  # the latter of keys of randomness
         inside = False
     if not inside:

@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Int
 
-from .._misc._arguments import whole_number
+from .._misc._arguments import require_no_mask, whole_number
 from .._misc._errors import InputError, format_value
 from ._names import require_name
 
@@ -69,6 +69,7 @@ def digest(samples: AbstractSamples) -> str:
 
 def _values(name: Any, values: Any) -> np.ndarray:
     require_name("a parameter", name)
+    require_no_mask(f"the values of {name}", values)
     try:
         array = np.asarray(values, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:

@@ -31,7 +31,8 @@ class Violation(eqx.Module):
 def _weight(name: str, value: Any, ndim: int = 0) -> Any:
     """A number stays one: a default argument must not make arrays when ukjax is imported."""
     try:
-        weight = float(value) if isinstance(value, int | float) else real_array(name, value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        weight = float(value) if is_number else real_array(name, value)
     except OverflowError as error:
         raise InputError(f"{name} must be finite, got {format_value(value)}.") from error
     if np.ndim(weight) != ndim:

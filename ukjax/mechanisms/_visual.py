@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from .._misc._arguments import one_of
+from .._misc._arguments import one_of, require_no_mask
 from .._misc._errors import InputError, format_value
 from .._misc._types import is_traced
 from ._bodies import check_name
@@ -99,6 +99,7 @@ class Visual:
 
 def _check_numbers(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Finite numbers of a shape, in which -1 is any number of them; nobody writes to them."""
+    require_no_mask(what, value)
     try:
         array = np.array(value, float)
     except (TypeError, ValueError, OverflowError) as error:

@@ -44,7 +44,7 @@ REDUCTIONS = {
     "unvmap_all": "and",
     "unvmap_any": "or",  # of Equinox, over all entries
 }
-CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
+CUMULATIVE = {"cumsum": "add", "cumprod": "mul"}
 # Parameters in a factor: products with more are compiled sooner, and as fast, on arrays.
 _LARGEST_MATRIX = 128
 
@@ -74,7 +74,31 @@ def _fold(b: Builder, op: str, row: list[Operand], t: str) -> Operand:
         return b.total(row, t)
     if not row:
         return _find_neutral_element(op, t)
-    return functools.reduce(lambda x, y: b.apply(op, t, x, y), row)
+    found = functools.reduce(lambda x, y: b.apply(op, t, x, y), row)
+    if len(row) == 1 or not _has_ties(op, t):
+        return found
+    equal, ones = zip(*(_share(b, x, found, t) for x in row), strict=True)
+    return _share_ties(b, found, b.total(equal, t), b.total(ones, t), t)
+
+
+# The derivative of an extreme is the mean of those of all entries that are equal to it, as JAX has it. Taken two by two,
+# the last of three would have half of it.
+
+
+def _has_ties(op: str, t: str) -> bool:
+    return op in ("max", "min") and is_float(t)
+
+
+def _share(b: Builder, x: Operand, extreme: Operand, t: str) -> tuple[Operand, Operand]:
+    """What an entry adds to the sum of those that are equal to the extreme, and to their number."""
+    same = b.compare("eq", x, extreme, t)
+    return b.select(same, x, 0.0, t), b.select(same, 1.0, 0.0, t)
+
+
+def _share_ties(b: Builder, extreme: Operand, total: Operand, count: Operand, t: str) -> Operand:
+    if is_number(extreme):
+        return extreme
+    return b.node("attached", t, extreme, b.div(total, count, t), data=True)
 
 
 def _reduce(fold: Callable[[list[Operand]], Operand], x: Scalars, axes: Sequence[int]) -> Scalars:
@@ -115,7 +139,7 @@ def find_extreme(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
 
 
 def accumulate(b: Builder, e: Any, inputs: list[Scalars]) -> Scalars:
-    """Sums, products or extremes so far, along an axis."""
+    """Sums or products so far, along an axis."""
     op, t = CUMULATIVE[e.primitive.name], type_of(e.outvars[0].aval)
     x = np.moveaxis(inputs[0], e.params["axis"], -1)
     x = x[..., ::-1] if e.params["reverse"] else x
@@ -135,7 +159,19 @@ def _reduce_along(b: Builder, op: str, x: Lazy, t: str, axis: int) -> Scalars:
         b.apply(op, t, y, entry_along(b, row, i)) for y, row in zip(so_far, rows, strict=True)
     ]
     first = [zero(t) if op == "add" else _find_neutral_element(op, t)] * len(rows)
-    return fill_array(shape, b.count_up(x.shape[axis], first, [(t, None)] * len(rows), add))
+    found = b.count_up(x.shape[axis], first, [(t, None)] * len(rows), add)
+    if _has_ties(op, t):
+
+        def share(i: Operand, *so_far: Operand) -> list[Operand]:
+            pairs = [_share(b, entry_along(b, row, i), y, t) for row, y in zip(rows, found, strict=True)]
+            return [b.add(y, z, t) for y, z in zip(so_far, itertools.chain(*pairs), strict=True)]
+
+        sums = b.count_up(x.shape[axis], [0.0, 0.0] * len(rows), [(t, None)] * 2 * len(rows), share)
+        found = [
+            _share_ties(b, y, total, count, t)
+            for y, total, count in zip(found, sums[::2], sums[1::2], strict=True)
+        ]
+    return fill_array(shape, found)
 
 
 def reduce_in_memory(b: Builder, op: str, x: Value, t: str, axes: Sequence[int]) -> Value:

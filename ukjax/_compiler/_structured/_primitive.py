@@ -324,7 +324,8 @@ def _run(*operands: Array, program: Program) -> Any:
 @scalars_p.def_impl
 def _now(*operands: Array, program: Program) -> Any:
     # JAX asks for what gave a NaN once more, one operation after the other.
-    return (_separately if looks_for_nans() else _run)(*operands, program=program)
+    with jax.disable_jit(False):  # a program is one operation
+        return (_separately if looks_for_nans() else _run)(*operands, program=program)
 
 
 def _find_shared(operands: Sequence[Any]) -> tuple[bool, ...]:

@@ -352,13 +352,14 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
     taken = [x for x in closed.consts if is_operand(x)]
     # What another transformation traces is not kept, but its shape.
     consts = [Given(jnp.shape(x), jax.typeof(x).dtype) if is_operand(x) else x for x in closed.consts]
+    jaxpr = closed.jaxpr  # the program holds this alone
     operands = [*closed.in_avals, *(x for x in consts if isinstance(x, Given))]
     results = [(type_of(v), v.size) for v in closed.out_avals if v.size]
     program = Program(
-        lambda: _translate_jaxpr(closed.jaxpr, consts),
+        lambda: _translate_jaxpr(jaxpr, consts),
         [(type_of(v), v.size) for v in operands if v.size],
         results,
-        lambda order: identity(closed.jaxpr, consts, order),
+        lambda order: identity(jaxpr, consts, order),
     )
     return program.ready(), taken, closed.out_avals
 

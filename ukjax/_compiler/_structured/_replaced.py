@@ -12,5 +12,8 @@ REPLACED: dict[str, Callable[..., Any]] = (
     _dense.FUNCTIONS | _special.FUNCTIONS | _windows.FUNCTIONS | _bits.FUNCTIONS
 )
 
-DIFFERENTIATED_BY_JAX = frozenset(("qr", "eigh", "svd", *_special.DIFFERENTIATED_BY_JAX))
-"""What has a derivative of its own: that of an iteration would be another where it stops early."""
+DIFFERENTIATED_BY_JAX = frozenset(
+    ("qr", "eigh", "svd", "scatter-min", "scatter-max", *_special.DIFFERENTIATED_BY_JAX)
+)
+"""What has a derivative of its own: that of an iteration would be another where it stops early, and that of extremes
+another where more than two are equal."""

@@ -342,7 +342,8 @@ class Interpreter:
         if name == "dynamic_update_slice":
             return [update_slice(self.b, e, inputs, self._longest)]
         if name in SCATTERS:
-            return [scatter(self.b, e, inputs, self._longest, self._combination(params))]
+            outputs = [scatter(self.b, e, inputs, self._longest, self._combination(params))]
+            return self._with_rule(e, inputs, outputs) if name in DIFFERENTIATED_BY_JAX else outputs
         if name in MOVES and any(isinstance(x, Stored | Lazy) for x in inputs):
             return move_in_memory(self.b, e, inputs)
         if name in ("blank", "empty") and avals[0].size > SELECTED:

@@ -45,6 +45,11 @@ def _reduce_windows(
     return [functools.reduce(combine, (entries for _, entries in found))]
 
 
+def _choose(better: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
+    """The better of two, NaN before all: the derivative is that of the first of equal ones, as JAX has it."""
+    return jnp.where(better(x, y) | (x != x), x, y)
+
+
 def _least(dtype: Any) -> Any:
     return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
 
@@ -106,6 +111,13 @@ def cumlogsumexp(x: Any, *, axis: int, reverse: bool) -> list[Any]:
     return [lax.associative_scan(jnp.logaddexp, x, reverse=reverse, axis=axis)]
 
 
+def _accumulate_extremes(
+    combine: Callable[[Any, Any], Any], x: Any, *, axis: int, reverse: bool
+) -> list[Any]:
+    """Extremes so far; in JAX's order, which tells the parts of equal entries in the derivative."""
+    return [lax.associative_scan(combine, x, reverse=reverse, axis=axis)]
+
+
 def top_k(x: Any, *, k: int, axis: int = -1, **_: Any) -> list[Any]:
     """The largest entries along an axis, and where they are; the first of equal ones first."""
     order = lax.slice_in_dim(jnp.argsort(x, axis, stable=True, descending=True), 0, k, axis=axis)
@@ -124,9 +136,11 @@ def approx_top_k(x: Any, *, k: int, reduction_dimension: int, is_max_k: bool, **
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "conv_general_dilated": conv_general_dilated,
     "reduce_window_sum": functools.partial(_reduce_windows, jnp.add, lambda dtype: 0),
-    "reduce_window_max": functools.partial(_reduce_windows, jnp.maximum, _least),
-    "reduce_window_min": functools.partial(_reduce_windows, jnp.minimum, _most),
+    "reduce_window_max": functools.partial(_reduce_windows, functools.partial(_choose, lax.ge), _least),
+    "reduce_window_min": functools.partial(_reduce_windows, functools.partial(_choose, lax.le), _most),
     "reduce": reduce,
+    "cummax": functools.partial(_accumulate_extremes, jnp.maximum),
+    "cummin": functools.partial(_accumulate_extremes, jnp.minimum),
     "cumlogsumexp": cumlogsumexp,
     "top_k": top_k,
     "approx_top_k": approx_top_k,

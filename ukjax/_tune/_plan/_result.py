@@ -14,7 +14,7 @@ from ..._misc._errors import InputError, needing
 from ..._system._driven import DrivenSystem
 from ..._system._problem import Problem
 from ...analysis._inputs import MatrixForce
-from ._search import Given, Search
+from ._search import CONVERGED, Given, Search
 from ._stages import Penalty, Stages
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class PlanResult:
     - `stopped`: "converged", "iterations" (the most there may be), "stuck" (no step lowers the cost), or "violated" (what
       must hold cannot be reached from the first guess).
     - `inputs`, `coordinates`, `velocities`: names.
+    - `kinks`: inputs in which the cost has a kink, as |u| has, where the search did not converge: it needs smooth costs.
     """
 
     t: np.ndarray
@@ -78,6 +79,7 @@ class PlanResult:
     inputs: tuple[str, ...]
     coordinates: tuple[str, ...]
     velocities: tuple[str, ...]
+    kinks: tuple[str, ...]
     name: str
     _penalty: Penalty
     _problem: Problem
@@ -157,6 +159,11 @@ class PlanResult:
         ]
         for name, x in zip(self.inputs, self.u.T, strict=True):
             lines.append(f"{name}: {x.min():.4g} to {x.max():.4g}")
+        if self.kinks and self.stopped != "converged":
+            lines.append(
+                f"the cost has a kink in {', '.join(self.kinks)}: the search needs a smooth one, such as "
+                "sqrt(u**2 + small**2) for |u|"
+            )
         return "\n".join(lines)
 
     def to_xarray(self) -> "xarray.Dataset":
@@ -198,6 +205,33 @@ class PlanResult:
         return plot(self, path)
 
 
+_NEAR = 0.1  # of the largest input, within which kinks are looked for
+
+
+def _find_kinks(stages: Stages, t: np.ndarray, found: Search, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Inputs in which the slope of the cost jumps: on the way to a tenth of the distance most of the change stays."""
+
+    @jax.jit
+    def changes(near: Any, t: Any, x: Any, u: Any) -> Any:
+        def cost(u: Any) -> Any:
+            value, residuals = stages.running(t, x, u)
+            return value + 0.5 * residuals @ residuals
+
+        across = lambda e: (jax.grad(cost)(u + e) - jax.grad(cost)(u - e)) @ jnp.sign(e)
+        return jax.vmap(across)(jnp.diag(near))
+
+    off = np.asarray(found.status) != CONVERGED
+    us = np.asarray(found.us)[off].reshape(-1, len(names))
+    if not us.size:
+        return ()
+    xs = np.asarray(found.xs)[off, :-1]
+    given = jnp.asarray(t[off, :-1].reshape(-1), us.dtype), xs.reshape(len(us), -1), us
+    near = _NEAR * np.max(np.abs(us), axis=0)
+    far, close = (jax.vmap(changes, (None, 0, 0, 0))(jnp.asarray(near * x), *given) for x in (1.0, 0.1))
+    jumps = np.abs(close) > 0.5 * np.abs(far)
+    return tuple(np.asarray(names)[np.any(jumps & (far != 0), axis=0)].tolist())
+
+
 def make_result(
     stages: Stages,
     given: Given,
@@ -221,6 +255,7 @@ def make_result(
             "stopped": str(fields["stopped"])
         }
     return PlanResult(
-        **fields, inputs=names[0], coordinates=names[1], velocities=names[2], name=problem.name,
+        **fields, kinks=_find_kinks(stages, t, found, names[0]),
+        inputs=names[0], coordinates=names[1], velocities=names[2], name=problem.name,
         _penalty=found.penalty, _problem=problem, _matrix=stages.force.matrix,
     )  # fmt: skip

@@ -252,6 +252,11 @@ def _least_in_box(H: Array, g: Array, low: Array, high: Array) -> tuple[Array, A
     return x, free, root_of(free)
 
 
+def _floor(size: Array, damping: Array) -> Array:
+    """What is added to a curvature of some size: in its own units, as costs and inputs may be in any."""
+    return (damping + 1e-14) * jnp.where(size > 0, size, 1.0)
+
+
 def sweep_back(
     free_time: bool,
     boxed: bool,
@@ -277,7 +282,7 @@ def sweep_back(
         Q, Qz = H + J.T @ (Vxx @ J), slope + J.T @ Vx
         Quu, Qux, Qu = Q[n:, n:], Q[n:, :n], Qz[n:]
         size = jnp.trace(jnp.abs(Quu)) / p
-        damped = Quu + (damping * size + 1e-14) * jnp.eye(p, dtype=u.dtype)
+        damped = Quu + _floor(size, damping) * jnp.eye(p, dtype=u.dtype)
         if boxed:
             k, free, root = _least_in_box(damped, Qu, low - u, high - u)
             K = -jax.scipy.linalg.cho_solve((root, True), jnp.where(free[:, None], Qux, 0.0))
@@ -292,7 +297,8 @@ def sweep_back(
     (Vx, Vxx), (k, K) = jax.lax.scan(stage, (model.end_slope, model.end_curve), stages, reverse=True)
     dT = jnp.zeros((), us.dtype)
     if free_time:
-        curvature = jnp.abs(Vxx[-1, -1]) * (1.0 + damping) + 1e-14
+        curvature = jnp.abs(Vxx[-1, -1])
+        curvature = curvature + _floor(curvature, damping)
         dT = jnp.clip(-Vx[-1] / curvature, *of_T)
 
     def onwards(state: tuple[Array, Array, Array], at: Any) -> Any:
