@@ -250,9 +250,7 @@ def _gap(
     f = still._replace(a=first.follow(still.a), b=second.follow(still.b))
     n = unit(f.n - touch.newton @ conditions(f.n, pair, f))
     nearest, found = f.ends(pair, n), []
-    for k, (core, place, others) in enumerate(
-        zip(cores, places, (touch.a, touch.b), strict=True)
-    ):
+    for k, (core, place, others) in enumerate(zip(cores, places, (touch.a, touch.b), strict=True)):
         surface = place.point(nearest[k]) + (1 - 2 * k) * core.radius * n
         further = place.point(core.follow(item(others, jnp.maximum(i - 1, 0))))
         found.append(jnp.where(i == 0, surface, further))
