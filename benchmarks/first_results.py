@@ -87,6 +87,19 @@ def linkage(formula: uk.AbstractFormula) -> Any:
     return uk.simulate(uk.models.parallelogram(), t1=1.0, formula=formula).q_end
 
 
+def loop_of_complex_numbers(speed: Any = 5.0) -> Any:
+    """A four-bar whose loop is a sum of complex numbers, as engineers write it, after a second."""
+
+    def loop(t: Any, q: Any) -> Any:
+        crank, coupler, rocker = (r * jnp.exp(1j * q[i]) for i, r in enumerate((0.3, 0.86, 0.61)))
+        gap = crank + coupler - rocker - 0.7
+        return jnp.stack([gap.real, gap.imag])
+
+    mass, force = jnp.diag(jnp.array([0.1, 0.3, 0.2])), jnp.array([0.0, -1.0, -0.5])
+    system, v0 = uk.System(mass, force, [uk.Holonomic(loop)]), jnp.array([1.0, 0.0, 0.0]) * speed
+    return uk.simulate(system, jnp.array([1.5, 0.35, 1.2]), v0, t1=1.0, start_tolerance=jnp.inf).q_end
+
+
 def accelerated_by_levels() -> Any:
     """A hierarchy's acceleration of a platform on three legs, at its start."""
     platform = uk.models.planar_3rrr()
@@ -345,6 +358,10 @@ JOBS: dict[str, Job] = {
     "a bouncing ball by events": Job(bounce, 0.5),
     "the ball's gradient": Job(lambda: jax.grad(squared(bounce))(1.0), 1.0),
     "the ball by steps": Job(lambda: bounce(**STEPS), 0.5),
+    "a linkage by complex numbers": Job(loop_of_complex_numbers, 1.0),
+    "the gradient of a linkage by complex numbers": Job(
+        lambda: jax.grad(squared(loop_of_complex_numbers))(5.0), 1.5
+    ),
     "parallelogram by the SVD formula": Job(lambda: linkage(uk.UdwadiaKalaba(uk.SVD())), 3.0),
     "parallelogram by the QR formula": Job(lambda: linkage(uk.UdwadiaKalaba(uk.HouseholderQR())), 2.0),
     "parallelogram by the null space": Job(lambda: linkage(uk.NullSpace()), 3.0),

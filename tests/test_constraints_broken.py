@@ -400,3 +400,22 @@ def test_it_goes_on_if_that_is_asked_for_with_what_the_projection_leaves():
     assert run.ok
     turned = np.array([1.0, 0.17, 0.0])
     np.testing.assert_allclose(run.v_end, turned / (turned @ turned), atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{"contact": "steps", "dt0": 0.02}, {"contact": "events"}], ids=["steps", "events"]
+)
+def test_gap_that_becomes_nan_ends_the_run(options) -> None:
+    """A roof whose height has no value after half a second: the run stops there, within `jit` too, and names it."""
+    roof = uk.Unilateral(lambda t, q: 1.0 + jnp.sqrt(0.5 - t) - q[0], name="roof")
+    system = uk.System(jnp.eye(1), jnp.zeros(1), [roof])
+    run = uk.simulate(system, [0.1], [0.2], t1=1.0, ts=5, **options)
+    assert run.result_name == "diverged"
+    assert "roof is not finite" in run.message
+    np.testing.assert_allclose(run.t_end, 0.5, atol=0.02)
+    np.testing.assert_allclose(run.q[:2, 0], 0.1 + 0.2 * run.t[:2])
+    assert np.all(np.isnan(run.q[3:]))
+    within = jax.jit(lambda q: uk.simulate(system, q, jnp.array([0.2]), t1=1.0, **options))(jnp.array([0.1]))
+    assert within.result == run.result
+    np.testing.assert_allclose(within.t_end, run.t_end)

@@ -75,12 +75,16 @@ def test_what_is_asked_for_is_used() -> None:
     np.testing.assert_allclose(touches.friction, 0.2)
 
 
-def test_what_cannot_be_is_said() -> None:
+@pytest.mark.slow
+def test_all_contacts_of_a_file_are_told() -> None:
     report = uk.load(SEVERAL, contact=True).report
     told = {(x.status, x.feature): set(x.names) for x in report.features}
     assert {"back-floor", "egg-floor", "belly-post", "ball-post"} <= told["used", "contact"]
     assert told["approximated", "friction of two directions"] == {"belly-floor"}
     assert not any("turning" in feature or "rolling" in feature for _, feature in told)
+
+
+def test_what_cannot_be_is_said() -> None:
     for given, words in (
         ("all", "contact must be True, False, or a list"),
         ([("ball", "belly", "back")], "contact must be True"),

@@ -627,7 +627,11 @@ RULES = {
 
 
 # Rules within what cannot be transformed any way: their tests stand with that.
-RULES_ELSEWHERE = {"_tune/_identify/_runs.py": "test_identify.py", "_interop/_c_functions.py": "test_to_c.py"}
+RULES_ELSEWHERE = {
+    "_compiler/_structured/_compound.py": "test_scalarize_functions.py",
+    "_tune/_identify/_runs.py": "test_identify.py",
+    "_interop/_c_functions.py": "test_to_c.py",
+}
 
 
 def test_each_rule_has_a_case():

@@ -440,10 +440,10 @@ class _Doubler:
 
 def test_statics_are_taken_by_the_fallback_too() -> None:
     """Of a function that has no scalar code."""
-    found = uk.scalarize(lambda x, ways: jnp.fft.rfft(x).imag * len(ways), fallback="xla")
+    found = uk.scalarize(lambda x, ways: jnp.roots(x, strip_zeros=False) * len(ways), fallback="xla")
     x = jnp.array([1.0, 2.0, 4.0])
     for ways in ("once", "again"):
-        assert_allclose(found(x, ways), np.fft.rfft(x).imag * len(ways), rtol=1e-14)
+        assert_allclose(found(x, ways), np.roots(x) * len(ways), rtol=1e-14)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 30])

@@ -69,9 +69,9 @@ CASES = (_within, _also_after, _nested, _two, _asked, _in_a_loop, _called)
 def test_conditions_are_those_of_jax(f: Callable[[Any], Any]) -> None:
     x = jnp.linspace(0.1, 3.0, 13)
     g = uk.scalarize(f)
-    assert_allclose([g(y) for y in x], [f(y) for y in x], rtol=1e-12)
-    assert_allclose(jax.vmap(g)(x), jax.vmap(f)(x), rtol=1e-12)
-    slope = jax.vmap(lambda y: jax.jvp(f, (y,), (jnp.ones_like(y),))[1])(x)
+    wanted, slope = jax.jit(jax.vmap(lambda y: jax.jvp(f, (y,), (jnp.ones_like(y),))))(x)
+    assert_allclose([g(y) for y in x], wanted, rtol=1e-12)
+    assert_allclose(jax.vmap(g)(x), wanted, rtol=1e-12)
     assert_allclose(jax.vmap(jax.grad(g))(x), slope, rtol=1e-12)
 
 

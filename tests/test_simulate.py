@@ -420,8 +420,11 @@ def test_max_steps_keeps_what_there_is():
 )
 def test_divergence_is_a_result_with_a_reason(system, words):
     """Whatever becomes NaN or infinite on the way: a result code, the reason, finite states until then."""
-    run = uk.simulate(system, [0.1, 0.2], [0.2 * np.sqrt(0.5), 0.0], t1=1.0, max_steps=400, ts="steps")
+    v0 = jnp.array([0.2 * np.sqrt(0.5), 0.0])
+    run = uk.simulate(system, [0.1, 0.2], v0, t1=1.0, max_steps=400, ts="steps")
     assert not run.ok
+    within = jax.jit(lambda v: uk.simulate(system, [0.1, 0.2], v, t1=1.0).result)(v0)
+    assert within == run.result
     assert np.all(np.isfinite(run.q[:-1]))
     assert "It stopped at t = " in run.message
     assert words in run.message

@@ -17,6 +17,7 @@ from .._misc._garbage import undisturbed
 from .._misc._types import is_traced
 from ._scalars import Builder, TranslationError
 from ._structured._arrays import to_scalars
+from ._structured._compound import close_in_parts, divide, unite
 from ._structured._trace import Interpreter
 
 # --- Parameters as inputs of scalar programs
@@ -38,9 +39,14 @@ class Leaf(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """All of a pytree but the numbers in its arrays."""
+    """All of a pytree but the numbers in its arrays.
+
+    - `arrays`, `types`: the arrays among its leaves, and what they are of.
+    - `static`, `static_tree`: all else.
+    """
 
     arrays: Any
+    types: tuple[Any, ...]
     static: tuple[Any, ...]
     static_tree: Any
 
@@ -108,17 +114,18 @@ class JitByZeros(Generic[T]):
 
 
 def split(parameters: Any) -> tuple[list[Array], Structure]:
-    """The arrays of a pytree, and the rest."""
+    """The arrays of a pytree, of a complex one its parts, and the rest."""
     arrays, static = eqx.partition(parameters, lambda x: isinstance(x, jax.Array | np.ndarray))
     leaves, tree = jax.tree.flatten(arrays)
     rest, rest_tree = jax.tree.flatten(static)
-    return leaves, Structure(tree, tuple(rest), rest_tree)
+    parts = [part for x in leaves for part in divide(x)]
+    return parts, Structure(tree, tuple(x.dtype for x in leaves), tuple(rest), rest_tree)
 
 
 def rebuild(structure: Structure, leaves: Sequence[Array]) -> Any:
     """The pytree of a structure and arrays."""
     static = jax.tree.unflatten(structure.static_tree, structure.static)
-    return eqx.combine(jax.tree.unflatten(structure.arrays, leaves), static)
+    return eqx.combine(jax.tree.unflatten(structure.arrays, unite(structure.types, leaves)), static)
 
 
 class InputMaker:
@@ -264,5 +271,6 @@ class Traced(NamedTuple):
 def trace(function: Callable[..., Any], *shapes: Any) -> Traced:
     """A function as JAX traces it."""
     program, found = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    program = close_in_parts(program)
     require_seen(program.consts)
     return Traced(program, jax.tree.unflatten(jax.tree.structure(found), program.jaxpr.outvars), found)

@@ -343,11 +343,12 @@ class ContactStep:
                 k, (gap, speed, gain) = entry(which, i), kind.motion(moving, own, i)
                 near = jnp.asarray(True)
                 if kind.has_gap:
-                    near = gap <= 2 * zero + h * (speed + 0.5 * h * gain)
+                    # So that one that is NaN takes part: the run is to end there.
+                    near = ~(gap > 2 * zero + h * (speed + 0.5 * h * gain))
                     if self.layout.soft:
                         soft = (~entry(is_rigid, k)).astype(i.dtype)
                         change = lambda _, x: kind.acceleration(moving, own, i)
-                        closes = gap + 0.125 * h * h * loop(soft, change, jnp.zeros_like(gap)) <= 2 * zero
+                        closes = ~(gap + 0.125 * h * h * loop(soft, change, jnp.zeros_like(gap)) > 2 * zero)
                         near = jnp.where(soft > 0, closes | self._find(touching, k)[0], near)
                 return tuple(put(a, k, y) for a, y in zip(so_far, (near, gap), strict=True))
 

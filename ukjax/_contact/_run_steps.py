@@ -207,7 +207,7 @@ def run_steps(
 
         def save(c: tuple[Array, Saved, list[Any]]) -> tuple[Array, Saved, list[Any]]:
             j, saved, found = c
-            there = jnp.where(run.off, jnp.minimum(entry(ts, j), run.until), entry(ts, j))
+            there = jnp.where(run.off | ~run.finite, jnp.minimum(entry(ts, j), run.until), entry(ts, j))
             s = ((there - t0) / h - i.astype(dtype) - done) / part
             q, v = ((1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v)))
             (gaps, found), one, own = step.step.gaps_at(there, q, found), jnp.asarray(1), kept.contacts

@@ -74,7 +74,7 @@ class TimeSteppingRun(NamedTuple):
     - `solver_steps`: of the complementarity problems, all together.
     - `impacts`: how many steps had impacts.
     - `unsolved`: in how many steps the residual stayed large; there impulses do not obey the laws.
-    - `diverged`: whether a state was not finite; the run stays at the last one that was.
+    - `diverged`: whether a state was not finite; the run stops at the last one that was.
     - `full`: whether more contacts touched at once than there is room for; likewise.
     - `steps`, `rejected`, `passed`: how many were taken, parts of steps included, were taken again in parts, and were so
       long that bodies may have passed through each other.
@@ -230,7 +230,7 @@ def run_time_stepping(
         found = run_steps(
             step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops, splits=splits
         )
-        t, there, t_end = _clip_saved_times(ts, h, found.off, found.until)
+        t, there, t_end = _clip_saved_times(ts, h, found.off | ~found.finite, found.until)
         return _assemble_run(layout, found, (t, t_end), y0, most_impacts), there
 
     def finish(found: tuple[TimeSteppingRun, Array], smooth: bool, model: Model, *_: Any) -> TimeSteppingRun:
@@ -249,9 +249,9 @@ def run_time_stepping(
     return found._replace(left=left)
 
 
-def _clip_saved_times(ts: Array, h: Array, off: Array, until: Array) -> tuple[Array, Array, Array]:
+def _clip_saved_times(ts: Array, h: Array, stopped: Array, until: Array) -> tuple[Array, Array, Array]:
     """Saved times, infinite after the end of a run that stopped; the same, at the end instead; and that end."""
-    t_end = jnp.where(off, until, jnp.inf)
+    t_end = jnp.where(stopped, until, jnp.inf)
     there = jnp.minimum(ts, t_end)
     return jnp.where(ts <= t_end + 1e-9 * h, there, jnp.inf), there, t_end
 

@@ -146,7 +146,7 @@ def lanes(
     differentiation as well.
 
     **Raises:** `InputError`; and on the first call `TranslationError` for a system or formula whose functions use what
-    scalar code cannot do: complex numbers, callbacks, checks that raise; or, where LLVM does not compile, for more
+    scalar code cannot do, such as callbacks and checks that raise; or, where LLVM does not compile, for more
     than 10,000 operations. `Untranslatable` for a formula's own operations that no program of scalars has.
     """
     system = system.system if isinstance(system, Problem) else system

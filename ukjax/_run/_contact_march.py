@@ -42,6 +42,7 @@ class StepsPlan:
     """How runs of a system with contacts are made, by equal time steps.
 
     - `traced`: whether JAX traces any of it.
+    - `formula`: how accelerations are computed.
     """
 
     def __init__(self, system: AbstractSystem, options: Options, t: Array, q: Array, v: Array):
@@ -60,6 +61,7 @@ class StepsPlan:
             ContactDynamics(model, coefficients, layout), formula, o.solver, settings, None, said
         )
         self._prepared = Prepared(run, (system, o), (t, q, v))
+        self.formula = formula
         self.traced, self._most = self._prepared.traced, whole_number("max_steps", o.max_steps)
         self._differentiated = o.contact == "differentiated steps"
 

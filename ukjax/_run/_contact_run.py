@@ -40,7 +40,7 @@ from ._events import (
 from ._integrated import ends_with_step, pad_times, run_as_program
 from ._interned import intern_system
 from ._observe import find_reached, observe_each
-from ._options import with_knots
+from ._options import controller_of_steps
 from ._plan import Options, is_judged, stop_code
 from ._results import RESULTS, code, fill_unreached, result_of, step_counts, to_diffrax_result
 from ._trajectory import Trajectory
@@ -64,12 +64,13 @@ class EventsPlan:
     """How runs of a system with contacts are made, event by event.
 
     - `traced`: whether JAX traces any of it.
+    - `formula`: how accelerations are computed.
     """
 
     def __init__(self, system: AbstractSystem, options: Options, t: Array, q: Array, v: Array):
         run = _plan_run(intern_system(system, t, q, v), options, t, q, v)
         self._prepared = Prepared(run, (system, options), (t, q, v))
-        self.traced = self._prepared.traced
+        self.formula, self.traced = run.formula, self._prepared.traced
 
     def trajectory(self, asked: Asked, **told: Any) -> Trajectory:
         """The trajectory of a run."""
@@ -130,7 +131,7 @@ def _plan_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: A
     require_rigid(layout)
     carried = jax.eval_shape(lambda q, v: (y := (q, v, open_mode(layout, v.dtype)), empty_log(y)), q, v)
     settings = {
-        "stepsize_controller": with_knots(controller, system, q.dtype),
+        "stepsize_controller": controller_of_steps(controller, system, q.dtype),
         "adjoint": (o.adjoint, _options.adjoint(o.adjoint, carried, max_steps)),
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(o.progress),

@@ -6,9 +6,12 @@ import dataclasses
 import numpy as np
 from jaxtyping import Array
 
+from .._contact._rows import kinematics
+from .._formula._acceleration import AbstractFormula
 from .._formula._on_host import acceleration_at
 from .._misc._errors import InputError
 from .._motion._model import Model
+from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._doctor import check
@@ -34,36 +37,46 @@ def _what_was_met(model: Model, trajectory: Trajectory, t1: Array) -> str | None
     rate = model.system.kinematics(t, q, v)
     for fraction in _AHEAD:
         dt = fraction * (following - t)
+        state = t + dt, q + dt * rate, v
         try:
-            acceleration_at(model.formula, model.system, t + dt, q + dt * rate, v, model.stabilizer)
+            acceleration_at(model.formula, model.system, *state, model.stabilizer)
         except InputError as error:
             return str(error)
+        rows = constraint_rows(model.system, *state)
+        names, values = rows.names, np.asarray(rows.position_error + rows.velocity_error)
+        if trajectory.contacts is not None:
+            names += trajectory.contacts.names
+            values = np.append(values, kinematics(model.system, *state).gap)
+        if lost := tuple(name for name, x in zip(names, values, strict=True) if not np.isfinite(x)):
+            return f"{join_names(lost)} is not finite at t = {state[0]}, q = {state[1]}."
     return None
 
 
 def explain_failure(model: Model, trajectory: Trajectory, t1: Array) -> Trajectory:
-    """A failed trajectory with its `message`, and `diverged` for result where that is what happened."""
-    if trajectory.broken_rows:
-        return _add_message(model.system, model.stabilizer, trajectory, t1, "")
-    met = _what_was_met(model, trajectory, t1)
-    said = code(trajectory.result) in map(
-        code, (RESULTS.masses_too_far_apart, RESULTS.mass_matrix_not_symmetric)
-    )
-    result = trajectory.result if met is None or said else RESULTS.diverged
-    trajectory = dataclasses.replace(trajectory, result=result)
+    """A failed trajectory with its `message`."""
+    known = trajectory.broken_rows or code(trajectory.result) == code(RESULTS.max_steps_reached)
+    met = None if known else _what_was_met(model, trajectory, t1)
     return _add_message(
         model.system, model.stabilizer, trajectory, t1, "" if met is None else f" There {met}"
     )
 
 
 def explain_contact_failure(
-    system: AbstractSystem, stabilizer: AbstractStabilizer, trajectory: Trajectory, t1: Array
+    system: AbstractSystem,
+    formula: AbstractFormula,
+    stabilizer: AbstractStabilizer,
+    trajectory: Trajectory,
+    t1: Array,
 ) -> Trajectory:
     """A failed trajectory of a system with contacts, with its `message`."""
-    said = RESULTS.resets_accumulate, RESULTS.mass_matrix_not_symmetric
+    said = RESULTS.max_steps_reached, RESULTS.resets_accumulate, RESULTS.mass_matrix_not_symmetric
     known = trajectory.broken_rows or code(trajectory.result) in map(code, said)
-    met = "" if known else " Contacts that touch there may contradict each other, or the constraints."
-    return _add_message(system, stabilizer, trajectory, t1, met)
+    met = None if known else _what_was_met(Model(system, formula, stabilizer), trajectory, t1)
+    if met is not None:
+        met = f" There {met}"
+    elif not known:
+        met = " Contacts that touch there may contradict each other, or the constraints."
+    return _add_message(system, stabilizer, trajectory, t1, met or "")
 
 
 def _add_message(

@@ -33,6 +33,7 @@ from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from .._system._tabulated import Tabulated
+from ._results import RESULTS, code, to_diffrax_result
 
 # --- Step-size controllers around others, which tell Diffrax the tolerances of those
 
@@ -80,6 +81,47 @@ def with_tolerances_of(around: Any) -> dfx.AbstractStepSizeController:
     """A controller around another one, its `controller`, adaptive where that is."""
     adaptive = isinstance(around.controller, dfx.AbstractAdaptiveStepSizeController)
     return _WithTolerances(around) if adaptive else around
+
+
+# --- Runs that end where no step is short enough
+
+_SHORTEST = 10  # units of rounding of the time, as in SciPy's solve_ivp
+_FIRST = 1e-3  # of the run, where the field is NaN at what its first step is guessed from
+
+
+@final
+class Guarded(AbstractControllerAround):
+    """An adaptive controller that ends a run whose steps become too short to advance time: as `diverged` where states
+    are infinite or NaN after any step. Others would go on to the largest number of steps.
+    """
+
+    controller: Any
+
+    def __init__(self, controller: Any):
+        self.controller = controller
+
+    def wrap(self, direction: Any) -> "Guarded":
+        return Guarded(self.controller.wrap(direction))
+
+    def init(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+    ) -> Any:
+        first, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+        return jnp.where(jnp.isfinite(first), first, t0 + _FIRST * (t1 - t0)), state
+
+    def adapt_step_size(
+        self, t0: Any, t1: Any, y0: Any, y1_candidate: Any, args: Any, y_error: Any, error_order: Any,
+        controller_state: Any,
+    ) -> Any:  # fmt: skip
+        accepted, start, end, jumped, state, result = self.controller.adapt_step_size(
+            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
+        )
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(e)) for e in jax.tree.leaves(y_error)]))
+        stuck = ~accepted & ~(end - start > _SHORTEST * jnp.spacing(jnp.abs(start)))
+        result = dfx.RESULTS.where(stuck, dfx.RESULTS.dt_min_reached, result)
+        diverged = ~finite & ~dfx.is_okay(result)
+        result = dfx.RESULTS.where(diverged, to_diffrax_result(code(RESULTS.diverged)), result)
+        return accepted, start, end, jumped, state, result
 
 
 # --- Steps that end where a zero-order hold jumps: across a jump no method has its order, and a controller rejects step
@@ -131,10 +173,13 @@ class AtKnots(dfx.AbstractStepSizeController):
         return jnp.where(t_next > before - _SLIVER * (before - t), before, t_next)
 
 
-def with_knots(
+def controller_of_steps(
     controller: dfx.AbstractStepSizeController, system: AbstractSystem, dtype: Any
 ) -> dfx.AbstractStepSizeController:
-    """The controller, made to end steps at the knots of the tables of a system that hold their values."""
+    """The controller, made to end runs whose steps become too short, and steps at the knots of the tables of a system
+    that hold their values."""
+    if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        controller = Guarded(controller)
     tables = find_instances(system, Tabulated)
     knots = [x.times.astype(dtype) for x in tables if x.holds]
     return with_tolerances_of(AtKnots(controller, jnp.concatenate(knots))) if knots else controller

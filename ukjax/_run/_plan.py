@@ -21,7 +21,7 @@ from ._events import as_diffrax, event_names
 from ._integrated import Integrated, Span, State, integrate_from_start
 from ._interned import intern_system
 from ._observe import build_trajectory
-from ._options import with_knots
+from ._options import controller_of_steps
 from ._results import RESULTS, code
 from ._start import find_start, require_near, start_moved
 from ._trajectory import Trajectory
@@ -92,7 +92,7 @@ class RunPlan:
         self._started = False
         formula = _options.formula(o.formula, o.stabilizer, dtype)
         event = as_diffrax(o.event, (t, q, v))
-        controller = with_knots(controller, system, dtype)
+        controller = controller_of_steps(controller, system, dtype)
         self.judged = is_judged(formula, o.stabilizer)
         settings = {
             "stepsize_controller": controller,

@@ -182,7 +182,7 @@ def simulate(
                 warn_of_contacts(trajectory)
                 warn_of_rows(trajectory)
                 if not trajectory.ok:
-                    trajectory = explain_contact_failure(system, stabilizer, trajectory, t1)
+                    trajectory = explain_contact_failure(system, plan.formula, stabilizer, trajectory, t1)
                 return trajectory.raise_if_failed() if throw else trajectory
             return throw_if_failed(trajectory) if throw else trajectory
         told: dict[str, Any] = plan.told | {"name": name}

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, NamedTuple, final
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,6 @@ from .._run._contact_common import BY_STEPS
 from .._run._results import with_end
 from .._run._simulate import simulate
 from .._system._problem import Problem
-from ._guard import guarded_steps
 from ._names import Build, RunSpec, points_of, require_name
 from ._outputs import OUTCOMES, FinishedRun, Named, compute_outputs, description, has_succeeded, outcome
 from ._samples import inner_dims
@@ -52,9 +52,7 @@ class Member(eqx.Module):
         """The run that a specification describes."""
         options: dict[str, Any] = self.options
         if options["contact"] not in BY_STEPS:  # which are equal, and have derivatives of their own
-            end = max(abs(options["t0"]), abs(options["t1"]))
-            steps = guarded_steps(options, end, jnp.result_type(spec.q0))
-            options = options | steps | {"rtol": None, "atol": None}
+            options = options | {"adjoint": dfx.ForwardMode()}
         given = {"formula": spec.formula, "stabilizer": spec.stabilizer}
         trajectory = simulate(spec.system, spec.q0, spec.v0, **given, **options)
         points = points_of(problem, spec.system)

@@ -12,8 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..._misc._errors import Untranslatable
-
 _WRITTEN_OUT = 8
 _SWEEPS = 12  # of Jacobi's method; quadratic convergence needs some 6 for matrices of this size
 
@@ -84,14 +82,14 @@ def _exchange_rows(x: Any, k: Any, pivot: Any) -> Any:
 
 
 def cholesky(x: Any, **params: Any) -> Any:
-    """The lower factor L of a symmetric matrix L L^T; NaN where it is not positive definite."""
+    """The lower factor L of a Hermitian matrix L L^H; NaN where it is not positive definite."""
 
     def factor(a: Any) -> Any:
         n = a.shape[0]
         places = jnp.arange(n)
 
         def column(k: Any, factor: Any) -> Any:
-            rest = a[:, k] - factor @ factor[k]
+            rest = a[:, k] - factor @ jnp.conj(factor[k])
             pivot = jnp.sqrt(rest[k])
             new = jnp.where(places > k, rest / pivot, jnp.where(places == k, pivot, 0.0))
             return jnp.where((places == k)[None, :], new[:, None], factor)
@@ -115,6 +113,7 @@ def triangular_solve(
     """x of A x = B, or of x A = B, for a triangular A."""
 
     def solve(a: Any, b: Any) -> Any:
+        a = jnp.conj(a) if conjugate_a else a
         a = a.T if transpose_a else a
         below = lower != transpose_a
         if not left_side:
@@ -137,13 +136,24 @@ def triangular_solve(
 
 def geqrf(x: Any, **params: Any) -> Any:
     """Householder's QR: R above, reflectors below the diagonal, and their factors."""
+    return _factor_by_reflectors(x, pivoting=False)[:2]
+
+
+def _factor_by_reflectors(x: Any, *, pivoting: bool) -> Any:
+    """As `geqrf`, and the order of columns: the longest of what is left of them first, if there are pivots."""
 
     def factor(a: Any) -> Any:
         rows, columns = a.shape
         places = jnp.arange(rows)
 
+        def exchange(k: Any, a: Any, order: Any) -> Any:
+            left = jnp.sum(jnp.where((places >= k)[:, None], a * a, 0.0), 0)
+            longest = jnp.argmax(jnp.where(jnp.arange(columns) >= k, left, -1.0))
+            return _exchange_rows(a.T, k, longest).T, _exchange_rows(order, k, longest)
+
         def column(k: Any, state: Any) -> Any:
-            a, taus = state
+            a, taus, order = state
+            a, order = exchange(k, a, order) if pivoting else (a, order)
             x = jnp.where(places >= k, a[:, k], 0.0)
             alpha, rest = a[k, k], jnp.sum(jnp.where(places > k, x * x, 0.0))
             flat = rest == 0
@@ -156,10 +166,11 @@ def geqrf(x: Any, **params: Any) -> Any:
             a = a - jnp.where(right[None, :], tau * jnp.outer(v, v @ a), 0.0)
             new = jnp.where(places > k, v, jnp.where(places == k, jnp.where(flat, alpha, beta), a[:, k]))
             a = jnp.where((jnp.arange(columns) == k)[None, :], new[:, None], a)
-            return a, taus.at[k].set(tau)
+            return a, taus.at[k].set(tau), order
 
         count = min(rows, columns)
-        return _repeat(count, column, (a, jnp.zeros(count, a.dtype)))
+        start = a, jnp.zeros(count, a.dtype), jnp.arange(columns, dtype=jnp.int32)
+        return _repeat(count, column, start)
 
     return _map_leading_axes(factor, x, ndims=(2,))
 
@@ -190,15 +201,13 @@ def householder_product(a: Any, taus: Any, **params: Any) -> Any:
 
 
 def qr(x: Any, *, pivoting: bool, full_matrices: bool, **_: Any) -> Any:
-    """An orthogonal and an upper triangular factor."""
-    if pivoting:
-        raise Untranslatable("a QR decomposition with pivoting has no scalar code")
+    """An orthogonal and an upper triangular factor, and with pivots the order of columns."""
     rows, columns = x.shape[-2:]
-    a, taus = geqrf(x)
+    a, taus, order = _factor_by_reflectors(x, pivoting=pivoting)
     wide = jnp.concatenate([a, jnp.zeros((*a.shape[:-1], max(rows - columns, 0)), a.dtype)], -1)
     q = householder_product(wide if full_matrices and rows > columns else a[..., : min(rows, columns)], taus)
     r = jnp.triu(a if full_matrices else a[..., : min(rows, columns), :])
-    return q, r
+    return (q, r, order) if pivoting else (q, r)
 
 
 def eigh(x: Any, *, lower: bool = True, sort_eigenvalues: bool = True, **_: Any) -> Any:
@@ -358,7 +367,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, **params: Any) -> Any:
     return [_map_leading_axes(solve, dl, d, du, b, ndims=(1,))]
 
 
-REPLACED: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "lu": lu,
     "lu_pivots_to_permutation": lu_pivots_to_permutation,
     "cholesky": cholesky,
@@ -372,6 +381,3 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "sort": sort,
     "tridiagonal_solve": tridiagonal_solve,
 }
-
-DIFFERENTIATED_BY_JAX = frozenset(("qr", "eigh", "svd"))
-"""What has a derivative of its own: that of the iteration would be another where it stops early."""

@@ -14,8 +14,8 @@ from jax.extend import core
 
 from ..._misc._errors import Untranslatable
 from ..._misc._places import line_of_user
-from ._dense import REPLACED
 from ._moves import MOVES
+from ._replaced import REPLACED
 
 SHORT = 400
 """Operations that a scan may become; more stay a loop."""
@@ -23,6 +23,11 @@ SHORT = 400
 SCATTERS = frozenset(
     ("scatter", "scatter_add", *(f"scatter-{op}" for op in ("add", "sub", "mul", "min", "max")))
 )
+
+INLINED = frozenset(
+    ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_lin")
+)
+"""Operations that call a function, and do no more."""
 
 _TYPES = frozenset(
     ("float64", "float32", "bool", *(f"{s}int{k}" for s in ("", "u") for k in (8, 16, 32, 64)))
@@ -61,6 +66,52 @@ def jaxprs_in(params: dict) -> list[Any]:
     return [x for x in values if hasattr(x, "eqns") or hasattr(x, "jaxpr")]
 
 
+def count_scanned(equation: Any) -> tuple[int, int]:
+    """How many of a scan's inputs are constant, and how many it carries.
+
+    By their shapes: JAX 0.11 changed how parameters say it.
+    """
+    body = core_jaxpr(equation.params["jaxpr"])
+    kept = sum(v.aval.ndim == x.aval.ndim for v, x in zip(equation.outvars, body.outvars, strict=True))
+    fixed = sum(v.aval.ndim == x.aval.ndim for v, x in zip(equation.invars, body.invars, strict=True))
+    return fixed - kept, kept
+
+
+def function_of(equation: Any, debug_info: Any) -> Callable[..., list[Any]]:
+    """What one equation computes of its operands that are no numbers, each once."""
+    given = dict.fromkeys(v for v in equation.invars if not isinstance(v, core.Literal))
+    alone = core.Jaxpr((), [*given], equation.outvars, [equation], debug_info=debug_info)
+    return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))
+
+
+def solve_within(equation: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The jaxpr of a `custom_linear_solve` that solves, and what it takes of the inputs."""
+    sizes = equation.params["const_lengths"]
+    start = sizes.matvec + sizes.vecmat
+    given = [*inputs[start : start + sizes.solve], *inputs[sum(sizes) :]]
+    return equation.params["jaxprs"].solve, given
+
+
+def while_of_members(e: Any) -> Any:
+    """A loop whose members end by themselves, as `vmap` leaves it, as one that goes on until the last has ended."""
+    p = e.params
+    nc, nb = p["cond_nconsts"], p["body_nconsts"]
+    condition, body = (core.jaxpr_as_fun(p[name]) for name in ("cond_jaxpr", "body_jaxpr"))
+
+    def run(*inputs: Any) -> Any:
+        of_condition, of_body, first = inputs[:nc], inputs[nc : nc + nb], inputs[nc + nb :]
+        active = lambda x: condition(*of_condition, *x)[0]
+
+        def advance(x: Any) -> Any:
+            goes = active(x)
+            wide = lambda y: jnp.reshape(goes, goes.shape + (1,) * (y.ndim - goes.ndim))
+            return [jnp.where(wide(new), new, old) for new, old in zip(body(*of_body, *x), x, strict=True)]
+
+        return jax.lax.while_loop(lambda x: jnp.any(active(x)), advance, list(first))
+
+    return jax.make_jaxpr(run)(*(v.aval for v in e.invars))
+
+
 def loops(equation: Any) -> bool:
     """Whether an equation is a loop, or has one within."""
     if equation.primitive.name in ("while", "scan"):
@@ -83,7 +134,7 @@ def live_equations(jaxpr: Any, of: Sequence[Any]) -> list[Any]:
     return kept[::-1]
 
 
-def _weakly_cached(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def weakly_cached(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A function of jaxprs, which knows those it has seen as long as they live."""
     known = weakref.WeakKeyDictionary[Any, Any]()
 
@@ -95,7 +146,7 @@ def _weakly_cached(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return remembering
 
 
-@_weakly_cached
+@weakly_cached
 def weight(jaxpr: Any) -> int:
     """About how many operations a jaxpr becomes, loops counted once."""
     total = 0
@@ -109,7 +160,7 @@ def weight(jaxpr: Any) -> int:
             shape = equation.invars[0].aval.shape
             total += 2 * equation.outvars[0].aval.size * math.prod(shape[i] for i in axes)
         elif name in REPLACED:
-            total += equation.invars[0].aval.size ** 2
+            total += (*equation.invars, *equation.outvars)[0].aval.size ** 2
         elif name == "scalars":
             total += equation.params["program"].length
         elif name not in MOVES:
@@ -117,7 +168,7 @@ def weight(jaxpr: Any) -> int:
     return total
 
 
-@_weakly_cached
+@weakly_cached
 def find_indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
     """The shapes of arrays that a jaxpr indexes at places it does not know."""
     shapes: set[tuple[int, ...]] = set()

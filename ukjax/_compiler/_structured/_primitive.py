@@ -20,9 +20,10 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+from ..._misc._errors import InputError
 from .._foreign import compiler_is_here, looks_for_nans
 from .._gpu._call import kernels_run
 from ._needed import Needed
@@ -267,7 +268,20 @@ def reshape_members(x: Array, shape: tuple[int, ...]) -> Array:
     return _reshape_p.bind(x, new_sizes=tuple(shape))
 
 
+def _refuse_explicit(x: Array) -> None:
+    """Raises `InputError` for members that an explicit mesh shares out: programs tell JAX no shardings."""
+    sharding = jax.typeof(x).sharding
+    kinds = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))
+    used = [name for part in sharding.spec for name in (part if isinstance(part, tuple) else (part,))]
+    if any(kinds.get(name) is AxisType.Explicit for name in used):
+        raise InputError(
+            "vmap of a program of scalars over an array that is shared out along an Explicit axis of a mesh: make the "
+            "mesh with axis_types=(jax.sharding.AxisType.Auto,), or map within jax.shard_map."
+        )
+
+
 def _reshape_batched(given: Sequence[Array], axes: Sequence[int], *, new_sizes: tuple[int, ...]) -> Any:
+    _refuse_explicit(given[0])
     x = jnp.moveaxis(given[0], axes[0], -1)
     return reshape_members(x, (*new_sizes, x.shape[-1])), len(new_sizes)
 
@@ -419,6 +433,8 @@ mlir.register_lowering(scalars_p, _lower_for_gpu, platform="cuda")
 
 def _batch_members(primitive: Any, operands: Sequence[Array], axes: Sequence[Any], **params: Any) -> Any:
     """The members of a new axis along a last one."""
+    for x in operands:
+        _refuse_explicit(x)
     rank = max(x.ndim - (a is not None) for x, a in zip(operands, axes, strict=True))
 
     def place(x: Array, axis: Any) -> Array:

@@ -1,6 +1,7 @@
 """The door to programs of scalars: a function of small arrays, compiled as one program, loops and all."""
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar, final
 
@@ -13,6 +14,7 @@ from jax.core import Tracer
 from ..._misc._arguments import one_of
 from ..._misc._errors import InputError, Untranslatable
 from ..._misc._garbage import undisturbed
+from ._compound import close_in_parts, divide, is_compound, unite
 from ._primitive import reshape_members, scalars_p
 from ._program import Program, program_of
 
@@ -28,7 +30,7 @@ class _Traced(NamedTuple):
     - `program`: of its arrays, and of `consts`.
     - `consts`: what it closes over and is not written into the program.
     - `call`: its outputs, from the arrays given.
-    - `outs`, `tree`: the shapes of its outputs, and their structure.
+    - `outs`, `tree`: the shapes of the program's results, and the structure of what the function returns.
     """
 
     program: Program
@@ -88,6 +90,8 @@ class Scalarized(Generic[P, R]):
         **Raises:** `Untranslatable`.
         """
         arrays, traced = self._translated((fixed, *args), {})
+        if len(traced.outs) != traced.tree.num_leaves or any(is_compound(jax.typeof(x)) for x in arrays):
+            raise Untranslatable("complex numbers and random keys are given and returned within JAX only")
         held = [np.ascontiguousarray(x, jax.typeof(x).dtype) for x in (*arrays, *traced.consts)]
         given = slice(len(jax.tree.leaves(fixed)), len(arrays))
         types, full = [x.dtype for x in held[given]], [i for i, x in enumerate(held) if x.size]
@@ -113,7 +117,9 @@ class Scalarized(Generic[P, R]):
     def _traced(self, args: Any, kwargs: Any) -> tuple[list[Any], _Traced | Callable[..., Any]]:
         """The arrays among the arguments, and what is made for such, or compiled by XLA."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        is_array = [isinstance(x, jax.Array | np.ndarray | np.generic | float | int) for x in leaves]
+        is_array = [
+            isinstance(x, jax.Array | np.ndarray | np.generic | float | int | complex) for x in leaves
+        ]
         arrays = [x for x, it in zip(leaves, is_array, strict=True) if it]
         static = tuple(None if it else x for x, it in zip(leaves, is_array, strict=True))
         shapes = [jax.typeof(x) for x in arrays]
@@ -172,19 +178,21 @@ def _trace(function: Callable[..., Any], shapes: list[Any]) -> _Traced:
 
     structs = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in shapes]
     closed = jax.make_jaxpr(flat)(*structs)
+    returned, closed = closed.out_avals, close_in_parts(closed)
     program, consts, outs = program_of(closed, lambda x: isinstance(x, Tracer) or np.size(x) > _LARGE)
     structure = out_tree[0]
 
     @jax.jit
     def call(*arrays: Any) -> Any:
-        whole = [reshape_members(x, (x.size,)) for x in map(jnp.asarray, arrays)]
+        parts = itertools.chain(*map(divide, map(jnp.asarray, arrays)))
+        whole = [reshape_members(x, (x.size,)) for x in parts]
         outputs = iter(
             scalars_p.bind(*[x for x in whole if x.size], program=program) if program.results else ()
         )
         made = [
             reshape_members(next(outputs), x.shape) if x.size else jnp.zeros(x.shape, x.dtype) for x in outs
         ]
-        return jax.tree.unflatten(structure, made)
+        return jax.tree.unflatten(structure, unite([x.dtype for x in returned], made))
 
     return _Traced(program, tuple(consts), call, outs, structure)
 

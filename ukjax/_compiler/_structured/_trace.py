@@ -4,10 +4,11 @@ A small array becomes a NumPy array of operands; what only moves its entries mak
 run time, or is large where a loop carries it, stays an array (`Stored`). `while_loop`, `scan` and `cond` become loops and
 branches; those that are short, of a length known now, are written out.
 
-What JAX leaves to LAPACK or to a sorting routine is traced again from functions in plain JAX (`_dense`).
+What JAX leaves to LAPACK, to XLA or to C++ is traced again from functions in plain JAX (`_replaced`).
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,21 +43,26 @@ from ._arrays import (
     unflatten,
 )
 from ._builder import Builder
-from ._dense import DIFFERENTIATED_BY_JAX, REPLACED
+from ._compound import computes_compounds, divide, in_parts, is_compound
 from ._indexing import READS, SELECTED, require_within, scatter, update_slice
 from ._jaxprs import (
+    INLINED,
     SCATTERS,
     SHORT,
     calls_back,
     core_jaxpr,
+    count_scanned,
     find_indexed_shapes,
+    function_of,
     jaxprs_in,
     line_of,
     live_equations,
     loops,
     raises,
+    solve_within,
     type_of,
     weight,
+    while_of_members,
 )
 from ._moves import MOVES, Scalars, fill_array
 from ._nodes import DerivativeRule, Node, Operand, is_float, is_number, zero
@@ -69,6 +75,7 @@ from ._operations import (
     multiply_in_memory,
     reduce_in_memory,
 )
+from ._replaced import DIFFERENTIATED_BY_JAX, REPLACED
 from ._subprogram import Subprogram
 
 _WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes is found as it is traced
@@ -77,9 +84,6 @@ _KNOWN = 50_000  # operations of passes with numbers that are known: 13,000 take
 _MOST_WRITTEN_OUT = 256  # passes of a scan, of what is to be written out
 _BRANCHES = 60  # operations up to which both sides of a branch are computed
 _LEAST_CALLED = 200  # operations of a sub-program
-_INLINED = frozenset(
-    ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_lin")
-)
 _LONG_RULE = f"a rule for derivatives (jax.custom_jvp) of arrays of more than {MATERIALIZED:,} entries has no scalar code"
 _LOOPING_RULE = (
     "rules by jax.custom_vjp are not looked at around loops (of Diffrax's adjoints, ForwardMode() has none)"
@@ -245,6 +249,10 @@ class Interpreter:
         self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value], of: Sequence[Any] | None = None
     ) -> list[Value]:
         """The outputs of a jaxpr, or some of its variables."""
+        if of is None and computes_compounds(jaxpr):
+            whole, pairs = in_parts(jaxpr), zip(jaxpr.constvars, consts, strict=True)
+            parts = itertools.chain(*(divide(x) if is_compound(v.aval) else [x] for v, x in pairs))
+            return self.run(whole.jaxpr, whole.consts, [*parts, *inputs])
         wanted = jaxpr.outvars if of is None else of
         self._debug_info = jaxpr.debug_info
         values: dict[Any, Value] = dict(zip(jaxpr.constvars, map(self.constant, consts), strict=True))
@@ -288,7 +296,7 @@ class Interpreter:
     def equation(self, e: Any, inputs: list[Value]) -> list[Value]:
         """The outputs of one equation."""
         name, params = e.primitive.name, e.params
-        if name in _INLINED:
+        if name in INLINED:
             return self._called(e, inputs)
         if name == "linear_solve":
             return self._without_raising(lambda: self._by_its_own_function(e, self._settled(inputs)))
@@ -307,10 +315,7 @@ class Interpreter:
                 else self._with_rule(e, inputs, values)
             )
         if name == "custom_linear_solve":
-            sizes, solve = params["const_lengths"], params["jaxprs"].solve
-            start = sizes.matvec + sizes.vecmat
-            given = [*inputs[start : start + sizes.solve], *inputs[sum(sizes) :]]
-            return self._with_rule(e, inputs, self.closed(solve, given))
+            return self._with_rule(e, inputs, self.closed(*solve_within(e, inputs)))
         if name == "attached":
             t = type_of(e.outvars[0].aval)
             attach = lambda x, y: self.b.node("attached", t, x, y, data=params["stays"])
@@ -556,9 +561,7 @@ class Interpreter:
             for v, x in zip(e.invars, inputs, strict=True)
             if not isinstance(v, core.Literal)
         }
-        alone = core.Jaxpr((), [*given], e.outvars, [e], debug_info=self._debug_info)
-        function = core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))
-        rule = DerivativeRule(function, tuple(v.aval for v in given))
+        rule = DerivativeRule(function_of(e, self._debug_info), tuple(v.aval for v in given))
         flat = [x for array in given.values() for x in array.reshape(-1)]
 
         def marked(k: int, array: Any) -> Scalars:
@@ -576,7 +579,7 @@ class Interpreter:
         p = e.params
         nc, nb = p["cond_nconsts"], p["body_nconsts"]
         if p["cond_jaxpr"].out_avals[0].shape:  # of a `vmap`
-            return self.closed(_while_of_members(e), inputs)
+            return self.closed(while_of_members(e), inputs)
         condition_consts, body_consts, first = inputs[:nc], inputs[nc : nc + nb], inputs[nc + nb :]
         goes_on = lambda x: to_scalars(self.b, self.closed(p["cond_jaxpr"], [*condition_consts, *x])[0])[()]
         advance = lambda x: self.closed(p["body_jaxpr"], [*body_consts, *x])
@@ -657,9 +660,7 @@ class Interpreter:
     def _scan(self, e: Any, inputs: list[Value]) -> list[Value]:
         p = e.params
         length, body, outs = p["length"], core_jaxpr(p["jaxpr"]), [v.aval for v in e.outvars]
-        # How many are carried and how many constant, by their shapes: JAX 0.11 changed how parameters say it.
-        kept = sum(v.ndim == x.aval.ndim for v, x in zip(outs, body.outvars, strict=True))
-        fixed = sum(v.aval.ndim == x.aval.ndim for v, x in zip(e.invars, body.invars, strict=True)) - kept
+        fixed, kept = count_scanned(e)
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
         index = lambda i: length - 1 - i if p["reverse"] else i
         each = max(weight(body), 1)
@@ -815,23 +816,3 @@ CONTROL: dict[str, Callable[..., list[Value]]] = {
     "scan": Interpreter._scan,
     "cond": Interpreter._cond,
 }
-
-
-def _while_of_members(e: Any) -> Any:
-    """A loop whose members end by themselves, as `vmap` leaves it, as one that goes on until the last has ended."""
-    p = e.params
-    nc, nb = p["cond_nconsts"], p["body_nconsts"]
-    condition, body = (core.jaxpr_as_fun(p[name]) for name in ("cond_jaxpr", "body_jaxpr"))
-
-    def run(*inputs: Any) -> Any:
-        of_condition, of_body, first = inputs[:nc], inputs[nc : nc + nb], inputs[nc + nb :]
-        active = lambda x: condition(*of_condition, *x)[0]
-
-        def advance(x: Any) -> Any:
-            goes = active(x)
-            wide = lambda y: jnp.reshape(goes, goes.shape + (1,) * (y.ndim - goes.ndim))
-            return [jnp.where(wide(new), new, old) for new, old in zip(body(*of_body, *x), x, strict=True)]
-
-        return jax.lax.while_loop(lambda x: jnp.any(active(x)), advance, list(first))
-
-    return jax.make_jaxpr(run)(*(v.aval for v in e.invars))

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,6 @@ from ..._motion._project import project
 from ..._run import _options
 from ..._run._contact_common import BY_STEPS, tier_of
 from ..._run._start import require_near
-from ..._sweep._guard import guarded_steps
 from ..._sweep._names import Build
 from ..._system._problem import Problem, resolve_state
 from ..._system._rows import constraint_rows
@@ -113,9 +113,7 @@ def _build(
 # --- Options of runs
 
 
-def _run_options(
-    options: dict[str, Any], system: AbstractSystem, dtype: Any, span: tuple[float, float]
-) -> dict[str, Any]:
+def _run_options(options: dict[str, Any], system: AbstractSystem) -> dict[str, Any]:
     """Options of `simulate`, with derivatives in forward mode."""
     _options.require_method(options["formula"], options["stabilizer"], options["solver"])
     whole_number("max_steps", options["max_steps"])
@@ -123,7 +121,11 @@ def _run_options(
     tier = tier_of(system, options["contact"], resets=False)
     if tier in BY_STEPS:
         return kept | {"stepsize_controller": options["stepsize_controller"]}  # which it refuses
-    return kept | guarded_steps(options, max(map(abs, span)), dtype)
+    return (
+        kept
+        | {x: options[x] for x in ("stepsize_controller", "rtol", "atol")}
+        | {"adjoint": dfx.ForwardMode()}
+    )
 
 
 # --- Recordings
@@ -522,7 +524,7 @@ def prepare(
         _require_near(problem, by["stabilizer"], by["formula"])
     p = problems[0]
     span = min(float(p.t0) for p in problems), max(float(p.t1) for p in problems)
-    kept = _run_options(options, p.system, p.q0.dtype, span)
+    kept = _run_options(options, p.system)
     in_steps = kept["contact"] in BY_STEPS
     if in_steps and (shooting is not None or len({float(p.t0) for p in problems}) > 1):
         raise InputError(
