@@ -111,7 +111,7 @@ def _solve_least_norm(A: np.ndarray, b: np.ndarray, B: np.ndarray, h: np.ndarray
     y, bears = np.zeros_like(x), np.zeros(len(h), bool)
     while np.any(more := (free @ y < h) & ~bears):
         bears |= more
-        rows = np.concatenate([free[bears], slack * np.eye(np.count_nonzero(bears))], axis=1)
+        rows = np.concatenate([free[bears], np.diag(np.full(np.sum(bears), slack))], axis=1)
         E = np.concatenate([rows.T, h[None, bears] / size])
         miss = E @ nnls(E, np.eye(len(E))[-1])[0] - np.eye(len(E))[-1]
         y = -size * miss[: x.size] / miss[-1]
