@@ -9,6 +9,7 @@ from typing import Any, TypeVar, final
 import equinox as eqx
 import jax
 import numpy as np
+from jax.extend import core
 from jaxtyping import Array
 
 from .._misc._closures import require_seen
@@ -68,13 +69,22 @@ def translate_function(function: Callable[..., Any], parameters: Any, *arrays: A
 
 
 @cached_or_untranslatable
+def _trace_function(
+    function: Callable[..., Any], structure: Structure, avals: tuple[Any, ...], shapes: tuple[Any, ...]
+) -> tuple[core.ClosedJaxpr, Any]:
+    """The jaxpr of a function of the arrays among its parameters, and of others, and the structure of what it returns."""
+    of_leaves = lambda leaves, *arrays: function(rebuild(structure, leaves), *arrays)
+    closed, out = jax.make_jaxpr(of_leaves, return_shape=True)(list(avals), *shapes)
+    require_seen(closed.consts)
+    return closed, jax.tree.structure(out)
+
+
+@cached_or_untranslatable
 def _write_function(
     function: Callable[..., Any], structure: Structure, leaves: tuple[Leaf, ...], shapes: tuple[Any, ...]
 ) -> FunctionCode:
     """As `translate_function`, however long, for evaluation by NumPy."""
-    of_leaves = lambda leaves, *arrays: function(rebuild(structure, leaves), *arrays)
-    closed, out = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *shapes)
-    require_seen(closed.consts)
+    closed, out = _trace_function(function, structure, tuple(x.aval for x in leaves), shapes)
     leaves, inputs = read_by(leaves, closed), InputMaker(builder_of(shapes[0].dtype))
     if sum(map(sum, (x.varying for x in leaves))) > MATERIALIZED and any(map(loops, closed.jaxpr.eqns)):
         raise TranslationError("it loops, and parameters, here scalars, are too many for that")
@@ -119,6 +129,7 @@ def array_function(function: Callable[..., Any], *arrays: Any) -> ExpressionPytr
 @cached_or_untranslatable
 def _write_array_function(function: Callable[..., Any], shapes: tuple[Any, ...]) -> ExpressionPytree:
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    out = jax.tree.structure(out)
     return _interpret_jaxpr(closed, out, InputMaker(builder_of(shapes[0].dtype)), [], shapes, calls=True)
 
 
@@ -140,7 +151,7 @@ def _interpret_jaxpr(
     like = jax.ShapeDtypeStruct((), build.type)
     of_type = lambda x, v: convert_reals(build, x, np.dtype(v.dtype).name, like)
     numbers = [of_type(to_scalars(interpreter.b, x), v) for x, v in zip(found, closed.out_avals, strict=True)]
-    return ExpressionPytree(build, jax.tree.unflatten(jax.tree.structure(out), numbers), counts)
+    return ExpressionPytree(build, jax.tree.unflatten(out, numbers), counts)
 
 
 # --- Functions at states that have values, from their scalar code on NumPy arrays: XLA compiles nothing
@@ -152,7 +163,15 @@ def _interpret_jaxpr(
 @eqx.filter_jit
 def _evaluate_as_program(function: Callable[..., Any], parameters: Any, states: tuple[Any, ...]) -> Any:
     """By a program with loops, or by XLA."""
-    return jax.vmap(scalarize(lambda *state: function(parameters, *state), fallback="xla"))(*states)
+    arrays, structure = split(parameters)
+    one = lambda *state: function(parameters, *state)
+    with contextlib.suppress(TranslationError):  # which says that what was traced cannot be kept
+        shapes = tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in states)
+        avals = tuple(leaf(x, shapes[0].dtype).aval for x in arrays)
+        closed, out = _trace_function(function, structure, avals, shapes)
+        given = [x.astype(like.dtype) for x, like in zip(arrays, avals, strict=True)]
+        one = lambda *state: jax.tree.unflatten(out, core.jaxpr_as_fun(closed)(*given, *state))
+    return jax.vmap(scalarize(one, fallback="xla"))(*states)
 
 
 @final

@@ -69,10 +69,14 @@ class TreeBodies(AbstractBodies):
     def _bodies(self, one: Mechanism, q: Coordinates) -> LocatedBodies:
         return LocatedBodies.of(one, self.layout, range(len(one.bodies)), q)
 
-    def locate(self, one: Mechanism, q: Coordinates) -> list[AnyPlacement]:
+    @eqx.filter_jit
+    def _locate(self, one: Mechanism, q: Coordinates) -> list[AnyPlacement]:
         one = cast_arrays(one, q.dtype)
         numbers = tuple(range(len(one.bodies)))
         return list(place_bodies(one.bodies, *locate_ends(make_chains(one, self.layout), q, bodies=numbers)))
+
+    def locate(self, one: Mechanism, q: Coordinates) -> list[AnyPlacement]:
+        return self._locate(one, q)
 
     def move(
         self, one: Mechanism, q: Coordinates, v: Velocities, q_rate: Coordinates, a: Velocities

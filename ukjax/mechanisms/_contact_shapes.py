@@ -327,7 +327,7 @@ class ConvexHull(AbstractShape):
 
     @property
     def middle(self) -> Array:
-        return as_jax(module_for(self.points).mean(self.points, 0))
+        return as_jax(arrays_of(self.points)[0].mean(0))
 
 
 # Of the size: of points that are nearer to each other rounding decides which is farther along a direction, and a point

@@ -228,6 +228,7 @@ class Pair(NamedTuple):
         a, b = (place.point(x) for place, x in zip(self.places, ends, strict=True))
         return b - a
 
+    @jax.jit
     def support(self, n: Array) -> "Corner":
         """The points that are farthest towards each other along n."""
         a, b = (self.farthest(k, n) for k in range(2))
@@ -237,6 +238,7 @@ class Pair(NamedTuple):
         """The point of one that is farthest towards the other along n."""
         return self.cores[k].farthest(self.back(k, n), self.near[k])
 
+    @jax.jit
     def corner(self, a: Array, b: Array, n: Float[Array, "3"]) -> Float[Array, "3"]:
         """A corner of B - A: of points by number, with what is curved along n."""
         own = zip(self.cores, self.locals((a, b), n), strict=True)

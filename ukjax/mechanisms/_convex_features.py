@@ -80,6 +80,7 @@ def conditions(n: Array, pair: Pair, f: Feature) -> Array:
     )
 
 
+@jax.jit
 def newton_matrix(pair: Pair, f: Feature) -> Array:
     """The inverse of the derivative of the conditions; zero where there is none: points on points that touch."""
     J = jax.jacfwd(conditions)(f.n, pair, f)

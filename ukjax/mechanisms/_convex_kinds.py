@@ -97,8 +97,13 @@ class ConvexKind(AbstractSoughtKind):
         return self.margin * sizes
 
     def _touch_like(self, placements: Any, dtype: jnp.dtype) -> Touch:
-        make = lambda: touch_of(self._pair(placements, jnp.asarray(0), dtype), self.on_plane, no_parts(dtype))
-        return jax.eval_shape(make)  # pyright: ignore[reportReturnType]
+        of_type = lambda x: dtype if jnp.issubdtype(x.dtype, jnp.floating) else x.dtype
+        one = lambda x: jax.ShapeDtypeStruct(x.shape[1:], of_type(x))
+        whole = lambda x: jax.ShapeDtypeStruct(x.shape, of_type(x))
+        points, links = whole(self.cores.points), whole(self.cores.links)
+        core = jax.tree.map(one, self.cores)._replace(points=points, links=links)
+        find = lambda *pair: touch_of(Pair(*pair), self.on_plane, no_parts(dtype))
+        return jax.eval_shape(find, (core, core), (jax.tree.map(one, placements),) * 2)
 
     def nothing(self, at: Instant) -> _Touches:
         placements = self.places.locate(self.bodies, at)
@@ -185,7 +190,7 @@ class ConvexKind(AbstractSoughtKind):
             def along(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
                 """By the normal that was found last, or the one of now."""
                 tries, n, *_ = state
-                seek = lambda _, n: touch_of(pairs[0], self.on_plane, no_parts(dtype)).feature.n
+                seek = lambda _, n: touch_of(pairs[0], self.on_plane, self._read(after, i).parts).feature.n
                 n = loop(tries, seek, n)
                 of_instant = lambda k, gaps: put(
                     gaps, k, at(k)._replace(near=ends).apart(n) - a.radius - b.radius

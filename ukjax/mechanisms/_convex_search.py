@@ -24,6 +24,7 @@ _EDGES = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
 _FACES = np.array([(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)])
 
 
+@jax.jit
 def find_nearest(w: Float[Array, "4 3"], there: Array) -> tuple[Array, Array]:
     """Of the points that are there (4,): the weights of the place nearest to the origin, and its squared distance.
 

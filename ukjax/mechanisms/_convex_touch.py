@@ -4,6 +4,7 @@ What is found is kept for a time (`Touch`), and gaps are smooth functions of it.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,11 +16,11 @@ from jaxtyping import Array
 from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._blank import blank
 from .._misc._types import choose_by_precision
-from ._convex import Pair, divide, dot, unit
+from ._convex import Core, Pair, divide, dot, unit
 from ._convex_features import Feature, conditions, nearest_feature, newton_matrix
 from ._convex_search import Parts
 from ._joint_rows import across
-from ._placement import norm
+from ._placement import Placement, norm
 
 POINTS = 5
 """How many contacts two bodies have: where they are nearest, and up to four corners of the area that they share."""
@@ -58,21 +59,8 @@ class Touch(NamedTuple):
 
         The bodies may be near where they were, and their measures others.
         """
-        (first, second), still = pair.cores, self.feature
-        f = still._replace(a=first.follow(still.a), b=second.follow(still.b))
-        n = unit(f.n - self.newton @ conditions(f.n, pair, f))
-        nearest, found = f.ends(pair, n), []
-        for k, (core, place, others) in enumerate(
-            zip(pair.cores, pair.places, (self.a, self.b), strict=True)
-        ):
-            surface = place.point(nearest[k]) + (1 - 2 * k) * core.radius * n
-            further = place.point(core.follow(item(others, jnp.maximum(i - 1, 0))))
-            found.append(jnp.where(i == 0, surface, further))
-        a, b = found
-        middles = [place.point(core.origin) for core, place in zip(pair.cores, pair.places, strict=True)]
-        none = first.size + second.size + norm(middles[1] - middles[0])  # more than any gap of theirs
-        gap = jnp.where(item(self.there, i), dot(n, b - a), lax.stop_gradient(none))
-        return gap, 0.5 * (a + b), n
+        whole = [core._replace(points=None, links=None) for core in pair.cores]
+        return _gap(self, whole, pair.places, jnp.asarray(i))
 
 
 class _Outline(NamedTuple):
@@ -251,3 +239,23 @@ def touch_of(pair: Pair, on_plane: bool, former: Parts) -> Touch:
 def _find(cores: Any, places: Any, former: Parts, on_plane: bool) -> Touch:
     """Traced once for all places where it is used."""
     return (find_plane_touch if on_plane else find_touch)(Pair(cores, places), former)
+
+
+@jax.jit
+def _gap(
+    touch: Touch, cores: Sequence[Core], places: tuple[Placement, Placement], i: Array
+) -> tuple[Array, Array, Array]:
+    """As `Touch.gap`, traced once for all places where it is used. Of cores no points are read."""
+    pair, (first, second), still = Pair((cores[0], cores[1]), places), cores, touch.feature
+    f = still._replace(a=first.follow(still.a), b=second.follow(still.b))
+    n = unit(f.n - touch.newton @ conditions(f.n, pair, f))
+    nearest, found = f.ends(pair, n), []
+    for k, (core, place, others) in enumerate(zip(cores, places, (touch.a, touch.b), strict=True)):
+        surface = place.point(nearest[k]) + (1 - 2 * k) * core.radius * n
+        further = place.point(core.follow(item(others, jnp.maximum(i - 1, 0))))
+        found.append(jnp.where(i == 0, surface, further))
+    a, b = found
+    middles = [place.point(core.origin) for core, place in zip(cores, places, strict=True)]
+    none = first.size + second.size + norm(middles[1] - middles[0])  # more than any gap of theirs
+    gap = jnp.where(item(touch.there, i), dot(n, b - a), lax.stop_gradient(none))
+    return gap, 0.5 * (a + b), n

@@ -106,13 +106,16 @@ def _solve_least_norm(A: np.ndarray, b: np.ndarray, B: np.ndarray, h: np.ndarray
     x = inverse @ (b / norms)
     h, free = h - B @ x, B - (B @ inverse) @ unit
     size = h.max(initial=0)
-    if size <= 0:
-        return x
-    slack = _SLACK * np.sqrt(np.sum(free**2, axis=1).max()) or 1.0
-    rows = np.concatenate([free, slack * np.eye(len(h))], axis=1)
-    E = np.concatenate([rows.T, h[None] / size])
-    miss = E @ nnls(E, np.eye(len(E))[-1])[0] - np.eye(len(E))[-1]
-    return x - size * miss[: x.size] / miss[-1]
+    slack = _SLACK * np.sqrt(np.sum(free**2, axis=1).max(initial=0)) or 1.0
+    # Of thousands of inequalities few bear: those that the ones before leave missed are added until none is.
+    y, bears = np.zeros_like(x), np.zeros(len(h), bool)
+    while np.any(more := (free @ y < h) & ~bears):
+        bears |= more
+        rows = np.concatenate([free[bears], np.diag(np.full(np.sum(bears), slack))], axis=1)
+        E = np.concatenate([rows.T, h[None, bears] / size])
+        miss = E @ nnls(E, np.eye(len(E))[-1])[0] - np.eye(len(E))[-1]
+        y = -size * miss[: x.size] / miss[-1]
+    return x + y
 
 
 def _find_nearest_clear(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
