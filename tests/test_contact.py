@@ -334,3 +334,19 @@ def test_a_ton_on_a_gram():
     np.testing.assert_allclose(found.impulses[::3].reshape(2, 4).sum(1), carried, rtol=1e-7)
     assert violation(G, u, 0.9, 3, found.impulses) < 1e-10
     assert found.residual < 1e-7
+
+
+@pytest.mark.parametrize("mu", [pytest.param(0.2, marks=pytest.mark.slow), 0.5])
+def test_a_sliding_block_tips_over_its_front_edge(mu):
+    """By friction at its feet, 1 m below its centre and 0.3 m off it, if mu is above 0.3."""
+    g, inertia, b, h, side = 9.81, 0.3, 0.3, 1.0, jnp.array([1.0, -1.0])
+    gap = lambda t, q: q[1] + side * b * jnp.sin(q[2]) - h * jnp.cos(q[2]) + h
+    slip = lambda t, q, v: v[0] - v[2] * (side * b * jnp.sin(q[2]) - h * jnp.cos(q[2]))
+    feet = uk.Unilateral(gap, friction=mu, slip=slip, name="foot")
+    block = uk.System(jnp.diag(jnp.array([1.0, 1.0, inertia])), jnp.array([0.0, -g, 0.0]), [feet])
+    run = uk.simulate(block, jnp.zeros(3), jnp.array([1.0, 0.0, 0.0]), t1=0.01)
+    if mu * h < b:
+        normal = g * (b + side * mu * h) / (2 * b)
+    else:  # y'' + b theta'' = 0 with theta'' = (b - mu h) N / inertia
+        normal = jnp.array([g / (1 + b * (b - mu * h) / inertia), 0.0])
+    np.testing.assert_allclose(run.contacts.force[0].reshape(2, 2)[:, 0], normal, atol=1e-8)

@@ -28,7 +28,7 @@ from ._contact_newton import (
     STEPS,
     TRIES,
 )
-from ._contact_operator import DelassusRows
+from ._contact_operator import DelassusRows, KnownDelassus
 
 
 class ImpulseSolution(NamedTuple):
@@ -194,7 +194,7 @@ class _Iteration(NamedTuple):
     contacts: ContactList
     room: Room
     # `of`, `mass`, `diagonal`: the Delassus operator, its unit, and its diagonal in these units.
-    of: DelassusRows
+    of: DelassusRows | KnownDelassus
     mass: Array
     diagonal: Array
     base: Array  # u'
@@ -404,13 +404,17 @@ def solve_delassus(
     contacts: ContactList, room: Room, G: Array, width: Array, tolerance: float
 ) -> ImpulseSolution:
     """The impulses of a list of contacts whose Delassus operator is known; what they change is left out."""
-    none, m, new = jnp.zeros(0, G.dtype), contacts.rows, lambda: blank(room.stride, contacts.row.dtype)
+    m, new = contacts.rows, lambda: blank(room.stride, contacts.row.dtype)
     begin, end = fill_entries(new(), 0, 0, m), fill_entries(new(), 0, m, m)
-    return _solve(contacts, room, DelassusRows(none, G, width, begin, end, m, None), tolerance, 0.0)
+    return _solve(contacts, room, KnownDelassus(G, width, begin, end, m), tolerance, 0.0)
 
 
 def _solve(
-    contacts: ContactList, room: Room, of: DelassusRows, tolerance: float, enough: Array | float
+    contacts: ContactList,
+    room: Room,
+    of: DelassusRows | KnownDelassus,
+    tolerance: float,
+    enough: Array | float,
 ) -> ImpulseSolution:
     """The impulses of a list of contacts, to a tolerance of the residual of the scaled problem; velocities may be off by
     `enough` in any case."""
