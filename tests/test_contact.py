@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 import ukjax as uk
 from ukjax._contact._modes import ambiguous_impulses
 from ukjax._contact._solve import solution_of
-from ukjax._formula._contact_newton import ContactData, flatten_problem
+from ukjax._formula._contact_problem import ContactData, flatten_problem
 
 PROBLEMS = {x["name"]: x for x in json.loads((Path(__file__).parent / "contact_problems.json").read_text())}
 
@@ -345,8 +345,9 @@ def test_a_sliding_block_tips_over_its_front_edge(mu):
     feet = uk.Unilateral(gap, friction=mu, slip=slip, name="foot")
     block = uk.System(jnp.diag(jnp.array([1.0, 1.0, inertia])), jnp.array([0.0, -g, 0.0]), [feet])
     run = uk.simulate(block, jnp.zeros(3), jnp.array([1.0, 0.0, 0.0]), t1=0.01)
-    if mu * h < b:
-        normal = g * (b + side * mu * h) / (2 * b)
-    else:  # y'' + b theta'' = 0 with theta'' = (b - mu h) N / inertia
-        normal = jnp.array([g / (1 + b * (b - mu * h) / inertia), 0.0])
+    on_both = g * (b + side * mu * h) / (2 * b)
+    on_front = g / (
+        1 + b * (b - mu * h) / inertia
+    )  # y'' + b theta'' = 0 with theta'' = (b - mu h) N / inertia
+    normal = on_both if mu * h < b else jnp.array([on_front, 0.0])
     np.testing.assert_allclose(run.contacts.force[0].reshape(2, 2)[:, 0], normal, atol=1e-8)
