@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 import ukjax as uk
 from ukjax._contact._modes import ambiguous_impulses
 from ukjax._contact._solve import solution_of
-from ukjax._formula._contact_newton import ContactData, flatten_problem
+from ukjax._formula._contact_problem import ContactData, flatten_problem
 
 PROBLEMS = {x["name"]: x for x in json.loads((Path(__file__).parent / "contact_problems.json").read_text())}
 
@@ -344,3 +344,20 @@ def test_a_bounce_where_jit_is_disabled():
         run = uk.simulate(ball, [0.5], [0.0], t1=0.5)
     fall = np.sqrt(2 * 0.5 / 9.8)
     np.testing.assert_allclose(run.v_end, [0.5 * 9.8 * fall - 9.8 * (0.5 - fall)], rtol=1e-7)
+
+
+@pytest.mark.parametrize("mu", [pytest.param(0.2, marks=pytest.mark.slow), 0.5])
+def test_a_sliding_block_tips_over_its_front_edge(mu):
+    """By friction at its feet, 1 m below its centre and 0.3 m off it, if mu is above 0.3."""
+    g, inertia, b, h, side = 9.81, 0.3, 0.3, 1.0, jnp.array([1.0, -1.0])
+    gap = lambda t, q: q[1] + side * b * jnp.sin(q[2]) - h * jnp.cos(q[2]) + h
+    slip = lambda t, q, v: v[0] - v[2] * (side * b * jnp.sin(q[2]) - h * jnp.cos(q[2]))
+    feet = uk.Unilateral(gap, friction=mu, slip=slip, name="foot")
+    block = uk.System(jnp.diag(jnp.array([1.0, 1.0, inertia])), jnp.array([0.0, -g, 0.0]), [feet])
+    run = uk.simulate(block, jnp.zeros(3), jnp.array([1.0, 0.0, 0.0]), t1=0.01)
+    on_both = g * (b + side * mu * h) / (2 * b)
+    on_front = g / (
+        1 + b * (b - mu * h) / inertia
+    )  # y'' + b theta'' = 0 with theta'' = (b - mu h) N / inertia
+    normal = on_both if mu * h < b else jnp.array([on_front, 0.0])
+    np.testing.assert_allclose(run.contacts.force[0].reshape(2, 2)[:, 0], normal, atol=1e-8)

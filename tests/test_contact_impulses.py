@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ukjax._contact._solve import solution_of
-from ukjax._formula._contact_newton import ContactData, flatten_problem
+from ukjax._formula._contact_problem import ContactData, flatten_problem
 
 LAYOUT = ((True, 2), (True, 0), (False, 1), (True, 2), (True, 1), (True, 2))
 STARTS, FREEDOMS, MEMBERS = np.array([0, 3, 4, 5, 8, 10]), 7, 21

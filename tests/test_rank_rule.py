@@ -269,3 +269,35 @@ def test_rows_at_an_angle(sine, light):
     matrix = np.block([[np.diag(masses), -kept.T], [kept, np.zeros((m, m))]])
     right = np.linalg.solve(matrix, np.concatenate([force, np.zeros(m)]))[:5]
     np.testing.assert_allclose(found, right, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("rows", [30, pytest.param(60, marks=pytest.mark.slow)])
+def test_a_length_that_is_kept_many_times_over(rows):
+    """Weights of a pendulum's one constraint share its multiplier by least norm, and the motion is the pendulum's."""
+    weights = np.linspace(1.0, 2.0, rows)
+    constraint = uk.Holonomic(lambda t, q: weights * (q @ q - 1.0) / 2)
+    system = uk.System(jnp.eye(2), jnp.array([0.0, -9.81]), [constraint])
+    run = uk.simulate(system, jnp.array([1.0, 0.0]), jnp.zeros(2), t1=1.0, ts=[0.0, 0.4, 1.0])
+    # q.q = 1, so that the one multiplier of a = g + q lambda is -v.v - q.g; and v.v = 2 q.g from a start at rest.
+    q, pull = np.asarray(run.q), -9.81 * np.asarray(run.q[:, 1])
+    np.testing.assert_allclose(run.multipliers, -3 * pull[:, None] * weights / (weights @ weights), atol=1e-8)
+    swing = scipy.integrate.solve_ivp(
+        lambda t, x: [x[1], -9.81 * np.cos(x[0])], (0, 1), [0.0, 0.0], rtol=1e-12, atol=1e-12
+    )
+    np.testing.assert_allclose(q[-1], [np.cos(swing.y[0, -1]), np.sin(swing.y[0, -1])], atol=1e-6)
+
+
+def test_many_rows_without_zeros():
+    """24 rows of 30 velocities, against NumPy's pseudoinverse, and a derivative against differences."""
+    rng = np.random.default_rng(1)
+    A, b, f = rng.normal(size=(24, 30)), rng.normal(size=24), rng.normal(size=30)
+    A[7] = A[3] + A[5]
+    b[7] = b[3] + b[5]
+    rows = uk.AccelerationConstraint(lambda t, q, v: (A * (1 + 0 * q[0]), b * q[1]))
+    system = uk.System(jnp.eye(30), lambda t, q, v: f * q[2], [rows])
+    one = uk.lanes(system).one
+    right = lambda q: f * q[2] + np.linalg.pinv(A) @ (b * q[1] - A @ f * q[2])
+    q, v, direction = rng.normal(size=(3, 30))
+    a, slope = jax.jit(lambda q: jax.jvp(lambda q: one(0.0, q, v), (q,), (direction,)))(q)
+    np.testing.assert_allclose(a, right(q), rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(slope, right(direction), rtol=1e-9, atol=1e-11)

@@ -614,8 +614,8 @@ def test_second_derivatives_are_slopes_of_gradients(run, way):
 
 # Where the package gives a function a derivative rule by JAX's decorator, and a case above that goes through it.
 RULES = {
+    "_contact/_solve.py": "solve_contacts",
     "_contact/_stepping.py": "step with a contact",
-    "_formula/_contact_newton.py": "solve_contacts",
     "_misc/_derivatives.py": "run to an event",
     "_motion/_project.py": "project",
     "_pseudoinverse/_base.py": "acceleration by SVD",

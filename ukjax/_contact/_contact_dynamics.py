@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._contact_newton import ContactData, ContactRows, ContactSolution, flatten_problem, rows_of
+from .._formula._contact_problem import ContactData, ContactRows, ContactSolution, flatten_problem, rows_of
 from .._misc._types import choose_by_precision, in_full_precision
 from .._motion._model import Model
 from .._motion._solvers import end_of_step

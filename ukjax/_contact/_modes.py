@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._formula._contact_newton import ContactData, ContactRows, ContactSolution, rows_of
+from .._formula._contact_problem import ContactData, ContactRows, ContactSolution, rows_of
 from .._misc._types import choose_by_precision
 from ._rows import (
     Coefficients,

@@ -25,9 +25,8 @@ from .._formula._contact_list import (
     loop,
     put,
 )
-from .._formula._contact_newton import ROUNDING
 from .._formula._contact_operator import DelassusRows, delassus, empty_workspace, find_islands
-from .._formula._contact_solver import ImpulseSolution, solve
+from .._formula._contact_solver import ROUNDING, ImpulseSolution, solve
 from .._misc._blank import blank
 from .._misc._types import choose_by_precision
 from ._ambiguous import ListedImpulses, ambiguous

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from .._compiler import TranslationError, array_function, translate_function
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
-from .._formula._contact_newton import eliminate, invert_matrix
+from .._formula._contact_problem import eliminate, invert_matrix
 from .._formula._members import Members
 from .._misc._errors import InputError
 from .._misc._types import as_jax, choose_by_precision, in_full_precision, is_traced, module_for

@@ -1,6 +1,7 @@
 """Contacts with Coulomb friction at one instant: the function users call, its checks and what it returns."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, final
 
 import equinox as eqx
@@ -10,18 +11,26 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler._structured._scalarize import scalarize
-from .._formula._contact_list import Room, empty_list, entry, loop, put
-from .._formula._contact_newton import (
+from .._formula._contact_list import (
+    ContactList,
+    Room,
+    copy_entries,
+    empty_list,
+    entry,
+    fill_entries,
+    loop,
+    put,
+)
+from .._formula._contact_operator import KnownDelassus, without_rest
+from .._formula._contact_problem import (
     ContactData,
     ContactSolution,
     Layout,
-    find_border_contacts,
     flatten_problem,
     rows_in,
-    solution,
+    rows_of,
 )
-from .._formula._contact_operator import without_rest
-from .._formula._contact_solver import solve_delassus
+from .._formula._contact_solver import IMPLICIT, linearize_solution, solve_known
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._blank import blank
 from .._misc._errors import InputError
@@ -29,22 +38,15 @@ from .._misc._types import is_traced
 from .._pseudoinverse._kernels import dot
 from ._modes import ambiguous_impulses
 
-# --- A contact problem whose Delassus operator is known, solved over a list of its contacts; what `solution` takes
-#
-# A contact without friction has no tangential rows in the list.
+# --- A contact problem whose Delassus operator is known, solved over a list of its contacts
 
 
-def solve_by_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:
-    """The solution of a problem, as one program of scalars."""
-    return ContactSolution(*_program(layout, tolerance)(given, guess))
-
-
-@functools.cache
-def _program(layout: Layout, tolerance: float):
-    return scalarize(functools.partial(_solve_over_list, layout, tolerance))
-
-
-def _solve_over_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> tuple[Array, ...]:
+def _make_list(
+    layout: Layout, given: Array, guess: Array, *, all_rows: bool
+) -> tuple[ContactList, KnownDelassus, Room, Array]:
+    """The list of all contacts, G of its rows, and the place of each row in the problem. Tangential rows of contacts
+    without friction are left out, unless `all_rows` are wanted.
+    """
     n, m, dtype = len(layout), rows_in(layout), given.dtype
     room = Room(n, m, max(tangents for _, tangents in layout), 0, 0)
     sizes = [int(normal) + tangents for normal, tangents in layout]
@@ -54,8 +56,8 @@ def _solve_over_list(layout: Layout, tolerance: float, given: Array, guess: Arra
 
     def add(k: Array, so_far: tuple) -> tuple:
         contacts, places = so_far
-        row, count = contacts.rows, jnp.where((mu(k) > 0) | (c(k) > 0), entry(tangents, k), 0)
-        count = count + entry(normals, k)
+        row, rubs = contacts.rows, all_rows | (mu(k) > 0) | (c(k) > 0)
+        count = jnp.where(rubs, entry(tangents, k), 0) + entry(normals, k)
         first = entry(starts, k)
 
         def own(a: Array, x: tuple) -> tuple:
@@ -88,11 +90,68 @@ def _solve_over_list(layout: Layout, tolerance: float, given: Array, guess: Arra
         return loop(rows, lambda j, G: put(G, i * width + j, entry(given, first + entry(places, j))), G)
 
     G = without_rest(loop(rows, of_row, blank(room.stride**2, dtype)), room, rows)
-    found = solve_delassus(contacts, room, G, width, tolerance)
-    copy = lambda i, p: put(p, entry(places, i), entry(found.p, i))
-    p = loop(rows, copy, jnp.zeros(m, dtype))
-    modes = (loop(n, lambda k, y, x=x: put(y, k, entry(x, k)), jnp.zeros(n, dtype)) for x in found[2:4])
-    return p, found.residual, found.steps, *modes
+    whole = lambda value: fill_entries(blank(room.stride, rows.dtype), 0, value, rows)
+    return contacts, KnownDelassus(G, width, whole(0), whole(rows), rows), room, places
+
+
+@functools.cache
+def _solver(layout: Layout, tolerance: float) -> Callable[[Array, Array], tuple[Array, ...]]:
+    """What gives impulses on all rows, residual, steps and modes of a problem, as one program of scalars."""
+
+    def solve(given: Array, guess: Array) -> tuple[Array, ...]:
+        contacts, of, room, places = _make_list(layout, given, guess, all_rows=False)
+        n, dtype, found = len(layout), given.dtype, solve_known(contacts, room, of, tolerance)
+        copy = lambda i, p: put(p, entry(places, i), entry(found.p, i))
+        p = loop(contacts.rows, copy, jnp.zeros(rows_in(layout), dtype))
+        modes = (loop(n, lambda k, y, x=x: put(y, k, entry(x, k)), jnp.zeros(n, dtype)) for x in found[2:4])
+        return p, found.residual, found.steps, *modes
+
+    return scalarize(solve)
+
+
+@functools.cache
+def _differentiator(layout: Layout) -> Callable[[Array, Array], Array]:
+    """What gives the impulses that solve a problem their derivative by it, as one program of scalars."""
+
+    def follow(given: Array, p: Array) -> Array:
+        contacts, of, room, _ = _make_list(layout, given, p, all_rows=True)
+        u = of.apply(copy_entries(blank(room.stride, p.dtype), contacts.u, contacts.rows), contacts.p)
+        return linearize_solution(contacts, room, of, u)(contacts.p, u)[:-1]
+
+    return scalarize(follow)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _solve(given: Array, guess: Array, layout: Layout) -> tuple[Array, ...]:
+    return _solver(layout, tolerance_of(given.dtype))(given, guess)
+
+
+@_solve.defjvp
+def _(layout: Layout, primals: tuple, tangents: tuple) -> tuple:
+    """Of modes that stay as they are."""
+    (given, guess), (change, _) = primals, tangents
+    p, *others = _solve(given, guess, layout)
+    dp = jax.jvp(lambda given: _differentiator(layout)(given, p), (given,), (change,))[1]
+    return (p, *others), (dp, *map(jnp.zeros_like, others))
+
+
+def _find_border_contacts(layout: Layout, data: ContactData, p: Array) -> Array:
+    """Which contacts are on the border of two modes, so far as a solution within the tolerance tells (n,)."""
+    rows, mean = rows_of(layout, p.dtype), jnp.trace(data.G) / p.size
+    mean = jnp.where(mean > 0, mean, 1)
+    y = p - (dot(data.G, p) + data.u) / mean
+    pressed, largest = dot(rows.normal, y), lambda x: jnp.max(jnp.abs(x), initial=0)
+    least = 10 * tolerance_of(p.dtype) * (largest(data.u) / mean + largest(p))
+    opens = rows.has_normal & (jnp.abs(pressed) <= least)
+    bound = data.mu * jnp.maximum(pressed, 0) + data.c
+    rubs = ((pressed > 0) | ~rows.has_normal) & (bound > least) & jnp.any(rows.tangent > 0, axis=1)
+    slips = rubs & (jnp.abs(jnp.sqrt(dot(rows.tangent, y * y)) - bound) <= least)
+    # Where closed contacts depend on each other, u' may change so that there is none: p changes as far as e lets it.
+    change = jnp.asarray(np.cos(np.arange(p.size) ** 2), p.dtype)  # along no dependency
+    of_velocity = lambda u: _differentiator(layout)(flatten_problem(data._replace(u=u)), p)
+    by_velocity = jnp.abs(jax.jvp(of_velocity, (data.u,), (change,))[1]) * mean
+    large = (by_velocity > 0.1 / IMPLICIT).astype(p.dtype)
+    return opens | slips | (dot(rows.normal + rows.tangent, large) > 0)
 
 
 # --- The function that users call
@@ -187,9 +246,7 @@ def _contacts(data: ContactData, layout: Layout) -> Contacts:
     several = ambiguous_impulses(layout, data._replace(u=after), found)
     border = jnp.zeros(0, bool)
     if data.u.size:
-        border = find_border_contacts(
-            layout, jax.lax.stop_gradient(data), jax.lax.stop_gradient(found.p), tolerance_of(after.dtype)
-        )
+        border = _find_border_contacts(layout, *jax.lax.stop_gradient((data, found.p)))
     return Contacts(found.p, after, *found[1:], several > 0, border)
 
 
@@ -199,8 +256,7 @@ def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> Con
     if not guess.size:
         none, zero = jnp.zeros(len(layout), bool), jnp.zeros((), dtype)
         return ContactSolution(guess, zero, zero.astype(jnp.int32), none, none)
-    tolerance = tolerance_of(dtype)
-    p, residual, steps, *modes = solution(given, guess, layout, tolerance, solve_by_list)
+    p, residual, steps, *modes = _solve(given, jax.lax.stop_gradient(guess), layout)
     return ContactSolution(p, residual, steps.astype(jnp.int32), *(x > 0 for x in modes))
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import rows_of
+from .._formula._contact_problem import rows_of
 from ._contact_dynamics import ContactDynamics, RanOut, State, flow
 from ._modes import Approach, Margins, Mode
 

@@ -226,7 +226,7 @@ def find_islands(contacts: ContactList, room: Room, inertia: Inertia) -> Islands
 
 
 class DelassusRows(NamedTuple):
-    """R = J W in rows of velocities, where a contact changes these, and G = R J^T."""
+    """R = J W in rows of velocities, where a contact changes these, and the symmetric G = R J^T."""
 
     R: Array  # row after row
     G: Array  # in rows of `width`, where they may not be zero: from `begin` to `end` of each row
@@ -234,7 +234,7 @@ class DelassusRows(NamedTuple):
     begin: Array
     end: Array
     rows: Array  # how many there are
-    support: Support | None  # which velocities contacts change
+    support: Support  # which velocities contacts change
 
     def apply(self, y: Array, p: Array, factor: Array | float = 1.0) -> Array:
         """y + factor G p."""
@@ -249,7 +249,27 @@ class DelassusRows(NamedTuple):
         """Velocities x with what an impulse on row i of contact k changes them by; how much that is, is held or not."""
         own, hold = i * x.size, freeze if held else lambda y: y
         add = lambda j, x: put(x, j, entry(x, j) + factor * hold(entry(self.R, own + j)))
-        return self.support.over_velocities(k, add, x)  # pyright: ignore[reportOptionalMemberAccess]
+        return self.support.over_velocities(k, add, x)
+
+
+class KnownDelassus(NamedTuple):
+    """G as it is given, whole: between forces and accelerations it is not symmetric where contacts slide."""
+
+    G: Array  # in rows of `width`
+    width: Array
+    # `begin`, `end`: of each row, the first and the last of all.
+    begin: Array
+    end: Array
+    rows: Array  # how many there are
+
+    def apply(self, y: Array, p: Array, factor: Array | float = 1.0) -> Array:
+        """y + factor G p."""
+
+        def of_row(i: Array, y: Array) -> Array:
+            add = lambda j, x: x + factor * entry(p, j) * entry(self.G, i * self.width + j)
+            return put(y, i, loop(self.rows, add, entry(y, i)))
+
+        return loop(self.rows, of_row, y)
 
 
 class Workspace(NamedTuple):

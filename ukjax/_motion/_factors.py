@@ -105,9 +105,11 @@ def factor(
     n = range(len(order))
     X = np.array([[X[max(order[i], order[j]), min(order[i], order[j])] for j in n] for i in n], object)
     filled = _fill_in(X)
-    below = np.sum(filled, 0)
-    eliminate = _eliminate_by_loops if np.sum(below * (below + 1)) > 2 * WRITTEN_OUT else _eliminate
-    lower, told = eliminate(X, filled, rule, [as_vector(x[i] for i in order) for x in given])
+    below, known = np.sum(filled, 0), all(map(is_number, X.flat))
+    written_out = known or np.sum(below * (below + 1)) <= 2 * WRITTEN_OUT
+    lower, told = (_eliminate if written_out else _eliminate_by_loops)(
+        X, filled, rule, [as_vector(x[i] for i in order) for x in given]
+    )
     return Factors(order, lower, as_vector(inverse for inverse, *_ in told)), [x[1:] for x in told]
 
 

@@ -71,60 +71,36 @@ class Directions(eqx.Module):
         return -self.G @ (self.inverse @ error)
 
 
-def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
-    """A root G of an inverse metric, G G^T = (M + c J^T J)^-1, where M may be singular.
+def _dense(M: Any) -> MassMatrix:
+    return M.dense() if isinstance(M, TreeInertia) else M
+
+
+def _metric_root(M: Any, J: Any, xp: Any) -> Any:
+    """A root G of an inverse metric (n, n), G G^T = (M + c J^T J)^-1, where M may be singular, by NumPy or JAX's.
 
     M alone gives the same projection, since J dq is what is prescribed.
     """
-    if not J.shape[0]:
-        return jnp.eye(
-            M.shape[0], dtype=M.dtype
-        )  # nothing to move onto, so any will do, also where M is singular
-    size = jnp.sum(J * J)
-    return inverse_cholesky(M + OF_ROWS * jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)).T
+    M = _dense(M)
+    if not len(J):
+        return xp.eye(len(M), dtype=M.dtype)  # nothing to move onto, so any will do, also where M is singular
+    size = xp.sum(J * J)
+    shares = xp.trace(M) / xp.where(size == 0, 1, size) * (J.T @ J)
+    if xp is np:  # a larger c: starts are far off, and where they end depends on it
+        return np.linalg.inv(np.linalg.cholesky(M + shares)).T.copy()
+    return inverse_cholesky(M + OF_ROWS * shares).T
 
 
-def _compute_position_terms(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Array, ...]:
-    """J, M, and N where q' = N v."""
-    J, M = position_rows_and_jacobian(system, t, q)[1], system.mass_matrix(t, q)
-    if not has_quasi_velocities(system):
-        return J, M
-    return J, M, jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(M.shape[0], q.dtype))
-
-
-def position_root(
-    system: AbstractSystem, t: Time, q: Coordinates
-) -> tuple[Float[Array, "m nq"], Float[Array, "nq k"]]:
-    """The Jacobian J of the rows, and a root G of the inverse metric, N M^-1 N^T where q' = N v, and the directions N
-    cannot reach; see `_metric_root`.
-    """
-    J, M, *rates = evaluate_by_code(_compute_position_terms, system, t, q)
-    if not rates:
-        return J, _metric_root(M, J)
-    (N,) = rates
-    beyond = jnp.eye(q.size, dtype=q.dtype) - N @ pinv(N, GramSchmidt()).matrix
-    E, unit = jnp.concatenate([N, beyond], axis=1), jnp.eye(q.size, dtype=q.dtype)
-    return J, E @ _metric_root(jax.scipy.linalg.block_diag(M, unit), J @ E)
-
-
-def position_directions(
-    system: AbstractSystem, t: Time, q: Coordinates, method: AbstractPseudoinverse
-) -> Directions:
-    """The directions of the holonomic rows, for changes of q."""
-    J, G = position_root(system, t, q)
-    return Directions(G, J, pinv(J @ G, method).matrix)
-
-
-def velocity_directions(
-    system: AbstractSystem, t: Time, q: Coordinates, rows: Rows, method: AbstractPseudoinverse
-) -> tuple[Directions, Float[Array, " k"]]:
-    """The directions of all rows with a velocity error, for changes of v; and those errors psi."""
-    A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
-    G = _metric_root(system.mass_matrix(t, q), A)
-    return Directions(G, A, pinv(A @ G, method).matrix), psi
-
-
-# --- The same for a state that has values, by NumPy: nothing is compiled
+def position_root(xp: Any, J: Any, M: Any, N: Any = None) -> Any:
+    """A root G of the inverse metric (n_q, k), N M^-1 N^T where q' = N v, and the directions N cannot reach; see
+    `_metric_root`."""
+    if N is None:
+        return _metric_root(M, J, xp)
+    M = _dense(M)
+    unit = xp.eye(len(N), dtype=N.dtype)
+    inverse = np.linalg.pinv(N) if xp is np else pinv(N, GramSchmidt()).matrix
+    E = xp.concatenate([N, unit - N @ inverse], axis=1)
+    whole = xp.block([[M, xp.zeros(N.T.shape, N.dtype)], [xp.zeros(N.shape, N.dtype), unit]])
+    return E @ _metric_root(whole, J @ E, xp)
 
 
 def compute_position_terms(system: AbstractSystem, t: Array, q: Array) -> tuple[Any, ...]:
@@ -137,6 +113,27 @@ def compute_position_terms(system: AbstractSystem, t: Array, q: Array) -> tuple[
     return phi, J, M, jax.jacfwd(system.kinematics, argnums=2)(t, q, v)
 
 
+def position_directions(
+    system: AbstractSystem, t: Time, q: Coordinates, method: AbstractPseudoinverse
+) -> Directions:
+    """The directions of the holonomic rows, for changes of q."""
+    _, J, *others = evaluate_by_code(compute_position_terms, system, t, q)
+    G = position_root(jnp, J, *others)
+    return Directions(G, J, pinv(J @ G, method).matrix)
+
+
+def velocity_directions(
+    system: AbstractSystem, t: Time, q: Coordinates, rows: Rows, method: AbstractPseudoinverse
+) -> tuple[Directions, Float[Array, " k"]]:
+    """The directions of all rows with a velocity error, for changes of v; and those errors psi."""
+    A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
+    G = _metric_root(system.mass_matrix(t, q), A, jnp)
+    return Directions(G, A, pinv(A @ G, method).matrix), psi
+
+
+# --- The same for a state that has values, by NumPy: nothing is compiled
+
+
 def _compute_velocity_terms(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Rows]:
     """M, and all rows but for b, which takes second derivatives."""
     rows = constraint_rows(system, t, q, v)
@@ -144,29 +141,7 @@ def _compute_velocity_terms(system: AbstractSystem, t: Array, q: Array, v: Array
 
 
 def entries(M: Any) -> np.ndarray:
-    return np.asarray(M.dense() if isinstance(M, TreeInertia) else M)
-
-
-def _metric_root_on_host(M: np.ndarray, J: np.ndarray) -> np.ndarray:
-    """As `_metric_root`: a root of (M + c J^T J)^-1."""
-    if not len(J):
-        return np.eye(len(M), dtype=M.dtype)
-    size = np.sum(J * J)
-    root = np.linalg.cholesky(M + np.trace(M) / (size if size else 1) * (J.T @ J))
-    return np.linalg.inv(root).T
-
-
-def unit_directions_on_host(
-    J: np.ndarray, M: Any, N: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The root G of the inverse metric, the rows of B = J G scaled to unit norm, and their norms; see `position_root`."""
-    M, E = entries(M), np.eye(J.shape[1], dtype=J.dtype)
-    if N is not None:  # and the directions that velocities do not reach
-        unit = E
-        E = np.concatenate([N, unit - N @ np.linalg.pinv(N)], axis=1).astype(J.dtype)
-        M = np.block([[M, np.zeros(N.T.shape, J.dtype)], [np.zeros(N.shape, J.dtype), unit]])
-    G = E @ _metric_root_on_host(M, J @ E)
-    return G, *unit_rows_on_host(J @ G)
+    return np.asarray(_dense(M))
 
 
 MOST_PASSES = 50  # of a start that is far off
@@ -199,7 +174,8 @@ def positions_on_host(
     size = largest(terms[0]) * largest(q)
     if not phi.size:
         return q, 0.0
-    G, unit, norms = unit_directions_on_host(*terms)
+    G = position_root(np, *terms)
+    unit, norms = unit_rows_on_host(terms[0] @ G)
     inverse, after = np.linalg.pinv(unit, rcond=rcond), 0.0
     for _ in range(MOST_PAIRS):
         before, q = largest(phi), q - G @ (inverse @ (phi / norms))
@@ -242,7 +218,7 @@ def _velocities(
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     if not psi.size:
         return v, 0.0, rows
-    G = _metric_root_on_host(entries(M), A)
+    G = _metric_root(M, A, np)
     v = v - G @ solve_on_host(A @ G, psi, rcond)
     return v, largest(psi), at(v)[1]
 
@@ -267,7 +243,8 @@ def _why_not(M: Any, rows: Rows, t: np.ndarray, q: np.ndarray) -> str:
 
 def _move_by_multipliers(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
     """q + G B^T mu, and phi there."""
-    J, G = position_root(system, t, q)
+    _, J, *others = evaluate_by_code(compute_position_terms, system, t, q)
+    G = position_root(jnp, J, *others)
     moved = q + G @ ((J @ G).T @ mu)
     return moved, evaluate_by_code(position_rows, system, t, moved)
 

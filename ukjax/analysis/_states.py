@@ -15,7 +15,7 @@ from ..mechanisms import TreeSystem
 from ..mechanisms._absolute import AbsoluteSystem
 from ..mechanisms._mechanism_system import MechanismSystem
 from ..mechanisms._placement import AnyPlacement, Twist
-from ..mechanisms._tree_place import LocatedBodies
+from ..mechanisms._tree_place import TreeAt
 
 
 def state_of(
@@ -69,7 +69,7 @@ def bodies_at(
         return {x: own[x].placement(q) for x in names}, lambda v: {x: own[x].twist(q, v) for x in names}
     assert isinstance(system, TreeSystem)
     numbers = [i for i, body in enumerate(system.bodies) if body.name in names]
-    at = LocatedBodies.of(system.mechanism, system.order.layout, numbers, q)
+    at = TreeAt(system.mechanism, system.order.layout, q, numbers)
     return at.placements, at.twists
 
 

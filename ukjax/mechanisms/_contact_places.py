@@ -22,7 +22,7 @@ from ._placement import AnyPlacement
 from ._tree_layout import Order
 from ._tree_motion import TreeLayout
 from ._tree_place import (
-    LocatedBodies,
+    TreeAt,
     cast_arrays,
     locate_ends,
     make_chains,
@@ -66,30 +66,23 @@ class TreeBodies(AbstractBodies):
     names: tuple[tuple[str, ...], ...] = eqx.field(static=True)
     layout: TreeLayout = eqx.field(static=True)
 
-    def _bodies(self, one: Mechanism, q: Coordinates) -> LocatedBodies:
-        return LocatedBodies.of(one, self.layout, range(len(one.bodies)), q)
-
     @eqx.filter_jit
-    def _locate(self, one: Mechanism, q: Coordinates) -> list[AnyPlacement]:
+    def locate(self, one: Mechanism, q: Coordinates) -> list[AnyPlacement]:
         one = cast_arrays(one, q.dtype)
         numbers = tuple(range(len(one.bodies)))
         return list(place_bodies(one.bodies, *locate_ends(make_chains(one, self.layout), q, bodies=numbers)))
 
-    def locate(self, one: Mechanism, q: Coordinates) -> list[AnyPlacement]:
-        return self._locate(one, q)
-
     def move(
         self, one: Mechanism, q: Coordinates, v: Velocities, q_rate: Coordinates, a: Velocities
     ) -> list[tuple[Array, Array]]:
-        at = self._bodies(one, q)
-        rates = at.chains.rates(at.posture, v, a)
-        twists = at.chains.twists(at.posture, rates), at.chains.twist_rates(at.posture, rates)
-        now, later = (twists_by_name(at.bodies, x) for x in twists)
+        at = TreeAt(one, self.layout, q)
+        rates = at.rates(v, a)
+        now, later = (twists_by_name(at.bodies, x) for x in (rates.twist, rates.twist_rate))
         return [(flat_twist(now[body.name]), flat_twist(later[body.name])) for body in at.bodies]
 
     def columns(self, one: Mechanism, q: Coordinates) -> Float[Array, "bodies s w"]:
-        at = self._bodies(one, q)
-        of, _ = own_columns(at.chains, at.posture, at.ends[1], at.numbers)
+        at = TreeAt(one, self.layout, q)
+        of, _ = own_columns(at.chains, at.posture, at.centres, at.numbers)
         in_space = one.dimension == 3
         parts = (of.omega, of.velocity) if in_space else (of.omega[..., 2:], of.velocity[..., :2])
         return jnp.swapaxes(jnp.concatenate(parts, axis=2), 1, 2)
@@ -172,7 +165,7 @@ class TreePlaces(AbstractBodyKinematics):
         return placements_by_name(mechanism, numbers, located)
 
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
-        at = LocatedBodies.of(self.mechanism, self.order.layout, self._numbers(names), q)
+        at = TreeAt(self.mechanism, self.order.layout, q, self._numbers(names))
         return at.placements, at.twists(v)
 
     def divide(self) -> DividedBodies:

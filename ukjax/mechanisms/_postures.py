@@ -38,10 +38,10 @@ from .._motion._project import (
     Projection,
     compute_position_terms,
     largest,
+    position_root,
     positions_on_host,
     project_known,
     tolerance_of,
-    unit_directions_on_host,
 )
 from .._system._constraint import Holonomic
 from .._system._rows import constraint_rows, most_off, position_rows
@@ -332,7 +332,7 @@ def _go_by_halved_steps(way: Way, rows_at: Callable[[Any], Rows], q: Any) -> tup
 def _bend(at: Rows, q: Any) -> Any | None:
     """A posture that meets the row which velocities meet worst, by the curvature of rows along what they leave free."""
     phi, *terms = at(q)
-    G = unit_directions_on_host(*terms)[0]
+    G = position_root(np, *terms)
     # Not of unit norm: of a row that nearly vanishes that would hide it.
     U, s, V = np.linalg.svd(B := terms[0] @ G)
     (m, k), eps = B.shape, np.finfo(B.dtype).eps

@@ -36,7 +36,7 @@ from ._placement import Twist
 from ._tree_dynamics import compute_inertial_wrenches, generalized_force, sum_subtree_wrenches, tree_inertia
 from ._tree_layout import Order, check_armature, order_tree
 from ._tree_loops import loop_constraints, loop_wrenches
-from ._tree_place import TreeAt, cast_arrays, place_tree, twists_by_name
+from ._tree_place import TreeAt, cast_arrays, twists_by_name
 from ._visual import Visual
 
 
@@ -139,7 +139,7 @@ class TreeSystem(MechanismSystem):
         return tuple(x for x in by_name if x in names) or (self.bodies[0].name,)
 
     def _place_bodies(self, q: Coordinates) -> TreeAt:
-        return place_tree(self.mechanism, self.order.layout, q)
+        return TreeAt(self.mechanism, self.order.layout, q)
 
     def _locate_bodies(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
         at = self._place_bodies(q)
@@ -149,7 +149,7 @@ class TreeSystem(MechanismSystem):
         self, t: Time | float, q: Coordinates, v: Velocities
     ) -> tuple[Mechanism, Placements, Twists]:
         at = self._place_bodies(q)
-        twists = at.twists(v)
+        twists = at.rates(v).twist
         return at.mechanism, at.placements, twists_by_name(self.bodies, twists)
 
     @property
@@ -198,7 +198,7 @@ class TreeSystem(MechanismSystem):
     def _force(self, t: Time, q: Coordinates, v: Velocities, a: Velocities | None = None) -> Forces:
         """Q less M a, by default of a = 0."""
         at = self._place_bodies(q)
-        twists = at.twists(v)
+        twists = at.rates(v).twist
         loads, direct = self._load_wrenches_and_forces(at, t, q, v, twists, a)
         falls = self._free_fall(q.dtype)
         return generalized_force(at.chains, at.posture, loads, v, a, falls) + direct
@@ -239,7 +239,7 @@ class TreeSystem(MechanismSystem):
     def motions(self, t: Time, q: Coordinates, v: Velocities) -> list[tuple[AbstractTreeLoad, TreeMotion]]:
         """The loads that see the whole motion, and what each sees."""
         at = self._place_bodies(q)
-        twists = at.twists(v)
+        twists = at.rates(v).twist
         return [(load, motion) for load, _, motion in self._motions(at, t, q, v, twists)]
 
     def _loads_with_states(self, dtype: jnp.dtype) -> list[tuple[AbstractTreeLoad, slice]]:
@@ -346,11 +346,8 @@ class TreeSystem(MechanismSystem):
         """
         require_no_contacts(self.mechanism)
         at = self._place_bodies(q)
-        rates = at.chains.rates(at.posture, v, a)
-        twists, asked = (
-            at.chains.twists(at.posture, rates),
-            compute_inertial_wrenches(at.chains, at.posture, rates),
-        )
+        rates = at.rates(v, a)
+        twists, asked = rates.twist, compute_inertial_wrenches(at.chains, at.posture, rates)
         loops = loop_wrenches(at.mechanism, at.placements, t, twists, multipliers)
         weight = at.chains.mass[:, None] * self._free_fall(q.dtype)[None]
         asked = Twist(asked.omega, asked.velocity - weight)

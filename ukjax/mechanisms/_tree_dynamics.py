@@ -207,16 +207,14 @@ def generalized_force(
 
 
 def compute_inertial_wrenches(chains: Chains, posture: Posture, rates: Rates) -> Twist:
-    """The force at the centre of each body, and torque, that Newton and Euler ask for at these rates, stacked."""
-    frames, d = np.array(chains.layout.frames, int), chains.levers(posture)
-    omega, alpha = rates.omega[frames], rates.alpha[frames]
-    acceleration = rates.acceleration[frames] + cross(alpha, d) + cross(omega, cross(omega, d))
+    """The force at the centre of each body, and torque, that Newton and Euler ask for at these rates there, stacked."""
     # In axes of the bodies: two vectors are turned, and not the inertia.
-    R, turn = posture.rotation[frames], lambda R, x: jnp.einsum("iab,ib->ia", R, x)
-    own = [turn(R.transpose(0, 2, 1), x) for x in (omega, alpha)]
+    R = posture.rotation[np.array(chains.layout.frames, int)]
+    turn = lambda R, x: jnp.einsum("iab,ib->ia", R, x)
+    own = [turn(R.transpose(0, 2, 1), x) for x in (rates.omega, rates.alpha)]
     momentum, rate = (turn(chains.inertia, x) for x in own)
     torque = turn(R, rate + cross(own[0], momentum))
-    return Twist(torque, chains.mass[:, None] * acceleration)
+    return Twist(torque, chains.mass[:, None] * rates.acceleration)
 
 
 def sum_subtree_wrenches(

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Time, Velocities
@@ -25,8 +24,7 @@ from ._abstract_joint import AbstractJoint
 from ._mechanism import Mechanism, Placements, Twists, sum_of
 from ._placement import Twist, ground_twist, rate_of
 from ._tree_layout import TreeLayout
-from ._tree_motion import cross
-from ._tree_place import LocatedBodies, twists_by_name
+from ._tree_place import TreeAt, twists_by_name
 from ._vmap_by_structure import vmap_by_structure
 
 
@@ -63,7 +61,7 @@ class LoopsAt(NamedTuple):
     """Some loops of a tree at one q."""
 
     joints: list[AbstractJoint]
-    at: LocatedBodies  # the bodies that they join
+    at: TreeAt  # the bodies that they join
 
     @classmethod
     def of(cls, functions: Sequence[Any], q: Coordinates) -> "LoopsAt":
@@ -71,19 +69,13 @@ class LoopsAt(NamedTuple):
         loops = [x.loop for x in functions]
         whole, layout = loops[0].mechanism, loops[0].layout
         joined = {name for loop in loops for name in whole.joints[loop.number].bodies}
-        at = LocatedBodies.of(whole, layout, [i for i, x in enumerate(whole.bodies) if x.name in joined], q)
+        at = TreeAt(whole, layout, q, [i for i, x in enumerate(whole.bodies) if x.name in joined])
         return cls([at.mechanism.joints[loop.number] for loop in loops], at)
 
     def twists_and_rates(self, v: Velocities) -> tuple[Twists, Twists]:
         """The twists of the bodies, and their rates at v' = 0, by name."""
-        at = self.at
-        frames = np.array([at.chains.layout.frames[i] for i in at.numbers], int)
-        rates, d = at.chains.rates(at.posture, v), at.ends[1] - at.posture.origin[frames]
-        omega, alpha = rates.omega[frames], rates.alpha[frames]
-        swing = cross(omega, d)
-        acceleration = rates.acceleration[frames] + cross(alpha, d) + cross(omega, swing)
-        twists = Twist(omega, rates.velocity[frames] + swing)
-        return twists_by_name(at.bodies, twists), twists_by_name(at.bodies, Twist(alpha, acceleration))
+        bodies, rates = self.at.bodies, self.at.rates(v)
+        return twists_by_name(bodies, rates.twist), twists_by_name(bodies, rates.twist_rate)
 
     def items(self, *by_name: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Of each joint: itself, and what its bodies have, their placements first."""
@@ -118,7 +110,7 @@ def _rate(t: Time, joint: AbstractJoint, placements: Any, twists: Any) -> Array:
 
 
 def _jacobian(t: Time, joint: AbstractJoint, placements: Any, columns: Any) -> Float[Array, "k n"]:
-    """A, of columns as `LocatedBodies` has them."""
+    """A, of columns as `TreeAt` has them."""
     still = [jax.tree.map(lambda x: jnp.zeros_like(x[0]), twist) for twist in columns]
     of_twists = lambda *twists: rate_of(lambda *x: joint.rows(t, *x), placements, twists)  # pyright: ignore
     parts = jax.jacfwd(of_twists, argnums=tuple(range(len(still))))(*still)

@@ -187,12 +187,29 @@ class Posture(eqx.Module):
 
 @final
 class Rates(eqx.Module):
-    """How frames move, the ground's first, or one of them: turning, and what of them is at their origin."""
+    """How frames move, the ground's first, or some of them: turning, and what of them is at their origin."""
 
     omega: Float[Array, "*frames 3"]
     velocity: Float[Array, "*frames 3"]
     alpha: Float[Array, "*frames 3"]
     acceleration: Float[Array, "*frames 3"]
+
+    def at(self, frames: np.ndarray, arm: Float[Array, "k 3"]) -> "Rates":
+        """The same of places on some frames, by how far they are from the origins of these [m]."""
+        omega, alpha = self.omega[frames], self.alpha[frames]
+        swing = cross(omega, arm)
+        acceleration = self.acceleration[frames] + cross(alpha, arm) + cross(omega, swing)
+        return Rates(omega, self.velocity[frames] + swing, alpha, acceleration)
+
+    @property
+    def twist(self) -> Twist:
+        """Turning, and the velocity."""
+        return Twist(self.omega, self.velocity)
+
+    @property
+    def twist_rate(self) -> Twist:
+        """Its rate."""
+        return Twist(self.alpha, self.acceleration)
 
 
 def _advance_rates(before: Rates, own: tuple[Array, Rates]) -> Rates:
@@ -307,19 +324,6 @@ class Chains(eqx.Module):
         return outwards(
             self.layout.before, _advance_rates, Rates(o, o, o, o), (posture.arm, Rates(*own, *more))
         )
-
-    def twists(self, posture: Posture, rates: Rates) -> Twist:
-        """Of all bodies at their centres, stacked."""
-        frames = np.array(self.layout.frames, int)
-        omega = rates.omega[frames]
-        return Twist(omega, rates.velocity[frames] + cross(omega, self.levers(posture)))
-
-    def twist_rates(self, posture: Posture, rates: Rates) -> Twist:
-        """The rates of these twists."""
-        frames = np.array(self.layout.frames, int)
-        lever, omega, alpha = self.levers(posture), rates.omega[frames], rates.alpha[frames]
-        turning = cross(alpha, lever) + cross(omega, cross(omega, lever))
-        return Twist(alpha, rates.acceleration[frames] + turning)
 
     def velocities(self, q: Coordinates, rate: Coordinates) -> Velocities:
         """v of q' = N(q) v; of a quaternion that changes in length too, what its turning takes."""

@@ -1,7 +1,7 @@
 """Where a tree is: its description as arrays, and its posture, at one q."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -16,22 +16,8 @@ from ._loads import Placements
 from ._mechanism import Mechanism, Twists
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
 from ._tree_layout import TreeLayout
-from ._tree_motion import Chains, Posture, cross
+from ._tree_motion import Chains, Posture, Rates, cross
 from ._vmap_by_structure import unstack_tree
-
-
-class TreeAt(NamedTuple):
-    """A tree at one q."""
-
-    mechanism: Mechanism
-    chains: Chains
-    posture: Posture
-    centres: Float[Array, "bodies 3"]
-    placements: Placements
-
-    def twists(self, v: Velocities) -> Twist:
-        """How the bodies move, stacked."""
-        return self.chains.twists(self.posture, self.chains.rates(self.posture, v))
 
 
 def _inertia_in_space(body: AbstractBody) -> Float[Array, "3 3"]:
@@ -111,18 +97,6 @@ def twists_by_name(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
     return {GROUND: ground_twist(d, twists.omega.dtype)} | by_body
 
 
-def place_tree(mechanism: Mechanism, layout: TreeLayout, q: Coordinates) -> TreeAt:
-    """A tree at one q."""
-    mechanism = cast_arrays(mechanism, q.dtype)
-    chains = make_chains(mechanism, layout)
-    posture, frames, bodies = chains.posture(q), np.array(layout.frames, int), mechanism.bodies
-    centres = posture.origin[frames] + chains.levers(posture)
-    placed = place_bodies(bodies, posture.rotation[frames], centres, posture.angle[frames])
-    placements = {body.name: x for body, x in zip(bodies, placed, strict=True)}
-    placements[GROUND] = ground_placement(mechanism.dimension, q.dtype)
-    return TreeAt(mechanism, chains, posture, centres, placements)
-
-
 # --- Some bodies of a tree
 
 Ends = tuple[Float[Array, "k 3 3"], Float[Array, "k 3"], Float[Array, " k"]]
@@ -194,23 +168,22 @@ def placements_by_name(mechanism: Mechanism, numbers: Sequence[int], ends: Ends)
     return {GROUND: ground_placement(mechanism.dimension, ends[1].dtype)} | by_name
 
 
-class LocatedBodies(NamedTuple):
-    """Some bodies of a tree at one q."""
+@final
+class TreeAt:
+    """Some bodies of a tree, by default all, at one q, in its precision; `placements` are theirs and the ground's."""
 
-    mechanism: Mechanism
-    numbers: tuple[int, ...]
-    chains: Chains
-    posture: Posture
-    ends: Ends
-
-    @classmethod
-    def of(
-        cls, mechanism: Mechanism, layout: TreeLayout, numbers: Sequence[int], q: Coordinates
-    ) -> "LocatedBodies":
-        """Of a mechanism, by the numbers of the bodies."""
-        mechanism, numbers = cast_arrays(mechanism, q.dtype), tuple(numbers)
-        chains = make_chains(mechanism, layout)
-        return cls(mechanism, numbers, chains, *locate_bodies(chains, q, numbers))
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        layout: TreeLayout,
+        q: Coordinates,
+        numbers: Sequence[int] | None = None,
+    ):
+        self.mechanism = cast_arrays(mechanism, q.dtype)
+        self.numbers = tuple(range(len(mechanism.bodies)) if numbers is None else numbers)
+        self.chains = make_chains(self.mechanism, layout)
+        self.posture, self.ends = locate_bodies(self.chains, q, self.numbers)
+        self.placements = placements_by_name(self.mechanism, self.numbers, self.ends)
 
     @property
     def bodies(self) -> list[AbstractBody]:
@@ -218,20 +191,26 @@ class LocatedBodies(NamedTuple):
         return [self.mechanism.bodies[i] for i in self.numbers]
 
     @property
-    def placements(self) -> Placements:
-        """Where they are, and the ground, by name."""
-        return placements_by_name(self.mechanism, self.numbers, self.ends)
+    def centres(self) -> Float[Array, "k 3"]:
+        """Their centres [m]."""
+        return self.ends[1]
+
+    def rates(self, v: Velocities, a: Velocities | None = None) -> Rates:
+        """How their centres move, stacked, with v' = a, by default zero; from the ground outwards."""
+        frames, places = np.array(self.chains.layout.frames, int), np.array(self.numbers, int)
+        levers = self.chains.levers(self.posture)[places]
+        return self.chains.rates(self.posture, v, a).at(frames[places], levers)
 
     def twists(self, v: Velocities) -> Twists:
-        """How they move, and the ground, by name."""
+        """How they move, and the ground, by name; each by the velocities that move it."""
         return twists_by_name(
-            self.bodies, twists_of(self.chains, self.posture, self.ends[1], v, self.numbers)
+            self.bodies, twists_of(self.chains, self.posture, self.centres, v, self.numbers)
         )
 
     @property
     def columns(self) -> Twists:
         """How each velocity moves the bodies by itself, by their names: twists along a first axis (n,)."""
-        posture, layout, centres = self.posture, self.chains.layout, self.ends[1]
+        posture, layout, centres = self.posture, self.chains.layout, self.centres
         moves = jnp.asarray(layout.moved(self.numbers), centres.dtype)[:, :, None]
         points = posture.origin[1:][np.array(layout.of_velocity, int)]
         arm = moves * (centres[:, None] - points[None])

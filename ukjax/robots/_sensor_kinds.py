@@ -26,8 +26,8 @@ from ..mechanisms._contact_rows import contact_frames
 from ..mechanisms._mechanism import Twists
 from ..mechanisms._placement import norm, rate_of
 from ..mechanisms._tree_loops import loop_wrenches
-from ..mechanisms._tree_motion import cross, outwards
-from ..mechanisms._tree_place import TreeAt, cast_arrays, place_tree, twists_by_name
+from ..mechanisms._tree_motion import Rates, cross, outwards
+from ..mechanisms._tree_place import TreeAt, cast_arrays, twists_by_name
 from ._actuators import Actuators
 from ._lengths import Lengths, Path
 from ._passive import BallSpring, JointSprings
@@ -99,15 +99,6 @@ class SensorTable(eqx.Module):
     pairs: tuple[tuple[AbstractShape, AbstractShape], ...]
 
 
-class Motion(NamedTuple):
-    """How some places move, stacked: turning, and themselves."""
-
-    omega: Float[Array, "k 3"]
-    velocity: Float[Array, "k 3"]
-    alpha: Float[Array, "k 3"]
-    acceleration: Float[Array, "k 3"]
-
-
 class Drive(NamedTuple):
     """What an actuator says of itself."""
 
@@ -145,7 +136,7 @@ class RobotState:
 
     @functools.cached_property
     def placed(self) -> TreeAt:
-        return place_tree(self.tree.mechanism, self.tree.order.layout, self.q)
+        return TreeAt(self.tree.mechanism, self.tree.order.layout, self.q)
 
     @functools.cached_property
     def _frames(self) -> np.ndarray:
@@ -165,14 +156,10 @@ class RobotState:
         R, shift = (x[np.array(carriers, int)] for x in self.shifts)
         return jnp.einsum("kab,kb->ka", R, X) + shift
 
-    def _motion(self, carriers: tuple[int, ...], x: Float[Array, "k 3"]) -> Motion:
+    def _motion(self, carriers: tuple[int, ...], x: Float[Array, "k 3"]) -> Rates:
         """Of places of the ground and of bodies."""
-        chains, posture = self.placed.chains, self.placed.posture
-        rates, frames = chains.rates(posture, self.v, self.a), self._frames[np.array(carriers, int)]
-        d, omega, alpha = x - posture.origin[frames], rates.omega[frames], rates.alpha[frames]
-        swing = cross(omega, d)
-        acceleration = rates.acceleration[frames] + cross(alpha, d) + cross(omega, swing)
-        return Motion(omega, rates.velocity[frames] + swing, alpha, acceleration)
+        posture, frames = self.placed.posture, self._frames[np.array(carriers, int)]
+        return self.placed.chains.rates(posture, self.v, self.a).at(frames, x - posture.origin[frames])
 
     @functools.cached_property
     def x(self) -> Float[Array, "k 3"]:
@@ -185,7 +172,7 @@ class RobotState:
         return jnp.einsum("kab,kbc->kac", self.shifts[0][np.array(self.table.carriers, int)], self.table.axes)
 
     @functools.cached_property
-    def motion(self) -> Motion:
+    def motion(self) -> Rates:
         """Of the frames."""
         return self._motion(self.table.carriers, self.x)
 
@@ -231,7 +218,7 @@ class RobotState:
 
     @functools.cached_property
     def twists(self) -> Twists:
-        return twists_by_name(self.placed.mechanism.bodies, self.placed.twists(self.v))
+        return twists_by_name(self.placed.mechanism.bodies, self.placed.rates(self.v).twist)
 
     @functools.cached_property
     def on_coordinates(self) -> tuple[Any, ...]:
@@ -299,7 +286,7 @@ class RobotState:
         return (*range(1, len(self.tree.bodies) + 1), *self.table.pieces)
 
     @functools.cached_property
-    def moving(self) -> Motion:
+    def moving(self) -> Rates:
         return self._motion(self._carriers, self.masses[1])
 
     def centre(self, members: tuple[int, ...], of: Array) -> Float[Array, "3"]:
@@ -334,7 +321,7 @@ class RobotState:
             actions.append((ends[name], force, moment + cross(x.point, force)))
         if self.multipliers is not None:
             own, places = self.placed, self.placed.placements
-            wrenches = loop_wrenches(own.mechanism, places, self.t, own.twists(self.v), self.multipliers)
+            wrenches = loop_wrenches(own.mechanism, places, self.t, own.rates(self.v).twist, self.multipliers)
             for joint in self.tree.loops:
                 if joint.name in ends:
                     of = wrenches[joint.name][1]

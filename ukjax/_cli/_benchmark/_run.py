@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.metadata
+import itertools
 import math
 import os
 import platform
@@ -24,7 +25,7 @@ from ..._compiler._machine_code import optimize_now
 from ..._misc._arguments import all_of, require_between, whole_number
 from ..._misc._cache import nothing_kept
 from ..._misc._errors import InputError, unknown_name
-from ..._misc._progress import is_watched
+from ..._misc._progress import show_bar
 from ..._run._simulate import simulate
 from ..._run._trajectory import Trajectory
 from ..._system._problem import Problem
@@ -170,26 +171,6 @@ def _measure(
     return BenchResult(*about, peers=list(case.peers), **lists)
 
 
-@contextlib.contextmanager
-def _progress_bar(shown: bool, total: int) -> Iterator[Callable[[str], Callable[[], None]]]:
-    """A function of a problem's name that gives what to call after each tolerance."""
-    if not (shown and is_watched()):
-        yield lambda name: lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total)
-
-        def begin(name: str) -> Callable[[], None]:
-            progress.update(task, description=name)
-            return lambda: progress.advance(task)
-
-        yield begin
-
-
 def _name(of: str | Problem) -> str:
     return of if isinstance(of, str) else of.name
 
@@ -244,8 +225,14 @@ def bench(
     whole_number("repeats", repeats, 3)
     if jnp.zeros(()).dtype != jnp.float64:
         raise InputError("bench() measures in double precision: jax.config.update('jax_enable_x64', True).")
-    with _progress_bar(progress, len(chosen) * len(tolerances)) as begin:
-        return [_measure(name, tolerances, repeats, begin(_name(name))) for name in chosen]
+    results, steps = list[BenchResult](), itertools.count(1)
+    with show_bar(progress, "measuring", len(chosen) * len(tolerances)) as move:
+        for problem in chosen:
+            name = _name(problem)
+            move(len(results) * len(tolerances), name)
+            done = lambda name=name: move(next(steps), name)
+            results.append(_measure(problem, tolerances, repeats, done))
+    return results
 
 
 def machine() -> dict[str, Any]:
