@@ -126,7 +126,7 @@ def _fill_in(X: np.ndarray) -> np.ndarray:
 
 
 def _eliminate(
-    X: np.ndarray, filled: np.ndarray, rule: Rule, given: list[Vector]
+    X: np.ndarray, filled: np.ndarray, rule: Rule, given: Sequence[Vector]
 ) -> tuple[list[Entries], list[tuple[Expression, ...]]]:
     """L by rows, and what the rule tells of each row."""
     lower: list[Entries] = [{} for _ in X]
@@ -148,7 +148,7 @@ def _eliminate(
 
 
 def _eliminate_by_loops(
-    X: np.ndarray, filled: np.ndarray, rule: Rule, given: list[Vector]
+    X: np.ndarray, filled: np.ndarray, rule: Rule, given: Sequence[Vector]
 ) -> tuple[list[Entries], list[tuple[Expression, ...]]]:
     """As `_eliminate`, in memory: by columns, each of which changes those after it in the rows where it is not zero.
 
@@ -157,13 +157,13 @@ def _eliminate_by_loops(
     k = len(X)
     b = next(x for x in X.flat if x.__class__ is Node).region.build
     t = b.real
-    diagonal, *given = (b.pack(list(x), t) for x in (np.diag(X), *given))
-    like = rule(1.0, 1.0, lambda: 0.0, *[1.0] * len(given))
+    diagonal, *rest = (b.pack(list(x), t) for x in (np.diag(X), *given))
+    like = rule(1.0, 1.0, lambda: 0.0, *[1.0] * len(rest))
 
     def column(c: Expression, A: Node, carried: Node, *told: Node) -> list[Expression]:
         size = b.load(diagonal, c)
         taken = b.load(carried, c)
-        values = rule(b.load(A, c * (k + 1)), size, lambda: taken, *(b.load(x, c) for x in given))
+        values = rule(b.load(A, c * (k + 1)), size, lambda: taken, *(b.load(x, c) for x in rest))
         inverse = values[0]
 
         def row(i: Expression, A: Node, carried: Node) -> list[Expression]:
