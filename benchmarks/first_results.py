@@ -100,6 +100,27 @@ def loop_of_complex_numbers(speed: Any = 5.0) -> Any:
     return uk.simulate(system, jnp.array([1.5, 0.35, 1.2]), v0, t1=1.0, start_tolerance=jnp.inf).q_end
 
 
+def hanging_points(count: int) -> Any:
+    """Points in a row in the plane, each a metre from the one before, that fall from the level for half a second."""
+
+    def lengths(t: Any, q: Any) -> Any:
+        points = jnp.concatenate([jnp.zeros((1, 2)), q.reshape(count, 2)])
+        return jnp.sum((points[1:] - points[:-1]) ** 2, axis=1) - 1.0
+
+    force = jnp.tile(jnp.array([0.0, -9.81]), count)
+    system = uk.System(jnp.eye(2 * count), force, [uk.Holonomic(lengths)])
+    start = jnp.stack([jnp.arange(1.0, count + 1), jnp.zeros(count)], axis=1).ravel()
+    return uk.simulate(system, start, jnp.zeros(2 * count), t1=0.5).q_end
+
+
+def kept_many_times_over(rows: int) -> Any:
+    """A pendulum in space whose one constraint is given many times over, with other weights."""
+    weights = jnp.linspace(1.0, 2.0, rows)
+    length = uk.Holonomic(lambda t, q: weights * (q @ q - 1.0))
+    system = uk.System(jnp.eye(3), jnp.array([0.0, 0.0, -9.81]), [length])
+    return uk.simulate(system, jnp.array([1.0, 0.0, 0.0]), jnp.zeros(3), t1=1.0).q_end
+
+
 def accelerated_by_levels() -> Any:
     """A hierarchy's acceleration of a platform on three legs, at its start."""
     platform = uk.models.planar_3rrr()
@@ -362,6 +383,8 @@ JOBS: dict[str, Job] = {
     "the gradient of a linkage by complex numbers": Job(
         lambda: jax.grad(squared(loop_of_complex_numbers))(5.0), 1.5
     ),
+    "40 points in a row": Job(lambda: hanging_points(40), 2.0),
+    "a pendulum with 60 constraints for one": Job(lambda: kept_many_times_over(60), 4.0),
     "parallelogram by the SVD formula": Job(lambda: linkage(uk.UdwadiaKalaba(uk.SVD())), 3.0),
     "parallelogram by the QR formula": Job(lambda: linkage(uk.UdwadiaKalaba(uk.HouseholderQR())), 2.0),
     "parallelogram by the null space": Job(lambda: linkage(uk.NullSpace()), 3.0),

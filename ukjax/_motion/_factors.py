@@ -158,7 +158,7 @@ def _eliminate_by_loops(
     b = next(x for x in X.flat if x.__class__ is Node).region.build
     t = b.real
     diagonal, *rest = (b.pack(list(x), t) for x in (np.diag(X), *given))
-    like = rule(1.0, 1.0, lambda: 0.0, *[1.0] * len(rest))
+    count = len(rule(1.0, 1.0, lambda: 0.0, *[1.0] * len(rest)))  # of what it tells
 
     def column(c: Expression, A: Node, carried: Node, *told: Node) -> list[Expression]:
         size = b.load(diagonal, c)
@@ -182,7 +182,7 @@ def _eliminate_by_loops(
         A, carried = b.count_up(k - 1 - c, [A, carried], [(t, k * k), (t, k)], row)
         return [A, carried, *(b.store(x, c, y) for x, y in zip(told, values, strict=True))]
 
-    arrays = b.pack(list(X.flat), t), *(b.fill(0.0, k, t) for _ in range(1 + len(like)))
+    arrays = b.pack(list(X.flat), t), *(b.fill(0.0, k, t) for _ in range(1 + count))
     A, _, *told = b.count_up(k, arrays, [(t, x.size) for x in arrays], column)
     lower = [{int(j): b.load(A, i * k + int(j)) for j in np.flatnonzero(row)} for i, row in enumerate(filled)]
     return lower, [tuple(b.load(x, i) for x in told) for i in range(k)]
