@@ -356,8 +356,7 @@ def test_a_sliding_block_tips_over_its_front_edge(mu):
     block = uk.System(jnp.diag(jnp.array([1.0, 1.0, inertia])), jnp.array([0.0, -g, 0.0]), [feet])
     run = uk.simulate(block, jnp.zeros(3), jnp.array([1.0, 0.0, 0.0]), t1=0.01)
     on_both = g * (b + side * mu * h) / (2 * b)
-    on_front = g / (
-        1 + b * (b - mu * h) / inertia
-    )  # y'' + b theta'' = 0 with theta'' = (b - mu h) N / inertia
+    # On the front edge alone y'' + b theta'' = 0, with theta'' = (b - mu h) N / inertia.
+    on_front = g / (1 + b * (b - mu * h) / inertia)
     normal = on_both if mu * h < b else jnp.array([on_front, 0.0])
     np.testing.assert_allclose(run.contacts.force[0].reshape(2, 2)[:, 0], normal, atol=1e-8)

@@ -137,7 +137,7 @@ def _least_norm(
     exact = np.ones(len(kept), bool)
     exact[states[depends["holds"] <= 0.5]] = False
     left, count = multipliers.copy(), out.sum(axis=1)
-    for k in np.unique(count[count > 0]):
+    for k in np.unique(count[count > 0]):  # states with as many z each are one stack
         those = count == k
         Z = depends["z"][those[states]].reshape(-1, k, kept.shape[1])
         Q, _ = np.linalg.qr(np.swapaxes(Z, 1, 2))
