@@ -8,12 +8,13 @@ from typing import Any, TypeVar, final
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 from jaxtyping import Array
 
 from .._misc._closures import require_seen
-from .._misc._types import as_jax, is_traced
+from .._misc._types import as_jax, is_traced, is_tracing
 from ._expressions import ExpressionPytree, builder_of, short_enough
 from ._foreign import machine_code_is_wanted
 from ._scalars import TranslationError
@@ -217,12 +218,17 @@ def evaluate_at_state(function: Callable[..., Any], parameters: Any, *state: Arr
 
 
 def evaluate_known(method: M) -> M:
-    """A method of (t, q, ...) of a module, from its scalar code where it and all arguments have values."""
+    """A method of (t, q, ...) of a module as one program: by its scalar code where it and all arguments have values, and
+    compiled where `vmap` or a derivative outside of `jit` would run it operation by operation."""
+    compiled = compile_small(method)
 
     @functools.wraps(method)
     def evaluated(self: Any, t: Any, q: Any, *rest: Any) -> Any:
-        if is_traced((self, t, q, rest)):
+        if is_tracing():
             return method(self, t, q, *rest)
+        if is_traced((self, t, q, rest)):
+            q = jnp.asarray(q)
+            return compiled(self, jnp.asarray(t, q.dtype), q, *rest)
         q = np.asarray(q)
         return jax.tree.map(as_jax, evaluate_at_state(method, self, np.asarray(t, q.dtype), q, *rest))
 

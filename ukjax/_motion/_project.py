@@ -28,7 +28,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import AtStates, evaluate_by_code
+from .._compiler import AtStates, compile_small, evaluate_by_code
 from .._formula._acceleration import require_shapes
 from .._formula._equations import equations_at, inertia
 from .._misc._arguments import require_between
@@ -91,16 +91,14 @@ def _metric_root(M: Any, J: Any, xp: Any) -> Any:
 
 
 def position_root(xp: Any, J: Any, M: Any, N: Any = None) -> Any:
-    """A root G of the inverse metric (n_q, k), N M^-1 N^T where q' = N v, and the directions N cannot reach; see
-    `_metric_root`."""
-    if N is None:
-        return _metric_root(M, J, xp)
-    M = _dense(M)
-    unit = xp.eye(len(N), dtype=N.dtype)
-    inverse = np.linalg.pinv(N) if xp is np else pinv(N, GramSchmidt()).matrix
-    E = xp.concatenate([N, unit - N @ inverse], axis=1)
-    whole = xp.block([[M, xp.zeros(N.T.shape, N.dtype)], [xp.zeros(N.shape, N.dtype), unit]])
-    return E @ _metric_root(whole, J @ E, xp)
+    """A root G of the inverse metric of q (n_q, n_q), where q' = N v; see `_metric_root`.
+
+    The metric is (N^+)^T M N^+ + I - N N^+: M along what N reaches, and 1 across it.
+    """
+    if N is not None:
+        back = np.linalg.pinv(N) if xp is np else pinv(N, GramSchmidt()).matrix
+        M = back.T @ _dense(M) @ back + xp.eye(len(N), dtype=N.dtype) - N @ back
+    return _metric_root(M, J, xp)
 
 
 def compute_position_terms(system: AbstractSystem, t: Array, q: Array) -> tuple[Any, ...]:
@@ -373,10 +371,11 @@ def iterate_projections(
     return jax.lax.scan(step, (jnp.ones((), bool), q, v, v), length=MOST_PASSES)[0][1:3]
 
 
-@eqx.filter_jit
+@compile_small
 def _project_traced(
     projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array, tolerance: float
 ) -> tuple[Array, Array, Rows]:
+    require_shapes(system, t, q, v)
     # The rows of a system with numbers of float64 are so too, also at a state of float32.
     dtype, rows_dtype = q.dtype, eqx.filter_eval_shape(position_rows, system, t, q).dtype
 
@@ -422,12 +421,10 @@ def project(
     tolerance = tolerance_of(q.dtype) if tolerance is None else tolerance
     require_between("tolerance", tolerance, 0, np.inf)
     projection, traced = Projection(pinv), is_traced((system, t, q, v))
-    if not traced and isinstance(projection.pinv, _OF_NUMPY):
-        equations_at(system, NoStabilizer(), t, q, v)  # which looks at all shapes, the first time
-    else:
-        require_shapes(system, t, q, v)
     if traced:
         return _project_traced(projection, system, t, q, v, tolerance)[:2]
+    if isinstance(projection.pinv, _OF_NUMPY):
+        equations_at(system, NoStabilizer(), t, q, v)  # which looks at all shapes, the first time
     return project_known(projection, system, t, q, v, float(tolerance))
 
 

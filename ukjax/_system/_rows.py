@@ -20,10 +20,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._compiler import compile_small
-from .._misc._arguments import call_user_function, is_traced, number_array, real_array
+from .._misc._arguments import call_user_function, number_array, real_array
 from .._misc._closures import trace_once
 from .._misc._errors import InputError, format_value
-from .._misc._types import Coordinates, Time, Velocities, choose_by_precision, in_full_precision
+from .._misc._types import Coordinates, Time, Velocities, choose_by_precision, in_full_precision, is_tracing
 from ._constraint import OF_POSITIONS, OF_VELOCITIES, AbstractConstraint, Kind, bilateral
 from ._system import AbstractSystem, require_sizes
 
@@ -305,7 +305,7 @@ def constraint_rows(system: AbstractSystem, t: Time | float, q: Coordinates, v: 
         raise InputError(
             f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
         )
-    compiled = isinstance(system, AbstractSystem) and not is_traced((system, t, q, v))
+    compiled = isinstance(system, AbstractSystem) and not is_tracing()
     return (_compiled_rows if compiled else _rows)(system, t, q, v)
 
 

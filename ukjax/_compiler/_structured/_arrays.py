@@ -24,7 +24,7 @@ CARRIED = 40
 MATERIALIZED = 2_000
 """Entries of an array that become scalars; a larger one can only be indexed."""
 _AWAITED = 1024  # entries of an array in memory up to which what is computed of it may be computed later
-_SOURCES = 8  # arrays that such an array may be computed of
+SOURCES = 8  # arrays that such an array may be computed of
 
 
 class Stored(NamedTuple):
@@ -302,6 +302,18 @@ def to_lazy(b: Builder, x: Value, t: str) -> Lazy:
     )
 
 
+def split_last(x: Lazy, parts: int) -> list[Lazy]:
+    """An array in parts along its last axis."""
+    ends = [x.shape[-1] * i // parts for i in range(parts + 1)]
+    return [
+        x._replace(
+            shape=(*x.shape[:-1], end - begin),
+            sources=tuple(y._replace(first=y.first + begin * y.steps[-1]) for y in x.sources),
+        )
+        for begin, end in itertools.pairwise(ends)
+    ]
+
+
 # --- arrays as operands of loops, branches and calls ------------------------------------------------------------------
 
 
@@ -354,7 +366,7 @@ def unflatten(flat: Sequence[Operand], forms: Sequence[Form]) -> list[Value]:
 
 def _may_wait(x: Lazy) -> bool:
     """Whether an array may be computed where it is read: arrays that are changed meanwhile are copied for it."""
-    return len(x.sources) <= _SOURCES and all(y.node is None or y.node.size <= _AWAITED for y in x.sources)
+    return len(x.sources) <= SOURCES and all(y.node is None or y.node.size <= _AWAITED for y in x.sources)
 
 
 def compute_entries(

@@ -12,6 +12,7 @@ from jax import lax
 from ..._misc._errors import Untranslatable
 from ._arrays import (
     LONG,
+    SOURCES,
     Lazy,
     Strided,
     Value,
@@ -21,6 +22,7 @@ from ._arrays import (
     is_known,
     map_entries,
     settle,
+    split_last,
     take_place,
     to_lazy,
     to_scalars,
@@ -244,12 +246,13 @@ def multiply(b: Builder, e: Any, inputs: list[Scalars], parameters: int) -> Scal
 
 
 def multiply_in_memory(b: Builder, e: Any, inputs: list[Value]) -> Value | None:
-    """A product with a long array in memory: sums of products that are computed where they are read. None where both
-    sums and what they are of are long."""
+    """A product with a long array in memory: sums of products that are computed where they are read, long sums in parts.
+    None where there would be too many parts."""
     (contract_x, contract_y), (batch_x, batch_y) = e.params["dimension_numbers"]
     out = e.outvars[0].aval
     t, count = type_of(out), math.prod(inputs[0].shape[i] for i in contract_x)
-    if count > LONG and (out.size > LONG or len(contract_x) != 1):
+    parts = -(-count // LONG) if out.size > LONG else 1
+    if parts > SOURCES or (count > LONG and len(contract_x) != 1):
         return None
 
     def arranged(x: Value, batch: Sequence[int], contract: Sequence[int], before: int, after: int) -> Strided:
@@ -268,7 +271,11 @@ def multiply_in_memory(b: Builder, e: Any, inputs: list[Value]) -> Value | None:
     )
     shape = *out.shape, *(inputs[0].shape[i] for i in contract_x)
     products = Lazy(shape, t, sources, lambda values: b.mul(values[0], values[1], t))
-    return reduce_in_memory(b, "or" if t == "bool" else "add", products, t, range(out.ndim, len(shape)))
+    add = lambda x: reduce_in_memory(b, "or" if t == "bool" else "add", x, t, range(out.ndim, len(shape)))
+    if parts == 1:
+        return add(products)
+    sums = [to_lazy(b, settle(b, add(x)), t).sources[0] for x in split_last(products, parts)]
+    return Lazy(out.shape, t, tuple(sums), lambda values: b.total(values, t))
 
 
 # --- Operations on entries

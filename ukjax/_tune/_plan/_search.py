@@ -536,6 +536,12 @@ def solve(stages: Stages, given: Given, boxed: bool, tolerances: tuple[float, fl
     def goes_on(at: Search) -> Array:
         return (at.status == SEARCHING) & (at.iterations < most)
 
-    one = functools.partial(one_pass, stages, given, boxed, tolerances)
-    at = jax.lax.while_loop(goes_on, one, start_search(stages, given))
-    return at._replace(status=jnp.where(at.status == SEARCHING, ITERATIONS, at.status))
+    def searched(given: Given, tolerances: Any, most: Array) -> Search:
+        def goes_on(at: Search) -> Array:
+            return (at.status == SEARCHING) & (at.iterations < most)
+
+        one = functools.partial(one_pass, stages, given, boxed, tolerances)
+        at = jax.lax.while_loop(goes_on, one, start_search(stages, given))
+        return at._replace(status=jnp.where(at.status == SEARCHING, ITERATIONS, at.status))
+
+    return scalarize(searched)(given, tolerances, most)
