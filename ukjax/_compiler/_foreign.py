@@ -17,7 +17,7 @@ import jax
 
 from .._misc import _cache as cache
 from ._gpu._call import kernels_run
-from ._machine_code import AT_ONCE, Code, build_tiered_engine, engine_of, llvm, objects_of
+from ._machine_code import AT_ONCE, OPTIMIZED, Code, build_tiered_engine, engine_of, llvm, objects_of
 
 # XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 40 operands and
 # behind them results, both with their own size first, and at 32 of them pointers to arrays; of an array at 24 its
@@ -85,13 +85,13 @@ def _optimizes() -> bool:
 
 
 def register_foreign_function(
-    write: Callable[[], Code], call: str, operands: int, results: int, known_as: str | None
+    write: Callable[[int], Code], call: str, operands: int, results: int, known_as: str | None
 ) -> str:
     """The name of a foreign function of XLA.
 
     **Arguments:**
 
-    - `write`: writes the code of `@compute`, of how many members, results, and operands.
+    - `write`: writes the code of `@compute`, of how many members, results, and operands, for a level of optimization.
     - `call`: text of a call of `@call`, which takes the same, with `%in0`, ... and `%out0`, ... for arrays.
     - `operands`, `results`: how many.
     - `known_as`: what names the code, if that is known before it is written.
@@ -117,17 +117,17 @@ def address_of(function: str, name: str) -> int:
     return _made[name][0].get_function_address(function)
 
 
-def compiled(write: Callable[[], Code], known_as: str | None) -> Any:
+def compiled(write: Callable[[int], Code], known_as: str | None) -> Any:
     """The engine that holds the machine code of a text, compiled at once, and owns it."""
     known_as, write = _identify_code(write, known_as)
-    return engine_of(objects_of(known_as, write, AT_ONCE))
+    return engine_of(objects_of(known_as, lambda: write(AT_ONCE), AT_ONCE))
 
 
-def _identify_code(write: Callable[[], Code], known_as: str | None) -> tuple[str, Callable[[], Code]]:
+def _identify_code(write: Callable[[int], Code], known_as: str | None) -> tuple[str, Callable[[int], Code]]:
     if known_as is not None:
         return known_as, write
-    code = write()
-    return repr(code), lambda: code
+    write = functools.cache(write)
+    return repr(write(OPTIMIZED)), write
 
 
 # --- Whether what is traced now may become machine code of our own

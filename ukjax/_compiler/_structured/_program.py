@@ -16,7 +16,7 @@ from ..._misc._errors import Untranslatable
 from ..._misc._garbage import undisturbed
 from ..._misc._progress import COMPILING, say
 from .._foreign import address_of, compiled, register_foreign_function
-from .._machine_code import WATCH, Code, vector_bytes, width_for
+from .._machine_code import AT_ONCE, WATCH, Code, width_for
 from ._arrays import LONG, Stored, Value, is_known, to_memory, to_scalars
 from ._builder import Builder
 from ._forward_mode import push_forward
@@ -260,7 +260,7 @@ class Program:
             call = f"{count}\n  call void @call(i64 %members, {', '.join(arrays)})"
             known = self.identity(0)
             name = register_foreign_function(
-                lambda: self._code(shared, width),
+                lambda level: self._code(shared, 1 if level == AT_ONCE else width),
                 call,
                 len(self.operands),
                 len(self.results),
@@ -291,11 +291,11 @@ class Program:
         return width_for(min(reals, key=lambda t: np.dtype(t).itemsize), members)
 
     @functools.cached_property
-    def _of_vectors(self) -> tuple[Any, Any]:
-        """Machine code for a vector of members or more, made in a quarter of the time: it is called a few times."""
-        own, width = (False,) * len(self.operands), self._width(vector_bytes())
+    def _of_members(self) -> tuple[Any, Any]:
+        """Machine code for members, made in a quarter of the time: it is called a few times."""
+        own = (False,) * len(self.operands)
         known = self.identity(0)
-        engine = compiled(lambda: self._code(own, width), known and f"{known} {own} {width}")
+        engine = compiled(lambda level: self._code(own, 1), known and f"{known} {own} 1")
         places = [ctypes.c_void_p] * (len(self.results) + len(self.operands))
         address = engine.get_function_address("compute")
         return engine, ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int64, *places)(address)
@@ -308,14 +308,10 @@ class Program:
                 np.ascontiguousarray(x[:, 0], t) for x, (t, _) in zip(operands, self.operands, strict=True)
             ]
             return [x[:, None] for x in self.on_host([x.ctypes.data for x in one])]
-        whole = max(members, self._width(vector_bytes()))  # a vector at least: the last member is repeated
-        padded = [
-            np.pad(x, ((0, 0), (0, whole - members)), "edge") if whole > members else x for x in operands
-        ]
-        given = [np.ascontiguousarray(x, t) for x, (t, _) in zip(padded, self.operands, strict=True)]
-        results = [np.empty((n, whole), t) for t, n in self.results]
-        self._of_vectors[1](ctypes.addressof(WATCH), whole, *[x.ctypes.data for x in (*results, *given)])
-        return [x[:, :members] for x in results]
+        given = [np.ascontiguousarray(x, t) for x, (t, _) in zip(operands, self.operands, strict=True)]
+        results = [np.empty((n, members), t) for t, n in self.results]
+        self._of_members[1](ctypes.addressof(WATCH), members, *[x.ctypes.data for x in (*results, *given)])
+        return results
 
     @undisturbed
     def _code(self, shared: tuple[bool, ...], width: int) -> Code:
