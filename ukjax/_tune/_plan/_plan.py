@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import diffrax as dfx
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +32,7 @@ from ...analysis._states import state_of
 from ...robots import Robot
 from .._freedoms import free_velocities, state_names
 from ._result import PlanResult, make_result
-from ._search import Given, first_run, solve
+from ._search import LOST, Given, solve
 from ._stages import DYNAMICS, Penalty, Stages
 
 
@@ -239,13 +238,15 @@ def plan(
     if len({x[0].shape[1] for x in first} | {-x[1].shape[1] for x in first}) > 2:
         raise InputError("starts differ in how many freedoms the constraints leave.")
     given = Given(
-        jnp.full(count, start), _first_states(stages, start, jnp.asarray(x0), xs, us, T), us,
+        jnp.full(count, start), _first_states(stages, start, jnp.asarray(x0), xs, T), jnp.full(count, xs is None), us,
         T, (jnp.asarray(np.stack([Z for Z, _ in first])), jnp.asarray(np.stack([Z for _, Z in first]))),
         jnp.asarray(np.tile(low, (count, 1))), jnp.asarray(np.tile(high, (count, 1))),
         jnp.full(count, shortest), jnp.full(count, longest), penalty,
     )  # fmt: skip
-    given = jax.tree.map(lambda x: x.astype(q.dtype), given)
+    given = jax.tree.map(lambda x: x if x.dtype == bool else x.astype(q.dtype), given)
     found = _solve_all(stages, given, boxed, (tolerance, tolerance), jnp.asarray(iterations), many)
+    if np.any(found.status == LOST):
+        raise InputError("the motion under the first inputs is not finite: give others by u=, or more steps.")
     return make_result(stages, given, found, many, (input_names, *names), problem)
 
 
@@ -278,18 +279,10 @@ def _on_constraints(stages: Stages, t0: Any, T: Any, xs: Any) -> Any:
     return jax.vmap(lambda T, xs: jax.vmap(stages.projected)(stages.time(t0, T, index), xs))(T, xs)
 
 
-_run_all = JitByZeros(eqx.filter_vmap(first_run, in_axes=(None, 0, 0, 0, 0)), DYNAMICS)
-
-
-def _first_states(stages: Stages, t0: float, x0: Any, xs: Any, us: Any, T: Any) -> Any:
-    """(b, steps + 1, n_q + n)."""
+def _first_states(stages: Stages, t0: float, x0: Any, xs: Any, T: Any) -> Any:
+    """(b, steps + 1, n_q + n): those given, brought onto the constraints, or the first alone, again and again."""
     if xs is None:
-        xs = _run_all(stages, jnp.full(len(x0), t0, x0.dtype), x0, us, T)
-        if not np.all(np.isfinite(xs)):
-            raise InputError(
-                "the motion under the first inputs is not finite: give others by u=, or more steps."
-            )
-        return xs
+        return jnp.broadcast_to(x0[:, None], (len(x0), stages.steps + 1, x0.shape[1]))
     xs = _on_constraints(stages, jnp.asarray(t0, x0.dtype), T, jnp.asarray(xs, x0.dtype))
     if not np.all(np.isfinite(xs)):
         raise InputError(

@@ -21,7 +21,7 @@ from ..._compiler import JitByZeros
 from ..._compiler._structured._scalarize import scalarize
 from ._stages import DYNAMICS, Frame, Penalty, Stages
 
-SEARCHING, CONVERGED, ITERATIONS, STUCK, VIOLATED = range(5)
+SEARCHING, CONVERGED, ITERATIONS, STUCK, VIOLATED, LOST = range(6)
 
 _SHORTEST = 2.0**-10  # step of the line search
 _DECREASE = 1e-4  # of what is promised, that a step must bring
@@ -36,7 +36,8 @@ class Given(NamedTuple):
     """What one search starts from: guesses of states (steps + 1, n_q + n), inputs (steps, p), and T, the duration."""
 
     t0: Array  # start [s]
-    xs: Array
+    xs: Array  # of which the first alone is given if `runs`: the others are those that inputs lead through
+    runs: Array
     us: Array
     T: Array
     first: tuple[Array, Array]  # the bases of velocities that rows allow there
@@ -382,19 +383,22 @@ def _violation(beyond: Array, missed: Array) -> Array:
 
 
 def start_search(stages: Stages, given: Given) -> Search:
-    beyond, missed = _off(stages, given, given.xs, given.T)
+    follow = lambda xs: first_run(stages, given.t0, xs[0], given.us, given.T)
+    xs = jax.lax.cond(given.runs, follow, lambda xs: xs, given.xs)
+    beyond, missed = _off(stages, given, xs, given.T)
     unit = given.penalty._replace(weight=jnp.ones_like(given.T))
-    own = _costs(stages, given, given.xs, given.us, given.T, unit)[0]
+    own = _costs(stages, given, xs, given.us, given.T, unit)[0]
     # Birgin and Martinez 2014, section 12.4.
     size = 0.5 * (jnp.sum(jnp.maximum(beyond, 0.0) ** 2) + jnp.sum(missed**2))
     weight = jnp.clip(10.0 * jnp.maximum(1.0, jnp.abs(own)) / jnp.maximum(1.0, size), 1e-3, 1e3)
     weight = jnp.where(given.penalty.weight > 0, given.penalty.weight, weight)
     penalty = given.penalty._replace(weight=weight)
-    costs = _costs(stages, given, given.xs, given.us, given.T, penalty)
+    costs = _costs(stages, given, xs, given.us, given.T, penalty)
     violation, zero = _violation(beyond, missed), jnp.zeros_like(given.T)
-    shape = stages.steps, given.us.shape[1], given.xs.shape[1]
+    shape = stages.steps, given.us.shape[1], xs.shape[1]
+    status = jnp.where(jnp.all(jnp.isfinite(xs)), SEARCHING, LOST)
     return Search(
-        given.xs,
+        xs,
         given.us,
         given.T,
         costs[0],
@@ -409,7 +413,7 @@ def start_search(stages: Stages, given: Given) -> Search:
         zero,
         jnp.zeros(shape, given.xs.dtype),
         jnp.zeros((), jnp.int32),
-        jnp.zeros((), jnp.int32),
+        status.astype(jnp.int32),
     )
 
 
@@ -439,22 +443,25 @@ def one_pass(
     off = jnp.where(gap > close * 1e-3, model.off, 0.0)
     model = model._replace(gap=jnp.where(gap > close * 1e-3, model.gap, 0.0))
     of_T = (given.shortest - at.T, given.longest - at.T)
-    back = scalarize(functools.partial(sweep_back, stages.free_time, boxed), fallback="xla")
-    sweep = lambda damping, share: back(model, at.us, given.low, given.high, of_T, damping, share)
+    n, p = model.J.shape[1], at.us.shape[1]
+
+    def attempt(state: Any) -> Any:
+        damping, share, *_ = state
+        policy, g, c = sweep_back(
+            stages.free_time, boxed, model, at.us, given.low, given.high, of_T, damping, share
+        )
+        sound = jnp.isfinite(g) & jnp.isfinite(c)
+        more, less = _more_convex(damping, share)
+        return jnp.where(sound, damping, more), jnp.where(sound, share, less), policy, g, c, sound
 
     def fails(state: Any) -> Array:
-        damping, _, (_, g, c) = state
-        return ~(jnp.isfinite(g) & jnp.isfinite(c)) & (damping < _MOST_DAMPING)
+        return ~state[-1] & (state[0] < _MOST_DAMPING)
 
-    def convexer(state: Any) -> Any:
-        damping, share, _ = state
-        damping, share = _more_convex(damping, share)
-        return damping, share, sweep(damping, share)
-
-    start = at.damping, at.share, sweep(at.damping, at.share)
-    damping, share, (policy, g, c) = jax.lax.while_loop(fails, convexer, start)
+    zero = jnp.zeros_like(at.T)
+    none = Policy(jnp.zeros_like(at.us), jnp.zeros((stages.steps, p, n), at.us.dtype), zero)
+    start = at.damping, at.share, none, zero, zero, jnp.asarray(False)
+    damping, share, policy, g, c, sound = jax.lax.while_loop(fails, attempt, start)
     at = at._replace(damping=damping, share=share)
-    sound = jnp.isfinite(g) & jnp.isfinite(c)
     total = jnp.sum(jnp.abs(model.gap))
     needed = jnp.where(total > 0, 2.0 * jnp.maximum(g + 0.5 * jnp.maximum(c, 0.0), 0.0) / total, 0.0)
     gap_weight = jnp.maximum(at.gap_weight, needed)
@@ -499,8 +506,6 @@ def one_pass(
         )
 
     def search(at: Search) -> Search:
-        forward = scalarize(functools.partial(run_forward, stages), fallback="xla")
-
         def good(alpha: Array, cost: Array) -> Array:
             slack = 1e-12 * (1.0 + jnp.abs(merit))
             new = cost[1] + gap_weight * (1.0 - alpha) * total
@@ -512,7 +517,7 @@ def one_pass(
 
         def shorter(state: Any) -> Any:
             alpha = 0.5 * state[0]
-            return alpha, forward(given, at, frames, off, policy, alpha)
+            return alpha, run_forward(stages, given, at, frames, off, policy, alpha)
 
         none = at.xs, at.us, at.T, jnp.full(2, jnp.inf, at.T.dtype)
         alpha, (xs, us, T, cost) = jax.lax.while_loop(goes_on, shorter, (2.0 * jnp.ones_like(at.T), none))
@@ -533,15 +538,12 @@ def one_pass(
 
 @functools.partial(JitByZeros, kinds=DYNAMICS)
 def solve(stages: Stages, given: Given, boxed: bool, tolerances: tuple[float, float], most: Array) -> Search:
-    def goes_on(at: Search) -> Array:
-        return (at.status == SEARCHING) & (at.iterations < most)
+    """The whole search, as one program."""
 
-    def searched(given: Given, tolerances: Any, most: Array) -> Search:
-        def goes_on(at: Search) -> Array:
-            return (at.status == SEARCHING) & (at.iterations < most)
-
+    def search(given: Given, tolerances: tuple[Array, Array], most: Array) -> Search:
+        goes_on = lambda at: (at.status == SEARCHING) & (at.iterations < most)
         one = functools.partial(one_pass, stages, given, boxed, tolerances)
         at = jax.lax.while_loop(goes_on, one, start_search(stages, given))
         return at._replace(status=jnp.where(at.status == SEARCHING, ITERATIONS, at.status))
 
-    return scalarize(searched)(given, tolerances, most)
+    return scalarize(search, fallback="xla")(given, tolerances, most)
