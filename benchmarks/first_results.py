@@ -317,6 +317,33 @@ def carried(problem: uk.Problem) -> Any:
     return uk.analysis.inverse_dynamics(still, jnp.zeros_like(still.v0), throw=False).efforts
 
 
+# --- Transformed outside of `jit`
+
+
+@functools.cache
+def closed_tree() -> uk.Problem:
+    """A four-bar in the angles of its joints, closed by a loop."""
+    points = (0.0, 0.0), (0.0, 0.3), (0.8, 0.6), (0.7, 0.0)
+    bodies = [um.rod(name, *points[i : i + 2], mass=1.0) for i, name in enumerate("ABC")]
+    pairs = ("ground", "A"), ("A", "B"), ("B", "C")
+    joints = [um.Revolute(f"joint {i}", *pair, points[i]) for i, pair in enumerate(pairs)]
+    loop = um.Revolute("loop", "C", "ground", points[3])
+    return um.problem(um.tree(bodies, joints, [um.Gravity()], loops=[loop]))
+
+
+def of_states(function: Callable[[uk.Problem, Any], Any], problem: uk.Problem) -> Any:
+    """What a function of q is at three states, by `vmap` alone."""
+    return jax.vmap(lambda q: function(problem, q))(jnp.stack([problem.q0] * 3))
+
+
+def swung_up() -> Any:
+    """A plan that swings up the pole on a cart."""
+    model = uk.models.light_cart_pole(cart=1.0, mass=0.3, length=0.5, angle=0.0)
+    end = lambda t, q, v: jnp.concatenate([q - jnp.array([1.0, 1.0, 0.5]), v])
+    cost, inputs = lambda t, q, v, u: 0.01 * u[0] ** 2, [[1.0], [0.0], [0.0]]
+    return uk.plan(model, cost, t1=2.0, inputs=inputs, end=end, bounds={"u": (-20.0, 20.0)}).cost
+
+
 # --- Balls in a box
 
 
@@ -426,6 +453,16 @@ JOBS: dict[str, Job] = {
         lambda: by_action(gymnasiums("hopper.xml", ["ground", "limits"])), 10.0
     ),
     "an arm among 12 balls, a step under an action": Job(lambda: acted(arm_among(12)), 6.0),
+    "the energy's gradient of a four-bar, not jitted": Job(
+        lambda: jax.grad(lambda q: closed_tree().system.energy(0.0, q, jnp.ones(3)))(closed_tree().q0), 0.5
+    ),
+    "three states of a four-bar projected by vmap": Job(
+        lambda: of_states(lambda p, q: uk.project(p, q=q, v=p.v0)[0], closed_tree()), 1.0
+    ),
+    "three steps of Cassie by vmap, with load": Job(
+        lambda: of_states(lambda p, q: uk.step(p, None, q, None, 1e-3)[0], uk.load(str(CASSIE)).problem), 5.0
+    ),
+    "a pole's plan": Job(swung_up, 3.0),
     "five balls, 1,000 steps, 1 saved time": Job(lambda: tumbled(5, 1.0, 1), None, later=0.03),
     "five balls, 1,000 steps, 40 saved times": Job(lambda: tumbled(5, 1.0, 40), None, later=0.04),
     "a four-bar from Python, above the compiled run": Job(

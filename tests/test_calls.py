@@ -426,3 +426,46 @@ def test_models_are_let_go_of() -> None:
     uk.clear_caches()
     assert all(x() is None for x in kept)
     np.testing.assert_array_equal(run(1).q[-1], ends[0])  # compiled anew
+
+
+def four_bar_in_joint_coordinates() -> uk.Problem:
+    """A linkage whose tree is closed by a loop."""
+    A, B, C, D = (0.0, 0.0), (0.0, 0.3), (0.8, 0.6), (0.7, 0.0)
+    bodies = [
+        um.rod("crank", A, B, mass=0.5),
+        um.rod("coupler", B, C, mass=1.0),
+        um.rod("rocker", C, D, mass=0.8),
+    ]
+    joints = [
+        um.Revolute("A", "ground", "crank", A),
+        um.Revolute("B", "crank", "coupler", B),
+        um.Revolute("C", "coupler", "rocker", C),
+    ]
+    loop = um.Revolute("D", "rocker", "ground", D)
+    return um.problem(um.tree(bodies, joints, [um.Gravity()], loops=[loop]))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda system, q: system.mass_matrix(0.0, q),
+        lambda system, q: system.energy(0.0, q, jnp.ones(3)),
+        lambda system, q: system.force(0.0, q, jnp.ones(3)),
+        lambda system, q: uk.constraint_rows(system, 0.0, q, jnp.ones(3)).position_error,
+        pytest.param(lambda system, q: uk.project(system, 0.0, q, jnp.ones(3))[0], marks=pytest.mark.slow),
+    ],
+    ids=["mass matrix", "energy", "force", "rows", "projection"],
+)
+def test_transformed_outside_of_jit_they_are_one_program(function) -> None:
+    """Not one program for each operation: hundreds, which take XLA 7 to 30 s."""
+    problem = four_bar_in_joint_coordinates()
+    of = lambda q: function(problem.system, q)
+    states = jnp.stack([problem.q0 + 1e-3 * jnp.arange(3.0), problem.q0 - 2e-3])
+    alone = np.stack([of(q) for q in states])
+    away = lambda h: np.stack([of(states[0] + h * d) for d in np.eye(3)], -1)
+    jax.vmap(jnp.sin)(states), jax.jacfwd(jnp.sin)(states[0])
+    with compilations() as found:
+        together, slope = jax.vmap(of)(states), jax.jacfwd(of)(states[0])
+    assert len(found) < 20
+    np.testing.assert_allclose(together, alone, atol=1e-12)
+    np.testing.assert_allclose(slope, (away(1e-5) - away(-1e-5)) / 2e-5, atol=1e-6)

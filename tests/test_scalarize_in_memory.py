@@ -189,3 +189,26 @@ def test_long_axes_are_reduced(reduce: Any, shape: tuple[int, ...]) -> None:
         assert_allclose(uk.scalarize(function)(x), function(x), rtol=1e-12)
         total = lambda x, axis=axis: jnp.sum(reduce(x, axis) ** 2)
         assert_allclose(jax.grad(uk.scalarize(total))(x), jax.grad(total)(x), rtol=1e-9)
+
+
+@pytest.mark.parametrize("count", [70, 300])
+def test_products_with_long_sums_of_long_arrays(count: int) -> None:
+    rng = np.random.default_rng(0)
+    x, y = (jnp.asarray(rng.normal(size=shape)) for shape in ((30, count), (count, 30)))
+    product = uk.scalarize(lambda x, y: x @ y)
+    assert_allclose(product(x, y), np.asarray(x) @ np.asarray(y), atol=1e-12)
+    slope = jax.grad(lambda x: jnp.sum(product(x, y) ** 2))(x)
+    assert_allclose(slope, 2 * np.asarray(x @ y) @ np.asarray(y).T, atol=1e-10)
+
+
+def test_rules_of_arrays_that_are_long_together() -> None:
+    """A derivative of one's own, of 1,200 numbers by as many."""
+
+    @jax.custom_jvp
+    def tripled(x: Any) -> Any:
+        return 3.0 * x
+
+    tripled.defjvp(lambda primals, tangents: (tripled(*primals), 5.0 * tangents[0]))  # a mark: not 3
+    x = jnp.linspace(0.0, 1.0, 1200)
+    f = uk.scalarize(lambda x: jnp.sum(tripled(x) ** 2))
+    assert_allclose(jax.grad(f)(x), 2 * 3.0 * x * 5.0, rtol=1e-14)
