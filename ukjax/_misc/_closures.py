@@ -49,11 +49,10 @@ class HashableByKey(Generic[T]):
         return self._hash == other._hash and self._key == other._key
 
 
-class EqualToItself:
-    """A module that is called as a function: `jax.jit` asks for its hash, and arrays have none."""
-
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
+def equal_to_itself(cls: type[T]) -> type[T]:
+    """A class of modules that are called as functions: `jax.jit` asks for their hash, and arrays have none."""
+    cls.__hash__, cls.__eq__ = object.__hash__, object.__eq__
+    return cls
 
 
 def key_by_identity(x: T) -> HashableByKey[T]:
