@@ -257,7 +257,7 @@ TURNING = f"""<robot name="r"><link name="base"/><link name="arm"><inertial><mas
         ('value="2"', 'value="inf"', "link 'arm': mass value must be finite, got 'inf'"),
         ('iyy="0.3"', 'iyy="nan"', "link 'arm': inertia: iyy needs 1 numbers"),
         ('type="revolute"', 'type="floating"', "floating: its parent must be called 'world', not 'base'"),
-        ('<link name="base"/>', '<link name="base"/><link name="arm"/>', "two of link 'arm'"),
+        ('<link name="base"/>', '<link name="base"/><link name="arm"/>', "has link 'arm' twice"),
     ],
 )
 def test_a_urdf_that_makes_no_sense_is_refused(old, new, words):

@@ -187,7 +187,8 @@ def judge_constraints(
     - `near`: how close to singular the rows are at its end, infinite where it is off the constraints.
     - `v`, `projected`: the velocities before and after the projection (n,).
     - `h`: the length of the step, of which one up to `shortest` is too short to be the reason [s].
-    - `longest`: that of the longest accepted step [s].
+    - `longest`: that of the longest accepted step [s]. One that is off after a tiny part of it, and right but for that,
+      is accepted, so that the run ends.
     """
     short, off = h <= shortest, near == jnp.inf
     departs = off & ~short & (h <= jnp.sqrt(jnp.finfo(h.dtype).eps) * longest)

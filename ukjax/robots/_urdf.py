@@ -70,7 +70,7 @@ def _require_sense(robot: ET.Element) -> None:
     for part in (x for x in robot if x.tag in ("link", "joint")):
         what = f"{part.tag} '{part.get('name')}'"
         if (part.tag, part.get("name")) in seen:
-            raise InputError(f"this URDF has two of {what}: each link and joint needs a name of its own.")
+            raise InputError(f"this URDF has {what} twice: each link and joint needs a name of its own.")
         seen.add((part.tag, part.get("name")))
         for x in part.iter():
             for key in _NUMBERS.get(x.tag, ()):
