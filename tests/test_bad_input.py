@@ -935,3 +935,29 @@ def test_a_misspelt_parameter_of_a_model():
         uk.sweep(spring, {"stifness": [4.0, 5.0]})
     with pytest.raises(uk.InputError, match="spring needs stiffness"):
         uk.identify(spring, seen, {"damping": 0.2})
+
+
+def _springs(k):
+    """Each function that needs numbers, of a spring whose stiffness may have none."""
+    system = uk.System(np.eye(1), lambda t, q, v: -k * q)
+    problem = uk.Problem(system, np.ones(1), np.zeros(1), 0.0, 1.0)
+    return {
+        "plan": lambda: uk.plan(problem, lambda t, q, v, u: u @ u, inputs=[[1.0]], steps=2),
+        "tune": lambda: uk.tune(problem, uk.Baumgarte(1.0, 1.0)),
+        "sweep": lambda: uk.sweep(problem, {"q0[0]": [1.0]}),
+        "Recording": lambda: uk.Recording(np.ones(1), k * np.ones(1)),
+        "to_c": lambda: uk.to_c(problem, "never written"),
+        "to_fmu": lambda: uk.to_fmu(problem, "never written"),
+        "to_page": lambda: uk.to_page(problem, "never written"),
+    }
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad])
+@pytest.mark.parametrize("name", _springs(1.0))
+def test_what_needs_numbers_says_so_where_there_are_none(name, transform):
+    def f(k):
+        _springs(k)[name]()
+        return k
+
+    with pytest.raises(uk.InputError, match=f"{name} needs numbers"):
+        transform(f)(2.0)

@@ -288,6 +288,11 @@ MISTAKES = {
         TypeError,  # by JAX, before ukjax is called
         ("Error interpreting argument to <function simulate", "system.constraints[0].fn"),
     ),
+    "`jax.jit(system.mass_matrix)`, of any method": (
+        lambda: jax.jit(uk.System(jnp.eye(2), jnp.zeros(2), [ROD]).mass_matrix)(0.0, Q0),
+        TypeError,  # by Equinox, whose bound methods are pytrees
+        ("unhashable type",),
+    ),
 }
 
 

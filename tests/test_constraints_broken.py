@@ -387,6 +387,29 @@ def test_it_stops_where_velocities_would_have_to_jump(rows, options):
     np.testing.assert_allclose(run.v[before, 0], 1.0, rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"ts": "steps"}, marks=pytest.mark.slow),
+        pytest.param({"solver": dfx.Kvaerno5()}, marks=pytest.mark.slow),
+        pytest.param({"event": uk.Event(lambda t, q, v: q[0] - 1.9)}, marks=pytest.mark.slow),
+        pytest.param({"contact": "events"}, marks=pytest.mark.slow),
+    ],
+    ids=["default", "steps", "implicit", "event", "contact"],
+)
+def test_it_stops_soon_where_rows_depart_from_each_other_slowly(options):
+    """Where their rates differ by little more than is kept, x - 1 = 0.037: steps crept on by 1e-12 s for ever."""
+    slow = uk.Holonomic(lambda t, q: q[1] + jnp.maximum(q[0] - 1.0, 0.0) ** 6, name="slow")
+    rows = [_LINE, slow, *([_FLOOR] if "contact" in options else [])]
+    with pytest.warns(uk.ConstraintWarning):
+        run = _straight_on(rows, max_steps=300, **options)
+    assert run.result_name == "constraints_broken"
+    assert set(run.broken_rows) == {"line", "slow"}
+    assert 0.0 < run.q_end[0] - 1.0 < (1e-6 / 6) ** 0.2
+    assert run.max_velocity_error < 1e-6
+
+
 def test_with_fixed_steps_it_stops_where_little_of_the_velocity_would_be_left():
     fixed = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.01}
     with pytest.warns(uk.ConstraintWarning):

@@ -144,7 +144,7 @@ def test_dependent_contacts_pressed_by_nothing_stay_closed():
     layout = ContactLayout(("first", "second"), ((True, 0), (True, 0)), (False, False))
     zero, closed = np.zeros(2), np.ones(2)
     G, noise = np.full((2, 2), 4.0), 1e-15 * np.array([1.0, -1.0])
-    contact = ContactState(zero, zero, np.eye(2), G, G, G, zero, np.array([20.0, 0.0]), noise)
+    contact = ContactState(zero, zero, zero, np.eye(2), G, G, G, zero, np.array([20.0, 0.0]), noise)
     forces = modes.contact_forces
     margins = lambda *of: modes.margins(*of, forces(*of), jnp.zeros(()), zero)
     mode = modes.Mode(closed, zero, zero)
@@ -178,3 +178,29 @@ def test_a_bead_on_a_wire_by_singular_values():
     np.testing.assert_allclose(run.contacts.event_time[:1], hit, atol=1e-7)
     np.testing.assert_allclose(run.q, np.stack([height, height], 1), atol=1e-7)
     np.testing.assert_allclose(run.v, np.stack([speed, speed], 1), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("t0", "above"),
+    [
+        (0.0, 1e3),
+        pytest.param(0.0, 0.0, marks=pytest.mark.slow),
+        pytest.param(1e3, 0.0, marks=pytest.mark.slow),
+        pytest.param(1e5, 1e3, marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_falls_through_a_floor_that_shakes(t0, above):
+    """It is thrown at each turn, as A w^2 > g, however large times and places, and so what they round to, are."""
+    w, A = 10.0, 0.1
+    place = lambda t: above + A * jnp.sin(w * t)
+    floor = uk.Unilateral(lambda t, q: q - place(t), restitution=0.5, name="floor")
+    system = uk.System(jnp.eye(1), jnp.array([-9.81]), [floor])
+    drop = lambda height: uk.simulate(
+        system, (place(t0) + height)[None], jnp.zeros(1), t0=t0, t1=t0 + 60.0, ts=601
+    )
+    for height in (0.99, 1.0, 1.01):
+        run = drop(jnp.asarray(height))
+        assert run.ok
+        gap = np.asarray(run.q[:, 0] - jax.vmap(place)(run.t))
+        assert gap.min() > -1e-9
+        assert gap[100:].max() < 1e-3  # at most so far in 1 / w, by A w^2 - g

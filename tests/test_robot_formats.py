@@ -241,6 +241,44 @@ def test_joints_of_all_kinds_in_sdf_move_as_in_mjcf() -> None:
     assert row_of(robot, "joint limit").names == ("d joint",)
 
 
+LIMIT = '<limit lower="-1" upper="1" effort="2" velocity="3"/>'
+TURNING = f"""<robot name="r"><link name="base"/><link name="arm"><inertial><mass value="2"/><origin xyz="0.1 0 0"/>
+  <inertia ixx="0.1" iyy="0.3" izz="0.3" ixy="0" ixz="0" iyz="0"/></inertial></link>
+  <joint name="turn" type="revolute"><parent link="base"/><child link="arm"/><axis xyz="0 1 0"/>{LIMIT}</joint></robot>"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('lower="-1"', 'lower="low"', "joint 'turn': limit: lower: could not convert"),
+        ('effort="2"', 'effort="nan"', "joint 'turn': limit: effort needs 1 numbers, got 'nan'"),
+        (LIMIT, LIMIT + '<mimic joint="turn" offset="1 2"/>', "mimic: offset needs 1 numbers"),
+        ('value="2"', 'value="-2"', "body 'arm' has the mass -2, which is negative"),
+        ('value="2"', 'value="inf"', "link 'arm': mass value must be finite, got 'inf'"),
+        ('iyy="0.3"', 'iyy="nan"', "link 'arm': inertia: iyy needs 1 numbers"),
+        ('type="revolute"', 'type="floating"', "floating: its parent must be called 'world', not 'base'"),
+        ('<link name="base"/>', '<link name="base"/><link name="arm"/>', "has link 'arm' twice"),
+    ],
+)
+def test_a_urdf_that_makes_no_sense_is_refused(old, new, words):
+    assert old in TURNING
+    with pytest.raises(uk.InputError, match=words):
+        uk.load(TURNING.replace(old, new), contact=["limits"])
+
+
+def test_a_joint_that_follows_one_that_is_not_there_is_free():
+    """MuJoCo makes an equality of it that holds the joint still."""
+    robot = uk.load(TURNING.replace(LIMIT, LIMIT + '<mimic joint="gone"/>'))
+    assert row_of(robot, "mimic").why == "'gone' is no joint of the tree"
+    expected = 2 * 9.81 * 0.1 / (0.3 + 2 * 0.1**2)
+    assert_allclose(robot.acceleration(np.zeros(1), np.zeros(1)), [expected], rtol=1e-12)
+
+
+def test_limits_the_wrong_way_round_are_reported():
+    robot = uk.load(TURNING.replace('lower="-1"', 'lower="2"'), contact=["limits"])
+    assert row_of(robot, "limit without play").names == ("turn",)
+
+
 COUPLED = {
     "gearbox": """<joint name="gear" type="gearbox"><parent>small</parent><child>large</child>
       <gearbox_ratio>-0.5</gearbox_ratio><gearbox_reference_body>base</gearbox_reference_body>

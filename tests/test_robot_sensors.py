@@ -469,7 +469,7 @@ def test_jit_vmap_and_single_states_agree() -> None:
     robot, problem = moving_arm()
     run = uk.simulate(problem, t1=0.1, ts=3)
     along = robot.sensors.along(run)
-    mapped = jax.jit(jax.vmap(robot.sensors))(run.t, run.q, run.v)
+    mapped = jax.vmap(jax.jit(robot.sensors))(run.t, run.q, run.v)
     compiled = eqx.filter_jit(robot.sensors.along)(run)
     for i in range(3):
         one = robot.sensors(run.t[i], run.q[i], run.v[i])

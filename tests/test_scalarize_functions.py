@@ -387,13 +387,15 @@ EXTREMES: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", EXTREMES)
 def test_equal_entries_share_a_derivative_as_in_jax(name: str) -> None:
-    """Three equal entries have a third each of that of their maximum."""
+    """Three equal entries have a third each of that of their maximum; if this is NaN, so is that of all."""
 
     def total(fn: Callable[..., Any], x: Any) -> Any:
         y = fn(x).reshape(-1)
         return y @ jnp.arange(1.0, y.size + 1) ** 2
 
     ties = jnp.array([[2.0, 2.0, 2.0, 1.0], [1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 2.0, 1.0]])
+    if not name.startswith("windows"):  # of which JAX chooses an entry beside NaN
+        ties = jnp.concatenate([ties, jnp.array([[1.0, jnp.nan, 2.0, 1.0], [jnp.nan] * 4])])
     for way in (jax.grad, jax.jacfwd, jax.hessian)[: 3 if name == "squared" else 2]:
         of = lambda fn, way=way: jax.vmap(way(functools.partial(total, fn)))(ties)
         assert_allclose(of(uk.scalarize(EXTREMES[name])), of(EXTREMES[name]), rtol=1e-13, atol=1e-13)

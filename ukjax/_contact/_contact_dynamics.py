@@ -116,7 +116,7 @@ def _build_impact_problem(
 ) -> tuple[Array, Array]:
     """Which contacts touch (n,), and the problem of the impact."""
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, q.dtype)
-    near = contact.gap <= gap_tolerance(t, q, rows.normal @ contact.u)
+    near = contact.gap <= gap_tolerance(t, q, rows.normal @ contact.u, rows.normal @ contact.driven)
     touching = (near | ~means.layout.has_gap).astype(q.dtype)
     G, u = _only(rows, touching, contact.G, contact.u + _rebound(means, contact))
     return touching, _apart(G, u, coefficients.friction, jnp.zeros_like(coefficients.limit))
@@ -135,12 +135,15 @@ def _expanding(
 
 
 def _apply_impact(
-    means: ContactContext, contact: ContactState, p: Array, touching: Array
+    means: ContactContext, contact: ContactState, p: Array, touching: Array, t: Array, q: Array
 ) -> tuple[Array, Array]:
-    """The change of velocities by the impulses p, and which contacts do not part then."""
+    """The change of velocities by the impulses p, and which contacts do not part then, or rise by less than rounding."""
     rows = rows_of(means.layout.contacts, p.dtype)
-    parting = rows.normal @ (contact.u + contact.G @ p)
-    return contact.response @ p, touching * (parting <= choose_by_precision(p.dtype, *REST)).astype(p.dtype)
+    parting, falls = rows.normal @ (contact.u + contact.G @ p), jnp.maximum(-(rows.normal @ contact.rate), 0)
+    known = gap_tolerance(t, q, parting, rows.normal @ contact.driven)
+    low = jnp.maximum(parting, 0) ** 2 <= 2 * falls * known
+    rests = low | (parting <= choose_by_precision(p.dtype, *REST))
+    return contact.response @ p, touching * rests.astype(p.dtype)
 
 
 def _accelerating(
@@ -267,7 +270,7 @@ def settle_contacts(
         given, problem = of(_expanding, before, struck, touching)
         expansion = solve(problem)
         struck, unstruck = struck + given + expansion.p, jnp.maximum(unstruck, expansion.residual)
-    change, rest = of(_apply_impact, before, struck, touching)
+    change, rest = of(_apply_impact, before, struck, touching, t, q)
     contact = at(v + change)
 
     def accelerating(sudden: Array) -> tuple[_AccelerationLevel, Array]:

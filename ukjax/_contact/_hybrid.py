@@ -306,7 +306,7 @@ def _step(
     stops: AbstractStops,
 ) -> Any:
     """A step of `HybridSolver`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""
-    (inner, log, begins), count = solver_state, y0[0].size
+    (inner, log, begins, longest), count = solver_state, y0[0].size
     y0, of_stops = y0[:3], y0[3:]
 
     one = functools.partial(step_within_mode, solver, inner)
@@ -360,12 +360,13 @@ def _step(
     pair, result = _split(step.error, count), step.result
     y1, near = args.held(t1, step.y)
     if stop is not None:  # Diffrax heeds a result where the step is accepted
-        pair, broken = judge_constraints(pair, near, step.y[1], y1[1], t1 - t0 <= stop.shortest)
+        of_step = t1 - t0, stop.shortest, longest
+        pair, broken = judge_constraints(pair, near, step.y[1], y1[1], *of_step)
         result = dfx.RESULTS.where(broken, stop.result, result)
     pair = inflate_error_if(ends, pair, t1 - t0 <= accumulation.shortest)
     result = dfx.RESULTS.where(ends, accumulation.result, result)
     error = *pair, *jax.tree.map(jnp.zeros_like, (y0[2], *of_stops))
-    return (*y1, *crossed), error, dense, (inner, log, no), result
+    return (*y1, *crossed), error, dense, (inner, log, no, jnp.maximum(longest, t1 - t0)), result
 
 
 @final
@@ -393,7 +394,8 @@ class HybridSolver(AbstractForwardingSolver):
         return _Pieced(self.solver.interpolation_cls, self.count)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: ContactDynamics) -> Any:
-        return begin_steps(self.solver, args, t0, t1, y0[:3]), empty_log(y0), jnp.ones((), bool)
+        inner = begin_steps(self.solver, args, t0, t1, y0[:3])
+        return inner, empty_log(y0), jnp.ones((), bool), jnp.zeros_like(t0)
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: ContactDynamics, solver_state: Any, made_jump: Any

@@ -211,7 +211,7 @@ def margins(
     square = rows.tangent @ (p * p)
     friction = bound - jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
     slip = rows.tangent @ (contact.u * mode.direction)
-    gap_slack = gap_tolerance(t, q, rows.normal @ contact.u)
+    gap_slack = gap_tolerance(t, q, rows.normal @ contact.u, rows.normal @ contact.driven)
     # Forces are solved for, and some are small beside others.
     unsure = 1e5 * eps * largest + jax.lax.stop_gradient(_estimate_rounding_force(means, contact, mode))
     force_slack = unsure * one
@@ -249,10 +249,16 @@ def approach(means: ContactContext, contact: ContactState, p: Array) -> Approach
     return Approach(contact.gap, normal @ contact.u, J, a, bend)
 
 
-def gap_tolerance(t: Array, q: Array, rate: Float[Array, " n"]) -> Float[Array, " n"]:
-    """To how much gaps are zero: some roundings of what they are made of, and of the time times their `rate` [m]."""
-    t, q, rate = jax.lax.stop_gradient((t, q, rate))
-    made_of, moved = 1 + jnp.max(jnp.abs(q), initial=0), jnp.abs(rate) * (1 + jnp.abs(t))
+def gap_tolerance(
+    t: Array, q: Array, rate: Float[Array, " n"], driven: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """To how much gaps are zero: some roundings of what they are made of, and of the time times their `rate` [m].
+
+    What time makes of it, `driven`, counts by itself: on a floor that moves a body has no rate, but both are rounded.
+    """
+    t, q, rate, driven = jax.lax.stop_gradient((t, q, rate, driven))
+    made_of = 1 + jnp.max(jnp.abs(q), initial=0)
+    moved = (jnp.abs(rate) + jnp.abs(driven)) * (1 + jnp.abs(t))
     return jnp.finfo(q.dtype).eps * (30 * made_of + 8 * moved)
 
 
@@ -337,7 +343,7 @@ def ambiguous_impulses(layout: tuple, data: ContactData, found: ContactSolution)
     none = jnp.zeros_like(mu)
     closed, sliding = (x.astype(u.dtype) for x in (found.closed, found.sliding))
     coefficients = Coefficients(none, mu, c, jnp.ones_like(u), none, none)
-    contact = ContactState(rows.normal @ u, u, zero, zero, zero, G, zero, zero, zero)
+    contact = ContactState(rows.normal @ u, u, zero, zero, zero, zero, G, zero, zero, zero)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
     return evaluate_contact_part(
         ambiguous, ContactLayout((), layout, ()), coefficients, contact, mode, found.p, closed * sliding

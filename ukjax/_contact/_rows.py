@@ -283,6 +283,7 @@ class ContactState(NamedTuple):
 
     - `gap`: gaps (n,).
     - `u`: contact velocities (m,).
+    - `driven`: what of these time makes by itself, u - J v (m,).
     - `J`: their rows, du/dv (m, n_v).
     - `response`: W J^T (n_v, m).
     - `moved`: N W J^T, of q' = N v (n_q, m).
@@ -294,6 +295,7 @@ class ContactState(NamedTuple):
 
     gap: Array
     u: Array
+    driven: Array
     J: Array
     response: Array
     moved: Array
@@ -318,7 +320,7 @@ def contact_at(model: Model, t: Array, q: Array, v: Array) -> ContactState:
     rate = jax.jvp(velocities, (t, q, v), (jnp.ones_like(t), q_rate, a))[1]
     rates = jax.jacfwd(lambda v: system.kinematics(t, q, v))(v)
     G = J @ response
-    return ContactState(gap, u, J, response, rates @ response, 0.5 * (G + G.T), q_rate, a, rate)
+    return ContactState(gap, u, u - J @ v, J, response, rates @ response, 0.5 * (G + G.T), q_rate, a, rate)
 
 
 def with_push(model: Model, push: Array) -> Model:

@@ -31,6 +31,8 @@ class Watched(NamedTuple):
     - `stale`: whether one of the others is negative at the end.
     - `lower`, `upper`: the parts of the step between which the first becomes negative, of gaps; what else may have become
       negative before did so after `last`.
+    - `lift`: what is added to them. A gap that is open and negative at the start, as rounding may leave it, counts from
+      there: nothing would else be seen to fall through the ground.
     """
 
     eligible: Array
@@ -39,6 +41,7 @@ class Watched(NamedTuple):
     lower: Array
     upper: Array
     last: Array
+    lift: Array
 
 
 def watch_step(
@@ -51,20 +54,22 @@ def watch_step(
     with_ends = lambda x, inner, y: jnp.concatenate([x[None], inner, y[None]])
     q, v = (with_ends(y0[i], within[i], y1[i]) for i in (0, 1))
     margins, near = jax.vmap(lambda s, q, v: args.looked_at(t0 + s * (t1 - t0), (q, v, y0[2])))(parts, q, v)
-    negative, (own, passing) = margins.value + margins.slack < 0, args.apart(t0, y0)
+    (own, passing), n = args.apart(t0, y0), near.gap.shape[1]
+    is_open = jnp.append(y0[2].closed == 0, jnp.zeros(len(own) - n, bool))
+    lift = jnp.where(is_open & (margins.value[0] + margins.slack[0] < 0), -margins.value[0], 0)
+    negative = margins.value + lift[None] + margins.slack < 0
     eligible = ~negative[0] & ~(passing & settled)
     happened = jnp.any(negative & eligible[None], axis=1)
     i = jnp.argmax(happened)
-    n = near.gap.shape[1]
     lower, upper, touches = parts[i - 1], parts[i], jnp.zeros((), bool)
     if n:
-        watch, slack = eligible[:n] & (y0[2].closed == 0), jnp.max(margins.slack[:, :n], axis=0)
+        watch, slack = eligible[:n] & is_open[:n], lift[:n] + jnp.max(margins.slack[:, :n], axis=0)
         end = jnp.where(happened[i], upper, 1)
         start, end, touches = _first_touch(args, near, (watch, slack), (t0, t1 - t0), end, curve)
         lower, upper = jnp.where(touches, start, lower), jnp.where(touches, end, upper)
     stale = jnp.any(negative[-1] & negative[0] & ~own)
     last = parts[jnp.searchsorted(parts, lower, side="right") - 1]
-    return Watched(eligible, happened[i] | touches, stale, lower, upper, last)
+    return Watched(eligible, happened[i] | touches, stale, lower, upper, last, lift)
 
 
 def _stays_open(h: Array, start: tuple[Array, Array], end: tuple[Array, Array], bend: Array) -> Array:
@@ -142,7 +147,7 @@ def _bracket_event(
 
     def at(s: Array) -> Array:
         margins = args.margins(t0 + s * (t1 - t0), (*curve(s), y0[2]))
-        return margins.value + margins.slack
+        return margins.value + found.lift + margins.slack
 
     passed = lambda s: jnp.any(found.eligible & (at(s) < 0))
 
@@ -229,7 +234,7 @@ def _locate_event(
     def at(t: Array) -> tuple[Array, Array, Array]:
         def of(t: Array, y: State) -> tuple[Array, Array]:
             now = args.margins(t, y)
-            return now.value[k], now.slack[k]
+            return now.value[k] + found.lift[k], now.slack[k]
 
         y = steps.one(args, t0, t, y0).y
         return jax.jvp(of, (t, y), (jnp.ones_like(t), flow(t, y, args)), has_aux=True)
@@ -282,6 +287,7 @@ def first_event(
     step = steps.one(args, t0, t, y0)
     # By the last step of Newton's method, less than rounding, the time depends on all that the state does.
     margins = args.margins(t, step.y)
+    margins = margins._replace(value=margins.value + found.lift)
     moved = -margins.value[k] / jnp.where(rate == 0, jnp.inf, rate)
     known = (jnp.abs(moved) <= t1 - t0) & (jnp.abs(margins.value[k]) <= _to_zero(t, margins.slack[k], rate))
     moved = jnp.where(known, moved, 0)

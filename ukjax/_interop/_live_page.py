@@ -24,6 +24,7 @@ from .._figures._page import FIELD, place_camera
 from .._figures._scene import Scene, first_name, scene_of
 from .._figures._serve import write_page
 from .._misc._arguments import positive_time, require_instance, require_solver
+from .._misc._closures import require_untraced
 from .._misc._errors import InputError, require_known
 from .._run._step import step
 from .._system._driven import DrivenSystem
@@ -76,6 +77,7 @@ def to_page(
     **Raises:** `InputError` where there is nothing to draw, for unknown parameters, for what has no form in WebAssembly,
     for numbers in single precision, and where the file cannot be written.
     """
+    require_untraced("to_page", problem, inputs)
     require_instance("problem", problem, Problem, "uk.models.pendulum()")
     require_solver(solver)
     dt = float(positive_time("dt", dt))

@@ -17,6 +17,7 @@ from .._compiler._structured._c import TYPES, Argument, FunctionText, Module, So
 from .._compiler._structured._needed import Needed
 from .._compiler._structured._program import Program, program_of
 from .._misc._arguments import flag, require_instance, require_solver
+from .._misc._closures import require_untraced
 from .._misc._errors import InputError, format_value
 from .._misc._files import as_path
 from .._motion._project import project
@@ -132,6 +133,7 @@ def to_c(
     **Raises:** `InputError` for unknown functions, what has no form in C, by the line of your function where that is
     known, and a folder that cannot be written.
     """
+    require_untraced("to_c", problem, functions, inputs)
     folder = as_path("folder", folder)
     file, _ = make_file(
         problem,

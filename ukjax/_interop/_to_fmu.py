@@ -27,6 +27,7 @@ from .._compiler._structured._needed import Needed
 from .._compiler._structured._nodes import Node, is_number
 from .._compiler._structured._program import Program
 from .._misc._arguments import positive_time, require_instance
+from .._misc._closures import require_untraced
 from .._misc._errors import InputError, format_value
 from .._misc._files import as_path, replacing
 from .._motion._project import project
@@ -562,6 +563,7 @@ def to_fmu(
     **Raises:** `InputError` for contacts that `simulate` cannot follow from event to event, for what has no form in C, a
     start that is on no constraints, and where there is no C compiler.
     """
+    require_untraced("to_fmu", problem, outputs, inputs)
     require_instance("problem", problem, Problem, "uk.models.scara()")
     if fmi not in ("2.0", "3.0"):
         raise InputError(f"fmi must be '3.0' or '2.0', got {format_value(fmi)}.")

@@ -19,7 +19,7 @@ from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 
 from ._errors import InputError
-from ._types import T, is_traced
+from ._types import T, is_traced, is_tracing
 
 # --- What is compared by a key, so that what was compiled for one serves its equals
 
@@ -49,11 +49,10 @@ class HashableByKey(Generic[T]):
         return self._hash == other._hash and self._key == other._key
 
 
-class EqualToItself:
-    """A module that is called as a function: `jax.jit` asks for its hash, and arrays have none."""
-
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
+def equal_to_itself(cls: type[T]) -> type[T]:
+    """A class of modules that are called as functions: `jax.jit` asks for their hash, and arrays have none."""
+    cls.__hash__, cls.__eq__ = object.__hash__, object.__eq__
+    return cls
 
 
 def key_by_identity(x: T) -> HashableByKey[T]:
@@ -325,6 +324,14 @@ def hoist_tracers(tree: T) -> T:
         return x
 
     return _map_tree(of, tree, lambda x: isinstance(x, eqx.Module) or _holds_functions(x))
+
+
+def require_untraced(name: str, *values: Any) -> None:
+    """Raises `InputError` where what is computed is traced, or one of some values, which functions may hold."""
+    if is_tracing() or is_traced(*map(hoist_tracers, values)):
+        raise InputError(
+            f"{name} needs numbers, and JAX has none while it traces: call it outside jit, vmap and grad."
+        )
 
 
 def find_instances(tree: Any, kind: type[T] | tuple[type[T], ...]) -> list[T]:

@@ -12,7 +12,7 @@ from .._compiler._structured._scalarize import scalarize
 from .._formula._acceleration import AbstractFormula
 from .._formula._equations import with_dense_mass
 from .._misc._arguments import real_array, require_instance
-from .._misc._closures import EqualToItself, Static, combine_static, hoist_tracers, partition_static
+from .._misc._closures import Static, combine_static, equal_to_itself, hoist_tracers, partition_static
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from .._pseudoinverse import GramSchmidt
@@ -24,7 +24,8 @@ from ._acceleration_code import AccelerationProgram, compile_acceleration
 
 
 @final
-class Lanes(EqualToItself, eqx.Module):
+@equal_to_itself
+class Lanes(eqx.Module):
     """The acceleration of a system as scalar code, made by `lanes`. Called with a batch it gives one result a member.
 
     - `system`, `stabilizer`: what it computes.

@@ -97,7 +97,9 @@ class AbstractForwardingSolver(dfx.AbstractWrappedSolver):
 # singular position, and the next one passes it.
 #
 # A step from whose end no projection reaches the constraints is refused too, until it is too short to be the reason:
-# then no motion keeps them any longer, and the run ends there.
+# then no motion keeps them any longer, and the run ends there. Steps leave the constraints by their curvature, which
+# is of second order: in a step of a root of EPS of one that was accepted, it is rounding. A limit of the time's rounding
+# alone would be passed by steps little longer, for ever, where rows depend on each other ever less.
 #
 # So it does where velocities would have to jump, because the slope of a constraint jumps, or rows that were redundant
 # stop the motion. By how much a projection moves velocities vanishes with the step elsewhere, but for rounding, which
@@ -169,7 +171,13 @@ def inflate_error_if(broken: Array, error: T, short: Array) -> T:
 
 
 def judge_constraints(
-    error: tuple[Array, Array], near: Array, v: Array, projected: Array, short: Array
+    error: tuple[Array, Array],
+    near: Array,
+    v: Array,
+    projected: Array,
+    h: Array,
+    shortest: Array,
+    longest: Array,
 ) -> tuple[tuple[Array, Array], Array]:
     """The error estimate of a step whose velocities v were projected, and whether no motion keeps the constraints.
 
@@ -178,15 +186,19 @@ def judge_constraints(
     - `error`: of q and v, as `end_of_step` gives it.
     - `near`: how close to singular the rows are at its end, infinite where it is off the constraints.
     - `v`, `projected`: the velocities before and after the projection (n,).
-    - `short`: whether the step is too short to be the reason.
+    - `h`: the length of the step, of which one up to `shortest` is too short to be the reason [s].
+    - `longest`: that of the longest accepted step [s]. One that is off after a tiny part of it, and right but for that,
+      is accepted, so that the run ends.
     """
+    short, off = h <= shortest, near == jnp.inf
+    departs = off & ~short & (h <= jnp.sqrt(jnp.finfo(h.dtype).eps) * longest)
     moved, near = lax.stop_gradient((projected - v, jnp.abs(near)))
     largest = lambda x: jnp.max(jnp.abs(x), initial=0)
     jumps = is_off(moved / (1 + near), projected)
-    broken = (near == jnp.inf) | (jumps & (short | (largest(moved) > largest(projected))))
+    broken = off | (jumps & (short | (largest(moved) > largest(projected))))
     least = jnp.where(jumps, _OF_MOVE * jnp.abs(moved), 0)
     error = error[0], jnp.where(jnp.abs(error[1]) < least, least, error[1])
-    return inflate_error_if(broken, error, short), broken
+    return inflate_error_if(broken & ~departs, error, short), broken
 
 
 @eqx.filter_jit
@@ -201,7 +213,7 @@ def _step(
     stop: "Stop | None",
 ) -> Any:
     """A step as `ProjectedSolver.step`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""
-    inner, singular_before = solver_state
+    inner, singular_before, longest = solver_state
     here = args if args.projection is None else dataclasses.replace(args, nearness=singular_before)
     # The state was moved after the last step: a stage kept from it (first same as last) is stale.
     y1, error, dense_info, inner, result = solver.step(
@@ -212,13 +224,13 @@ def _step(
     # Without an estimate, of a solver for fixed steps, only the judgement counts: of any arrays of its shape.
     estimate = y1 if error is None else inflate_error_if_singular(error, singular, singular_before)
     if stop is not None:  # Diffrax heeds it where the step is accepted
-        short = t1 - t0 <= stop.shortest
-        estimate, broken = judge_constraints(estimate, singular, v, y1[1], short)
+        of_step = t1 - t0, stop.shortest, longest
+        estimate, broken = judge_constraints(estimate, singular, v, y1[1], *of_step)
         result = dfx.RESULTS.where(broken, stop.result, result)
     error = None if error is None else estimate
     if "y1" in dense_info:
         dense_info = dense_info | {"y1": y1}
-    return y1, error, dense_info, (inner, singular), result
+    return y1, error, dense_info, (inner, singular, jnp.maximum(longest, t1 - t0)), result
 
 
 class Stop(NamedTuple):
@@ -250,7 +262,7 @@ class ProjectedSolver(AbstractForwardingSolver):
         if args.projection is not None:
             # With any error estimate, so that it is the program that steps take, and not one more.
             near = project_by_code(args, jnp.asarray(t0, near.dtype), y0, y0).nearness
-        return self.solver.init(terms, t0, t1, y0, args), near
+        return self.solver.init(terms, t0, t1, y0, args), near, jnp.zeros_like(t0)
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any, made_jump: Any

@@ -285,8 +285,8 @@ def explicit_run(
     k0 = steps.slope(forward * t0, y, near) if keeps else jnp.zeros(0, y.dtype)
     saved = jnp.full((len(ts), 1 + y.size), jnp.inf, y.dtype)  # times, and states
     counts = [jnp.zeros((), jnp.int32)] * 4  # of steps, of those accepted, the result, and of times saved
-    kept = jax.tree.map(jnp.asarray, kept)
-    first = jnp.asarray(True), t0, jnp.minimum(t_next, t1), kept, near, *counts, y, k0, saved
+    kept, longest = jax.tree.map(jnp.asarray, kept), jnp.zeros_like(t0)
+    first = jnp.asarray(True), t0, jnp.minimum(t_next, t1), kept, near, longest, *counts, y, k0, saved
 
     def controlled(t: Array, t_next: Array, kept: Any, y: Array, y1: Array, pair: Any) -> Any:
         pair = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), pair)
@@ -317,7 +317,7 @@ def explicit_run(
         return lax.while_loop(due, one, (count, saved))
 
     def step(state: Any) -> Any:
-        _, t, t_next, kept, near, tried, taken, result, count, y, k0, saved = state
+        _, t, t_next, kept, near, longest, tried, taken, result, count, y, k0, saved = state
         start, end = forward * t, forward * t_next
         y1, error, k = steps.stages(start, end, y, near, k0 if keeps else None)
         near1, v, broken = near, steps.parts(y1)[1], jnp.asarray(False)
@@ -328,8 +328,8 @@ def explicit_run(
             near1 = lax.stop_gradient(near1)
             pair = inflate_error_if_singular(pair, near1, near)
         if projects and stop is not None:
-            short = t_next - t <= shortest_step(t, t1)
-            pair, broken = judge_constraints(pair, near1, v, steps.parts(y1)[1], short)
+            of_step = t_next - t, shortest_step(t, t1), longest
+            pair, broken = judge_constraints(pair, near1, v, steps.parts(y1)[1], *of_step)
         accepted, after, t_after, kept, told = controlled(t, t_next, kept, y, y1, pair)
         if len(ts):
             count, saved = save(count, saved, t, t_next, accepted, y, y1, k)
@@ -342,9 +342,10 @@ def explicit_run(
         goes_on = unfinished & (tried < most)
         stopped = dfx.RESULTS.where(unfinished & ~goes_on, dfx.RESULTS.max_steps_reached, result)
         y, near = jnp.where(accepted, y1, y), jnp.where(accepted, near1, near)
+        longest = jnp.where(accepted, jnp.maximum(longest, t_next - t), longest)
         k0 = jnp.where(accepted, k[-1], k0) if keeps else k0
         (result,) = jax.tree.leaves(stopped)
-        return goes_on, after, t_after, kept, near, tried, taken, result, count, y, k0, saved
+        return goes_on, after, t_after, kept, near, longest, tried, taken, result, count, y, k0, saved
 
     _, t, *_, tried, taken, result, _, y, _, saved = lax.while_loop(lambda state: state[0], step, first)
     at = jnp.concatenate([saved, jnp.append(forward * t, y)[None]])

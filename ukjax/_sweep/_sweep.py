@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import all_of, flag, require_between, require_own_process, whole_number
+from .._misc._closures import require_untraced
 from .._misc._errors import InputError, SweepError
 from .._misc._types import Numbers, Time
 from .._motion._project import Projection
@@ -62,7 +63,7 @@ def _without_mesh() -> contextlib.AbstractContextManager[Any]:
         return jax.set_mesh(Mesh(np.empty((), object), ()))
     except ValueError as error:
         raise InputError(
-            "sweep cannot run inside jax.jit: call it outside, or take jax.vmap of uk.simulate there."
+            "sweep cannot run inside vmap or grad: call it outside, or take jax.vmap of uk.simulate there."
         ) from error
 
 
@@ -218,6 +219,7 @@ def sweep(
     of another sweep, saying what differs; `MissingExtraError` without xarray (`ukjax[sweep]`); `SweepError` for chunks
     that workers could not make.
     """
+    require_untraced("sweep", fn_or_problem, params)
     gradients = _check(chunk, memory, gradients)
     check_installed(store is not None)
     overwrite, progress = flag("overwrite", overwrite), flag("progress", progress)

@@ -14,7 +14,7 @@ import scipy.linalg
 from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, one_of, real_array, require_finite
-from .._misc._closures import EqualToItself
+from .._misc._closures import equal_to_itself
 from .._misc._errors import InputError
 from .._misc._types import Numbers, Time, arrays_of, as_jax, is_traced, module_for
 
@@ -36,7 +36,8 @@ def held_tables_are_found() -> Iterator[None]:
 
 
 @final
-class Tabulated(EqualToItself, eqx.Module):
+@equal_to_itself
+class Tabulated(eqx.Module):
     """A function of time through the points of a table: f(t_i) = y_i. A system may call it anywhere.
 
     Between times it is a straight line, or a cubic spline, whose first and second derivatives are continuous

@@ -18,8 +18,8 @@ from .._misc._arguments import (
     require_instance,
     whole_number,
 )
+from .._misc._closures import require_untraced
 from .._misc._errors import InputError
-from .._misc._types import is_traced
 from .._motion._model import Model
 from .._motion._project import project
 from .._run import _options
@@ -164,8 +164,7 @@ def prepare(
 ) -> tuple[Objective, tuple[Problem, ...]]:
     """The objective, and the problems the gains given lead to."""
     q0, v0 = options["q0"], options["v0"]
-    if is_traced(system, gains, q0, v0):
-        raise InputError("tune searches by trial and cannot be traced: call it outside jit, vmap and grad.")
+    require_untraced("tune", system, gains, loss, q0, v0)
     one_of("aggregate", options["aggregate"], ("mean", "worst"))
     plant = system if callable(system) and not isinstance(system, AbstractSystem | Problem) else None
     example: Any

@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from .._compiler import evaluate_at_state
 from .._misc._arguments import whole_number
+from .._misc._closures import equal_to_itself
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, as_jax, is_traced, module_for
 
@@ -114,6 +115,7 @@ def check(condition: Any, message: str) -> None:
 
 
 @final
+@equal_to_itself
 class NamedPoints(eqx.Module):
     """points(t, q) with some of the points of a mechanism, by names of their own."""
 

@@ -13,7 +13,7 @@ from .._compiler import compile_small, evaluate_at_state
 from .._formula._acceleration import UdwadiaKalaba
 from .._formula._on_host import acceleration_at
 from .._misc._arguments import real_array, real_values
-from .._misc._closures import EqualToItself
+from .._misc._closures import equal_to_itself
 from .._misc._display import html_of
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, as_jax, is_traced
@@ -34,7 +34,8 @@ from ._state import Conversion
 
 
 @final
-class Frames(EqualToItself, eqx.Module):
+@equal_to_itself
+class Frames(eqx.Module):
     """The places of a robot's bodies and sites, as functions of its coordinates."""
 
     mechanism: TreeSystem

@@ -395,7 +395,7 @@ def _shape(
     mask = _text(surface, "contact/collide_bitmask", "1")
     groups = int(mask, 0) & 0x7FFFFFFF if mask.lower().startswith("0x") or mask.isdigit() else 1
     scale = further if kind == "mesh" else (1.0, 1.0, 1.0)
-    own = float(_text(collision, "density", str(density)))
+    own = _number(collision, "density", density, what)
     return Shape(name, kind, size, placed, file, scale, min(mu, 1e6), 1 if groups == 0xFFFF else groups, own)
 
 
@@ -404,10 +404,10 @@ def _surface(collision: ET.Element, name: str) -> Iterator[Row]:
     surface = collision.find("surface")
     if surface is None:
         return
-    if float(_text(surface, "bounce/restitution_coefficient", "0")) > 0:
+    if _number(surface, "bounce/restitution_coefficient", 0.0, name) > 0:
         yield "restitution of a surface", name, "ignored", "load(..., restitution=...) sets it"
-    mu, mu2 = (_text(surface, f"friction/ode/{x}", "1") for x in ("mu", "mu2"))
-    if float(mu) != float(mu2):
+    mu, mu2 = (_number(surface, f"friction/ode/{x}", 1.0, name) for x in ("mu", "mu2"))
+    if mu != mu2:
         yield "friction of two directions", name, "approximated", "that of the first counts for both"
     if surface.find("soft_contact") is not None:
         yield "soft contact", name, "ignored", "contacts are rigid"

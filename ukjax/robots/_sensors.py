@@ -14,6 +14,7 @@ from .._contact._rows import layout_of
 from .._formula._acceleration import UdwadiaKalaba
 from .._formula._on_host import acceleration_at
 from .._misc._arguments import real_array
+from .._misc._closures import equal_to_itself
 from .._misc._display import html_of
 from .._misc._errors import InputError, unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, in_full_precision, is_traced
@@ -73,6 +74,7 @@ class _Evaluate(NamedTuple):
 
 
 @final
+@equal_to_itself
 class Sensors(eqx.Module):
     """The sensors of a robot's file; `robot.sensors`.
 

@@ -221,6 +221,10 @@ def _compile_spec(
         _add_floor(spec, floor)
         features.append(Feature("floor", ("floor",), why=f"added at the height {floor:g} m"))
     features += remove_missing(spec, wanted.touching)
+    if negative := [body for body in spec.bodies if body.mass < 0]:
+        raise InputError(
+            f"{title}: body '{negative[0].name}' has the mass {negative[0].mass:g}, which is negative."
+        )
     impossible = {} if spec.compiler.balanceinertia else _replace_impossible_inertias(spec)
     masses = [body.mass for body in impossible]
     bounds = spec.compiler.boundmass, spec.compiler.boundinertia

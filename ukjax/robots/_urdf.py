@@ -39,6 +39,13 @@ _LENGTHS = {
     "cylinder": ("radius", "length"),
     "capsule": ("radius", "length"),
 }
+_NUMBERS = _LENGTHS | {
+    "mass": ("value",),
+    "inertia": ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"),
+    "limit": ("lower", "upper", "effort", "velocity"),
+    "mimic": ("multiplier", "offset"),
+    "dynamics": ("damping", "friction"),
+}
 
 
 class Urdf(NamedTuple):
@@ -49,6 +56,38 @@ class Urdf(NamedTuple):
     mimics: tuple[Mimic, ...]  # joints that follow others
     features: tuple[Feature, ...]  # what MuJoCo does not read
     looks: tuple[Look, ...]  # its visual elements
+
+
+def _require_sense(robot: ET.Element) -> None:
+    """Raises `InputError` for names that are given twice, bodies that float in others, and what is no number; a limit may
+    be infinite."""
+    seen = set[tuple[str, str | None]]()
+    for joint in robot.findall("joint[@type='floating']"):
+        parent = joint.find("parent")
+        name, base = joint.get("name"), "world" if parent is None else parent.get("link")
+        if base != "world":
+            raise InputError(f"joint '{name}' is floating: its parent must be called 'world', not '{base}'.")
+    for part in (x for x in robot if x.tag in ("link", "joint")):
+        what = f"{part.tag} '{part.get('name')}'"
+        if (part.tag, part.get("name")) in seen:
+            raise InputError(f"this URDF has {what} twice: each link and joint needs a name of its own.")
+        seen.add((part.tag, part.get("name")))
+        for x in part.iter():
+            for key in _NUMBERS.get(x.tag, ()):
+                numbers = numbers_of(x, key, "0 0 0" if key == "size" else "0", f"{what}: {x.tag}")
+                if x.tag != "limit" and not np.isfinite(numbers).all():
+                    raise InputError(f"{what}: {x.tag} {key} must be finite, got '{x.get(key)}'.")
+
+
+def _take_lone_mimics(robot: ET.Element) -> Iterator[Row]:
+    """Takes mimics of joints that are not there out of a URDF: MuJoCo would fix their joints."""
+    known = {x.get("name") for x in robot.findall("joint")}
+    for joint in robot.findall("joint"):
+        mimic = joint.find("mimic")
+        leader = None if mimic is None else mimic.get("joint")
+        if mimic is not None and leader is not None and leader not in known:
+            joint.remove(mimic)
+            yield "mimic", str(joint.get("name")), "ignored", f"'{leader}' is no joint of the tree"
 
 
 def _meshes(element: ET.Element) -> list[ET.Element]:
@@ -112,6 +151,9 @@ _REPORTED = {
 }
 
 
+_NO_PLAY = "its ends are the same, or the wrong way round, so the joint moves freely"
+
+
 def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
     limits = [(str(x.get("name")), x.find("limit")) for x in robot.findall("joint")]
     with_limit = lambda kind: tuple(
@@ -121,10 +163,10 @@ def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
         str(x.get("name"))
         for x in robot.findall("joint")
         if x.get("type") in ("revolute", "prismatic") and (limit := x.find("limit")) is not None
-        if float(limit.get("lower") or 0.0) == float(limit.get("upper") or 0.0)
+        if float(limit.get("lower") or 0.0) >= float(limit.get("upper") or 0.0)
     )
     listed = [
-        Feature("limit without play", stuck, "ignored", "its ends are the same, so the joint moves freely"),
+        Feature("limit without play", stuck, "ignored", _NO_PLAY),
         Feature("velocity limit", with_limit("velocity"), "ignored", "speeds have no limits"),
         Feature("effort limit", with_limit("effort"), why="of actuators, if there are any", moves=False),
     ]
@@ -159,6 +201,8 @@ def read_urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf
     """A URDF as MuJoCo is to read it."""
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
+    _require_sense(robot)
+    lone = features(_take_lone_mimics(robot))
     ends = {str(x.get("link")) for x in robot.findall("joint/parent")}
     if "world" in ends - {x.get("name") for x in robot.findall("link")}:
         ET.SubElement(robot, "link", name="world")  # Drake's files take it for granted
@@ -179,7 +223,7 @@ def read_urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf
     )
     unasked = dict.fromkeys(name for x, name in lost if x == "unasked")
     off = features(wanted.left_out("collision mesh", unasked, "self"))
-    return Urdf(text, _root(robot), tuple(_mimics(robot)), (*_features(robot, lost), *off, used), seen)
+    return Urdf(text, _root(robot), tuple(_mimics(robot)), (*_features(robot, lost), *lone, *off, used), seen)
 
 
 def allow_flat_meshes(spec: Any) -> None:

@@ -79,27 +79,28 @@ def _fold(b: Builder, op: str, row: list[Operand], t: str) -> Operand:
     found = functools.reduce(lambda x, y: b.apply(op, t, x, y), row)
     if len(row) == 1 or not _has_ties(op, t):
         return found
-    equal, ones = zip(*(_share(b, x, found, t) for x in row), strict=True)
+    equal, ones = zip(*(_share(b, op, x, found, t) for x in row), strict=True)
     return _share_ties(b, found, b.total(equal, t), b.total(ones, t), t)
 
 
 # The derivative of an extreme is the mean of those of all entries that are equal to it, as JAX has it. Taken two by two,
-# the last of three would have half of it.
+# the last of three would have half of it. If it is NaN, so are all of them.
 
 
 def _has_ties(op: str, t: str) -> bool:
     return op in ("max", "min") and is_float(t)
 
 
-def _share(b: Builder, x: Operand, extreme: Operand, t: str) -> tuple[Operand, Operand]:
-    """What an entry adds to the sum of those that are equal to the extreme, and to their number."""
-    same = b.compare("eq", x, extreme, t)
-    return b.select(same, x, 0.0, t), b.select(same, 1.0, 0.0, t)
+def _share(b: Builder, op: str, x: Operand, extreme: Operand, t: str) -> tuple[Operand, Operand]:
+    """What an entry adds to the sum of those that are equal to the extreme, or to NaN, and to their number."""
+    other = b.compare("lt" if op == "max" else "gt", x, extreme, t)
+    return b.select(other, 0.0, x, t), b.select(other, 0.0, 1.0, t)
 
 
 def _share_ties(b: Builder, extreme: Operand, total: Operand, count: Operand, t: str) -> Operand:
     if is_number(extreme):
         return extreme
+    count = b.select(b.compare("eq", extreme, extreme, t), count, math.nan, t)
     return b.node("attached", t, extreme, b.div(total, count, t), data=True)
 
 
@@ -165,7 +166,7 @@ def _reduce_along(b: Builder, op: str, x: Lazy, t: str, axis: int) -> Scalars:
     if _has_ties(op, t):
 
         def share(i: Operand, *so_far: Operand) -> list[Operand]:
-            pairs = [_share(b, entry_along(b, row, i), y, t) for row, y in zip(rows, found, strict=True)]
+            pairs = [_share(b, op, entry_along(b, row, i), y, t) for row, y in zip(rows, found, strict=True)]
             return [b.add(y, z, t) for y, z in zip(so_far, itertools.chain(*pairs), strict=True)]
 
         sums = b.count_up(x.shape[axis], [0.0, 0.0] * len(rows), [(t, None)] * 2 * len(rows), share)

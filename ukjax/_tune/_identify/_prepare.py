@@ -20,8 +20,9 @@ from ..._misc._arguments import (
     require_instance,
     whole_number,
 )
+from ..._misc._closures import require_untraced
 from ..._misc._errors import InputError, format_value, require_known, unknown_name
-from ..._misc._types import as_jax, is_traced
+from ..._misc._types import as_jax
 from ..._motion._model import Model
 from ..._motion._project import project
 from ..._run import _options
@@ -496,10 +497,7 @@ def prepare(
     priors: Any, loss: Any, shooting: Any, options: dict[str, Any],
 ) -> Prepared:  # fmt: skip
     """What is made small, and what is told of it."""
-    if is_traced(model, parameters):
-        raise InputError(
-            "identify searches by trial and cannot be traced: call it outside jit, vmap and grad."
-        )
+    require_untraced("identify", model, data, parameters, measure)
     one_of("loss", loss, ("squares", "huber", "cauchy"))
     if shooting is not None:
         require_between("shooting", shooting, 0, np.inf)

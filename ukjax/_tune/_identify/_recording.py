@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from ..._misc._arguments import real_values, require_finite, require_instance
+from ..._misc._closures import require_untraced
 from ..._misc._errors import InputError, format_value, unknown_name
 from ..._misc._types import Numbers
 
@@ -48,6 +49,7 @@ class Recording:
     name: str = ""
 
     def __post_init__(self):
+        require_untraced("Recording", self.t, self.y, self.inputs, self.q0, self.v0)
         t = _vector("t of a recording", self.t)
         require_finite("t of a recording", t)
         if np.any(back := np.diff(t) <= 0):

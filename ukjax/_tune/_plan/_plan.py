@@ -22,6 +22,7 @@ from ..._misc._arguments import (
     require_solver,
     whole_number,
 )
+from ..._misc._closures import require_untraced
 from ..._misc._errors import InputError, format_value, unknown_name
 from ..._misc._types import Numbers
 from ..._motion._project import project
@@ -185,6 +186,7 @@ def plan(
             f"plan needs a start: give a Problem, such as uk.Problem(system, q0, v0, t0, t1), got "
             f"{format_value(model_or_problem)}."
         )
+    require_untraced("plan", problem, cost, end_cost, end, inputs, t1, q0, v0, u, states)
     require_function("cost", cost, "t, q, v, u")
     for name, function in (("end_cost", end_cost), ("end", end)):
         if function is not None:
