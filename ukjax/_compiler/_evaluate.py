@@ -14,7 +14,7 @@ from jax.extend import core
 from jaxtyping import Array
 
 from .._misc._closures import require_seen
-from .._misc._types import as_jax, is_traced, is_tracing
+from .._misc._types import as_jax, is_traced, is_within_jit
 from ._expressions import ExpressionPytree, builder_of, short_enough
 from ._foreign import machine_code_is_wanted
 from ._scalars import TranslationError
@@ -224,9 +224,9 @@ def evaluate_known(method: M) -> M:
 
     @functools.wraps(method)
     def evaluated(self: Any, t: Any, q: Any, *rest: Any) -> Any:
-        if is_tracing():
+        if is_within_jit(self, t, q, rest):
             return method(self, t, q, *rest)
-        if is_traced((self, t, q, rest)):
+        if is_traced(self, t, q, rest):
             q = jnp.asarray(q)
             return compiled(self, jnp.asarray(t, q.dtype), q, *rest)
         q = np.asarray(q)

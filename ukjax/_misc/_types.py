@@ -75,6 +75,12 @@ def is_tracing() -> bool:
     return is_transforming() and isinstance(_nothing_p.bind(), Tracer)
 
 
+def is_within_jit(*values: Any) -> bool:
+    """Whether any array in these pytrees is traced for a program, and not by `vmap` or a derivative outside of `jit`, where
+    operations run one by one."""
+    return is_traced(*values) and is_tracing()
+
+
 def module_for(*values: Any) -> Any:
     """`jax.numpy` where JAX traces any of these values, otherwise NumPy: JAX would compile each small operation."""
     return jnp if is_traced(values) else np

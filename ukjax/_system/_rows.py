@@ -23,7 +23,14 @@ from .._compiler import compile_small
 from .._misc._arguments import call_user_function, number_array, real_array
 from .._misc._closures import trace_once
 from .._misc._errors import InputError, format_value
-from .._misc._types import Coordinates, Time, Velocities, choose_by_precision, in_full_precision, is_tracing
+from .._misc._types import (
+    Coordinates,
+    Time,
+    Velocities,
+    choose_by_precision,
+    in_full_precision,
+    is_within_jit,
+)
 from ._constraint import OF_POSITIONS, OF_VELOCITIES, AbstractConstraint, Kind, bilateral
 from ._system import AbstractSystem, require_sizes
 
@@ -305,7 +312,7 @@ def constraint_rows(system: AbstractSystem, t: Time | float, q: Coordinates, v: 
         raise InputError(
             f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
         )
-    compiled = isinstance(system, AbstractSystem) and not is_tracing()
+    compiled = isinstance(system, AbstractSystem) and not is_within_jit(system, t, q, v)
     return (_compiled_rows if compiled else _rows)(system, t, q, v)
 
 
