@@ -25,8 +25,12 @@ class Lanes:
     # takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
     straight: dict[str, int] = {"float64": 6000, "float32": 6000}  # noqa: RUF012
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, *, batches: bool = False):
         self.width, self.step, self.functions = width, str(width), dict[str, str]()
+        self.batches = batches
+
+    def vectors(self, width: int) -> "Lanes":
+        return Lanes(width)
 
     def allocate(self, f: Function, t: str, size: int) -> Place:
         if size == GROWING:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 from ._instructions import ArrayOperand, Machine, Place, scalar_type
 from ._llvm_function import Callee, Function, Group, Home, Source, left_in_memory
 from ._needed import Needed
-from ._nodes import Node, Operand
+from ._nodes import Batch, Node, Operand
 from ._subprogram import Subprogram
 
 _SHARED = 2000  # operations of a sub-program without loops, from which on programs share its machine code
@@ -145,6 +145,20 @@ class Module:
             called = {x.data.written() for x in needed.nodes if x.op == "call"}
             self._reach[program] = frozenset([program]).union(*map(self.reach, called))
         return self._reach[program]
+
+    def batch(self, batch: Batch, program: Any) -> str:
+        """The name of the function that computes a program at many members, side by side in vectors."""
+        units = dict[str, None]()
+        arrays, machine = program.arrays(batch.shared), self.machine.vectors(program.width(batch.count))
+        text, called = write_function(program.outputs, *arrays, program.params, machine, units)
+        name = f"@batch_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+        text = text.replace("@callee", f"{name}_").replace("@compute", name)
+        assert self._units is not None
+        self._units |= dict.fromkeys((*units, text))
+        count = len(program.operands) + len(program.results)
+        self.declared[name] = f"i1 {name}(ptr, i64, {', '.join(['ptr'] * count)})"
+        self.called |= called
+        return name
 
     def results_of(self, program: Subprogram, arrays: tuple[Place, ...]) -> tuple[int, ...]:
         """Which results the function of a sub-program leaves."""

@@ -588,7 +588,40 @@ class Function:
 
     # --- control
 
+    def _call_batch(self, node: Node) -> bool:
+        """Computes the members of a batch side by side in vectors, if its arrays lie as they are to."""
+        batch, live = node.data.batch, self.needed.carried(node)
+        program = batch.program.part(tuple(k - 1 for k in live if k))
+        if program.width(batch.count) == 1:
+            return False
+        read, pointers = Needed(program.flat), list[str]()
+        for array, param in zip(batch.operands, program.params, strict=True):
+            place = self.places.get(array)
+            if param not in read:
+                pointers.append("ptr null")
+            elif place is None or place.stride != "1" or place.header:
+                return False
+            else:
+                pointers.append(f"ptr {place.pointer}")
+        places = {
+            k: self.allocate(p.type, p.size) for k, p in enumerate(node.data.region.params) if k and k in live
+        }  # pyright: ignore[reportArgumentType]
+        given = ", ".join(
+            ["ptr %watch", f"i64 {batch.count}", *(f"ptr {x.pointer}" for x in places.values()), *pointers]
+        )
+        ends, (after,) = (
+            self.emit(f"call i1 {self.module.batch(batch, program)}({given})"),
+            self.emit.labels("after"),
+        )
+        self.emit.do(f"br i1 {ends}, label %exhausted, label %{after}")
+        self.emit.begin(after)
+        self.stops = True
+        self._name_outputs(node, {k: ("", place) for k, place in places.items()})
+        return True
+
     def loop(self, node: Node) -> None:
+        if node.data.batch and self.machine.batches and self._call_batch(node):
+            return
         body, mask = node.data, self.memory.mask
         live = self.needed.carried(node)
         params, results = [body.region.params[k] for k in live], [body.results[k] for k in live]

@@ -105,12 +105,29 @@ class LoopBody(NamedTuple):
     - `condition`: it goes on while this holds.
     - `results`: the next values.
     - `at`: the user's line that has it, where that is known.
+    - `batch`: what its passes compute, if they are the members of a batch.
     """
 
     region: Region
     condition: Operand
     results: tuple[Operand, ...]
     at: str = ""
+    batch: "Batch | None" = None
+
+
+class Batch(NamedTuple):
+    """A program at many members, which a loop computes one after the other: optimized code may take several at once.
+
+    - `program`: it gives what the loop carries behind its counter.
+    - `operands`: arrays in memory, its entries along the first axis, and the members along the second.
+    - `shared`: which of them have no second axis.
+    - `count`: how many members.
+    """
+
+    program: Any
+    operands: "tuple[Node, ...]"
+    shared: tuple[bool, ...]
+    count: int
 
 
 class BranchBody(NamedTuple):

@@ -29,7 +29,7 @@ from ._lanes import Lanes
 from ._llvm import write_function
 from ._moves import fill_array
 from ._needed import Needed
-from ._nodes import Node, Operand, Region, is_float, is_number
+from ._nodes import Batch, Node, Operand, Region, is_float, is_number
 from ._rebuild import Rebuilder
 from ._reverse_mode import pull_back
 from ._text import as_text
@@ -233,6 +233,10 @@ class Program:
             return stored
 
         made = b.count_up(count, [b.blank(n, t) for t, n in kinds], kinds, one)
+        shared = tuple(x.ndim == 1 for x in operands)
+        batch, b.has_batches = Batch(self, tuple(x.node for x in operands), shared, count), True
+        (loop,) = made[0].args
+        loop.data = loop.data._replace(batch=batch)
         return [Stored(x, (n, *members)) for x, (_, n) in zip(made, self.results, strict=True)]
 
     @property
@@ -240,17 +244,27 @@ class Program:
         """Which results have derivatives."""
         return [k for k, (t, _) in enumerate(self.results) if is_float(t)]
 
-    def _arrays(self, shared: tuple[bool, ...]) -> tuple[list[ArrayOperand], list[ArrayOperand]]:
+    def arrays(self, shared: tuple[bool, ...]) -> tuple[list[ArrayOperand], list[ArrayOperand]]:
         given = [ArrayOperand(t, n, s) for (t, n), s in zip(self.operands, shared, strict=True)]
         return given, [ArrayOperand(t, n, shared=False) for t, n in self.results]
 
     def _kernel(self, shared: tuple[bool, ...]) -> Kernel:
         """For a GPU, with those operands `shared` by all members."""
-        return Kernel(self.outputs, *self._arrays(shared), self.params)
+        return Kernel(self.outputs, *self.arrays(shared), self.params)
 
     def target(self, shared: tuple[bool, ...], members: int) -> str:
         """The name of the foreign function that computes it for so many members."""
-        width = self._width(members)
+        width = self.width(members)
+
+        @functools.cache
+        def write(width: int, batches: bool) -> Code:
+            return self._code(shared, width, batches)
+
+        def write_for(level: int) -> Code:
+            if level == AT_ONCE:
+                return write(1, False)
+            return write(width, width == 1 and self._made[0].build.has_batches)
+
         key = shared, width
         if key not in self._targets:
             arrays = [f"ptr %out{i}" for i in range(len(self.results))]
@@ -260,7 +274,7 @@ class Program:
             call = f"{count}\n  call void @call(i64 %members, {', '.join(arrays)})"
             known = self.identity(0)
             name = register_foreign_function(
-                lambda level: self._code(shared, 1 if level == AT_ONCE else width),
+                write_for,
                 call,
                 len(self.operands),
                 len(self.results),
@@ -285,7 +299,7 @@ class Program:
         self._of_one(1, *[x.ctypes.data for x in results], *places)
         return results
 
-    def _width(self, members: int) -> int:
+    def width(self, members: int) -> int:
         """How many members are side by side in a vector."""
         reals = [t for t, _ in (*self.operands, *self.results) if is_float(t)] or ["float64"]
         return width_for(min(reals, key=lambda t: np.dtype(t).itemsize), members)
@@ -314,9 +328,10 @@ class Program:
         return results
 
     @undisturbed
-    def _code(self, shared: tuple[bool, ...], width: int) -> Code:
+    def _code(self, shared: tuple[bool, ...], width: int, batches: bool = False) -> Code:
         units = dict[str, None]()
-        code, _ = write_function(self.outputs, *self._arrays(shared), self.params, Lanes(width), units)
+        machine = Lanes(width, batches=batches)
+        code, _ = write_function(self.outputs, *self.arrays(shared), self.params, machine, units)
         if width == 1 and (split := split_inner_loops(code)).functions:
             return Code(split.functions, split.text, loops=True, units=tuple(units))
         return Code(code, units=tuple(units))
