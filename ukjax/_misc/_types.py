@@ -76,8 +76,8 @@ def is_tracing() -> bool:
 
 
 def is_within_jit(*values: Any) -> bool:
-    """Whether any array in these pytrees is traced for a program. Where `vmap` or a derivative alone traces it, outside of
-    `jit`, operations run one by one."""
+    """Whether any array in these pytrees is traced for a program. Where `vmap` or a derivative alone traces it, outside
+    of `jit`, operations run one by one."""
     return is_traced(*values) and is_tracing()
 
 
