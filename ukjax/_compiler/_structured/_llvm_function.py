@@ -596,13 +596,20 @@ class Function:
             return False
         read, pointers = Needed(program.flat), list[str]()
         for array, param in zip(batch.operands, program.params, strict=True):
-            place = self.places.get(array)
             if param not in read:
                 pointers.append("ptr null")
-            elif place is None or place.stride != "1" or place.header:
+                continue
+            if array not in self.needed and array.op in ("fill", "table", "pack"):
+                if any(
+                    x.__class__ is Node and (x not in self.needed or x in self.needed.sunk)
+                    for x in array.args
+                ):
+                    return False
+                self.array(array)  # whose entries the loop has without reading them
+            place = self.places.get(array)
+            if place is None or place.stride != "1" or place.header:
                 return False
-            else:
-                pointers.append(f"ptr {place.pointer}")
+            pointers.append(f"ptr {place.pointer}")
         places = {
             k: self.allocate(p.type, p.size) for k, p in enumerate(node.data.region.params) if k and k in live
         }  # pyright: ignore[reportArgumentType]
