@@ -46,7 +46,24 @@ def of_small_matrices(x: Any) -> Any:
     return jnp.linalg.eigh(A), jnp.linalg.solve(A, jnp.tan(x)), jnp.linalg.svd(A + jnp.diag(x))
 
 
-FUNCTIONS = {"arrays": lambda _: of_arrays, "small matrices": lambda _: of_small_matrices, "a run": runs}
+def of_members(x: Any) -> Any:
+    """A batch within a program: a loop over members at once, vectors where it is optimized."""
+
+    def one(a: Any) -> Any:
+        b = jnp.sin(a * x)
+        return jnp.linalg.solve(jnp.outer(x, x) + a * jnp.eye(4, dtype=x.dtype), b), jax.lax.fori_loop(
+            0, 3, lambda _, y: jnp.where(y[0] > 0, 0.5 * y + a, jnp.tan(y)), b
+        )
+
+    return jax.vmap(uk.scalarize(one))(jnp.linspace(1.0, 2.0, 50, dtype=x.dtype))
+
+
+FUNCTIONS = {
+    "members": lambda _: of_members,
+    "arrays": lambda _: of_arrays,
+    "small matrices": lambda _: of_small_matrices,
+    "a run": runs,
+}
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

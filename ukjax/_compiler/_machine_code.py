@@ -325,7 +325,9 @@ def build_tiered_engine(
         return engine_of([*of_entry, *kept])
     write = functools.cache(write)
     if not optimize:  # the optimizer's text, so that what tests see is what runs for long
-        return engine_of([*of_entry, *objects_of(f"{known_as} as it stands", lambda: write(OPTIMIZED), AT_ONCE)])
+        return engine_of(
+            [*of_entry, *objects_of(f"{known_as} as it stands", lambda: write(OPTIMIZED), AT_ONCE)]
+        )
     objects = objects_of(known_as, lambda: write(AT_ONCE), AT_ONCE)
     engine = engine_of([*of_entry, *objects])
     text = cache.name_of("text", known_as)

@@ -154,6 +154,7 @@ class Module:
         name = f"@batch_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
         text = text.replace("@callee", f"{name}_").replace("@compute", name)
         assert self._units is not None
+        assert self._units is not None  # of a CPU's code
         self._units |= dict.fromkeys((*units, text))
         count = len(program.operands) + len(program.results)
         self.declared[name] = f"i1 {name}(ptr, i64, {', '.join(['ptr'] * count)})"
