@@ -91,7 +91,7 @@ class Machine(Arithmetic, Protocol):
     - `apart`: how far it is in memory from one byte that functions leave for each other to the next.
     - `first`, `step`: the member that a call begins with, and how far it is to the next.
     - `returns`: the type of what `compute` returns.
-    - `batches`: whether members of a batch within a program are computed side by side in vectors.
+    - `vectors`: makes one for so many members side by side, as those of a batch within a program are to be; or None.
     """
 
     parameters: str
@@ -101,11 +101,7 @@ class Machine(Arithmetic, Protocol):
     first: str
     step: str
     returns: str
-    batches: bool
-
-    def vectors(self, width: int) -> "Machine":
-        """The same for so many members side by side."""
-        ...
+    vectors: Any
 
     def begin_pass(self, f: "Function") -> Callable[[int], None]:
         """What comes before a pass that may be long, told how many instructions it has when it is written."""

@@ -27,10 +27,7 @@ class Lanes:
 
     def __init__(self, width: int, *, batches: bool = False):
         self.width, self.step, self.functions = width, str(width), dict[str, str]()
-        self.batches = batches
-
-    def vectors(self, width: int) -> "Lanes":
-        return Lanes(width)
+        self.vectors = Lanes if batches else None
 
     def allocate(self, f: Function, t: str, size: int) -> Place:
         if size == GROWING:

@@ -149,15 +149,17 @@ class Module:
     def batch(self, batch: Batch, program: Any) -> str:
         """The name of the function that computes a program at many members, side by side in vectors."""
         units = dict[str, None]()
-        arrays, machine = program.arrays(batch.shared), self.machine.vectors(program.width(batch.count))
-        text, called = write_function(program.outputs, *arrays, program.params, machine, units)
+        assert self.machine.vectors
+        assert self._units is not None  # of a CPU's code
+        given, results = program.arrays(batch.shared)
+        machine = self.machine.vectors(program.width(batch.members))
+        text, called = write_function(program.outputs, given, results, program.params, machine, units)
         name = f"@batch_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
         text = text.replace("@callee", f"{name}_").replace("@compute", name)
         assert self._units is not None
-        assert self._units is not None  # of a CPU's code
         self._units |= dict.fromkeys((*units, text))
-        count = len(program.operands) + len(program.results)
-        self.declared[name] = f"i1 {name}(ptr, i64, {', '.join(['ptr'] * count)})"
+        pointers = ", ".join(["ptr"] * (len(given) + len(results)))
+        self.declared[name] = f"i1 {name}(ptr, i64, {pointers})"
         self.called |= called
         return name
 

@@ -590,44 +590,39 @@ class Function:
 
     def _call_batch(self, node: Node) -> bool:
         """Computes the members of a batch side by side in vectors, if its arrays lie as they are to."""
-        batch, live = node.data.batch, self.needed.carried(node)
-        program = batch.program.part(tuple(k - 1 for k in live if k))
-        if program.width(batch.count) == 1:
+        batch, region = node.data.batch, node.data.region
+        live = [k for k in self.needed.carried(node) if k]
+        program = batch.program.part(tuple(k - 1 for k in live))
+        if program.width(batch.members) == 1:
             return False
-        read, pointers = Needed(program.flat), list[str]()
+        read, operands = Needed(program.flat), list[str]()
         for array, param in zip(batch.operands, program.params, strict=True):
-            if param not in read:
-                pointers.append("ptr null")
-                continue
-            if array not in self.needed and array.op in ("fill", "table", "pack"):
-                if any(
-                    x.__class__ is Node and (x not in self.needed or x in self.needed.sunk)
-                    for x in array.args
-                ):
-                    return False
+            known = array.op in ("fill", "table", "pack") and array not in self.needed
+            if param in read and known and all(map(self._is_computed, array.args)):
                 self.array(array)  # whose entries the loop has without reading them
             place = self.places.get(array)
-            if place is None or place.stride != "1" or place.header:
+            if param not in read:
+                operands.append("null")
+            elif place is None or place.stride != "1" or place.header:
                 return False
-            pointers.append(f"ptr {place.pointer}")
-        places = {
-            k: self.allocate(p.type, p.size) for k, p in enumerate(node.data.region.params) if k and k in live
-        }  # pyright: ignore[reportArgumentType]
-        given = ", ".join(
-            ["ptr %watch", f"i64 {batch.count}", *(f"ptr {x.pointer}" for x in places.values()), *pointers]
-        )
-        ends, (after,) = (
-            self.emit(f"call i1 {self.module.batch(batch, program)}({given})"),
-            self.emit.labels("after"),
-        )
+            else:
+                operands.append(place.pointer)
+        places = {k: self.allocate(region.params[k].type, region.params[k].size or 0) for k in live}
+        arrays = ", ".join(f"ptr {x}" for x in (*(x.pointer for x in places.values()), *operands))
+        name, (after,) = self.module.batch(batch, program), self.emit.labels("after")
+        ends = self.emit(f"call i1 {name}(ptr %watch, i64 {batch.members}, {arrays})")
         self.emit.do(f"br i1 {ends}, label %exhausted, label %{after}")
         self.emit.begin(after)
         self.stops = True
         self._name_outputs(node, {k: ("", place) for k, place in places.items()})
         return True
 
+    def _is_computed(self, x: Operand) -> bool:
+        """Whether a number is there already, wherever it is used."""
+        return is_number(x) or (x.size is None and x in self.needed and x not in self.needed.sunk)
+
     def loop(self, node: Node) -> None:
-        if node.data.batch and self.machine.batches and self._call_batch(node):
+        if node.data.batch and self.machine.vectors and self._call_batch(node):
             return
         body, mask = node.data, self.memory.mask
         live = self.needed.carried(node)

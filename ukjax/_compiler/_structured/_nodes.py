@@ -121,13 +121,13 @@ class Batch(NamedTuple):
     - `program`: it gives what the loop carries behind its counter.
     - `operands`: arrays in memory, its entries along the first axis, and the members along the second.
     - `shared`: which of them have no second axis.
-    - `count`: how many members.
+    - `members`: how many.
     """
 
     program: Any
     operands: "tuple[Node, ...]"
     shared: tuple[bool, ...]
-    count: int
+    members: int
 
 
 class BranchBody(NamedTuple):

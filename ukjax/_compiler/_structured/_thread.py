@@ -87,7 +87,7 @@ class GpuThread:
     a warp, in XLA's memory.
     """
 
-    width, contracts, library, returns, batches = 1, True, False, "void", False
+    width, contracts, library, returns, vectors = 1, True, False, "void", None
     functions = {"div": "quotient", "max": "maximum", "min": "minimum"}  # noqa: RUF012
     parameters = "i64 %thread, i64 %threads, i64 %words, ptr %memory, "
     passed: tuple[str, ...] = (

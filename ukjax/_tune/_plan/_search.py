@@ -434,9 +434,7 @@ def _more_convex(damping: Array, share: Array) -> tuple[Array, Array]:
     return jnp.where(none, jnp.maximum(10.0 * damping, 1e-6), damping), jnp.where(none, 0.0, 0.5 * share)
 
 
-def one_pass(
-    stages: Stages, given: Given, boxed: bool, tolerances: tuple[float, float], at: Search
-) -> Search:
+def one_pass(stages: Stages, given: Given, boxed: bool, tolerances: Any, at: Search) -> Search:
     tolerance, close = tolerances
     model, frames = linearize(stages, given, at)
     gap = jnp.max(jnp.abs(model.gap), initial=0.0)
@@ -537,10 +535,10 @@ def one_pass(
 
 
 @functools.partial(JitByZeros, kinds=DYNAMICS)
-def solve(stages: Stages, given: Given, boxed: bool, tolerances: tuple[float, float], most: Array) -> Search:
+def solve(stages: Stages, given: Given, boxed: bool, tolerances: Any, most: Array) -> Search:
     """The whole search, as one program."""
 
-    def search(given: Given, tolerances: tuple[Array, Array], most: Array) -> Search:
+    def search(given: Given, tolerances: Any, most: Array) -> Search:
         goes_on = lambda at: (at.status == SEARCHING) & (at.iterations < most)
         one = functools.partial(one_pass, stages, given, boxed, tolerances)
         at = jax.lax.while_loop(goes_on, one, start_search(stages, given))
