@@ -96,7 +96,9 @@ def register_foreign_function(
     - `operands`, `results`: how many.
     - `known_as`: what names the code, if that is known before it is written.
     """
-    known_as, write = _identify_code(write, known_as)
+    write = functools.cache(write)
+    if known_as is None:
+        known_as = repr(write(OPTIMIZED))
     name = f"ukjax_scalars_{cache.name_of(known_as, call, _optimizes())[:32]}"
     with _lock:
         if name not in _made:
@@ -117,17 +119,10 @@ def address_of(function: str, name: str) -> int:
     return _made[name][0].get_function_address(function)
 
 
-def compiled(write: Callable[[int], Code], known_as: str | None) -> Any:
+def compiled(write: Callable[[], Code], known_as: str | None) -> Any:
     """The engine that holds the machine code of a text, compiled at once, and owns it."""
-    known_as, write = _identify_code(write, known_as)
-    return engine_of(objects_of(known_as, lambda: write(AT_ONCE), AT_ONCE))
-
-
-def _identify_code(write: Callable[[int], Code], known_as: str | None) -> tuple[str, Callable[[int], Code]]:
-    if known_as is not None:
-        return known_as, write
     write = functools.cache(write)
-    return repr(write(OPTIMIZED)), write
+    return engine_of(objects_of(repr(write()) if known_as is None else known_as, write, AT_ONCE))
 
 
 # --- Whether what is traced now may become machine code of our own

@@ -323,7 +323,6 @@ def build_tiered_engine(
     kept = cache.read(name_of(known_as, OPTIMIZED)) if optimize else None
     if kept is not None:
         return engine_of([*of_entry, *kept])
-    write = functools.cache(write)
     if not optimize:  # the optimizer's text, so that what tests see is what runs for long
         return engine_of(
             [*of_entry, *objects_of(f"{known_as} as it stands", lambda: write(OPTIMIZED), AT_ONCE)]

@@ -309,7 +309,7 @@ class Program:
         """Machine code for members, made in a quarter of the time: it is called a few times."""
         own = (False,) * len(self.operands)
         known = self.identity(0)
-        engine = compiled(lambda level: self._code(own, 1), known and f"{known} {own} 1")
+        engine = compiled(lambda: self._code(own, 1), known and f"{known} {own} 1")
         places = [ctypes.c_void_p] * (len(self.results) + len(self.operands))
         address = engine.get_function_address("compute")
         return engine, ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int64, *places)(address)
