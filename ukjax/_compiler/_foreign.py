@@ -85,7 +85,12 @@ def _optimizes() -> bool:
 
 
 def register_foreign_function(
-    write: Callable[[int], Code], call: str, operands: int, results: int, known_as: str | None
+    write: Callable[[int], Code],
+    call: str,
+    operands: int,
+    results: int,
+    known_as: str | None,
+    width: int,
 ) -> str:
     """The name of a foreign function of XLA.
 
@@ -95,8 +100,8 @@ def register_foreign_function(
     - `call`: text of a call of `@call`, which takes the same, with `%in0`, ... and `%out0`, ... for arrays.
     - `operands`, `results`: how many.
     - `known_as`: what names the code, if that is known before it is written.
+    - `width`: members side by side in optimized code.
     """
-    write = functools.cache(write)
     if known_as is None:
         known_as = repr(write(OPTIMIZED))
     name = f"ukjax_scalars_{cache.name_of(known_as, call, _optimizes())[:32]}"
@@ -106,7 +111,9 @@ def register_foreign_function(
             major, minor = version() or (0, 0)
             written = "\n".join(_ARRAY.format(of=of, i=i) for of, i in arrays)
             handler = _HANDLER.format(major=major, minor=minor, arrays=written, call=call)
-            engine = build_tiered_engine(known_as, write, handler, operands + results, optimize=_optimizes())
+            engine = build_tiered_engine(
+                known_as, write, handler, operands + results, width, optimize=_optimizes()
+            )
             address = engine.get_function_address("handler")
             function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")

@@ -304,7 +304,7 @@ def optimize_now() -> None:
 
 @say(COMPILING)
 def build_tiered_engine(
-    known_as: str, write: Callable[[int], Code], entry: str, pointers: int, *, optimize: bool
+    known_as: str, write: Callable[[int], Code], entry: str, pointers: int, width: int, *, optimize: bool
 ) -> Any:
     """The engine of a code that is called by `@call`.
 
@@ -314,6 +314,7 @@ def build_tiered_engine(
     - `write`: writes it for a level, with the function `@compute` of a pointer to what it may use, an i64, and pointers.
     - `entry`: further text, which may call `@call`.
     - `pointers`: how many.
+    - `width`: members side by side in optimized code, of which code made at once takes one.
     - `optimize`: whether to optimize it where it has run for long.
     """
     given = ", ".join(["i64 %members", *(f"ptr %place{i}" for i in range(pointers))])
@@ -336,5 +337,6 @@ def build_tiered_engine(
         texts = [*(zlib.compress(x.encode(), 1) for x in written), bytes([code.loops])]
         cache.write(text, texts)
     *parts, loops = texts
-    _optimizer().watch(_Due(known_as, tuple(parts), bool(loops[0]), engine), _PER_BYTE * sum(map(len, parts)))
+    due = _Due(known_as, tuple(parts), bool(loops[0]), engine)
+    _optimizer().watch(due, _PER_BYTE * sum(map(len, parts)) // width)
     return engine

@@ -45,7 +45,6 @@ class Builder:
         self.region = self.top  # of what is being made now
         self._known: dict[tuple, Node] = {}
         self.count, self._most, self.real = 0, most, real  # of nodes made so far
-        self.has_batches = False  # whether a loop computes the members of a batch
 
     def node(self, op: str, type: str, *args: Any, data: Any = None, size: int | None = None) -> Node:
         """A node as it stands, or the one made before of the same operands."""

@@ -234,7 +234,7 @@ class Program:
 
         made = b.count_up(count, [b.blank(n, t) for t, n in kinds], kinds, one)
         shared = tuple(x.ndim == 1 for x in operands)
-        batch, b.has_batches = Batch(self, tuple(x.node for x in operands), shared, count), True
+        batch = Batch(self, tuple(x.node for x in operands), shared, count)
         (loop,) = made[0].args
         loop.data = loop.data._replace(batch=batch)
         return [Stored(x, (n, *members)) for x, (_, n) in zip(made, self.results, strict=True)]
@@ -255,16 +255,6 @@ class Program:
     def target(self, shared: tuple[bool, ...], members: int) -> str:
         """The name of the foreign function that computes it for so many members."""
         width = self.width(members)
-
-        @functools.cache
-        def write(width: int, batches: bool) -> Code:
-            return self._code(shared, width, batches)
-
-        def write_for(level: int) -> Code:
-            if level == AT_ONCE:
-                return write(1, False)
-            return write(width, width == 1 and self._made[0].build.has_batches)
-
         key = shared, width
         if key not in self._targets:
             arrays = [f"ptr %out{i}" for i in range(len(self.results))]
@@ -272,13 +262,14 @@ class Program:
             count = """  %members.place = getelementptr i64, ptr %out0.shape, i64 1
   %members = load i64, ptr %members.place"""
             call = f"{count}\n  call void @call(i64 %members, {', '.join(arrays)})"
-            known = self.identity(0)
+            known, write = self.identity(0), functools.cache(functools.partial(self._code, shared))
             name = register_foreign_function(
-                write_for,
+                lambda level: write(1 if level == AT_ONCE else width),
                 call,
                 len(self.operands),
                 len(self.results),
                 known and f"{known} {shared} {width}",
+                width,
             )
             self._targets[key] = name
         return self._targets[key]
@@ -328,9 +319,9 @@ class Program:
         return results
 
     @undisturbed
-    def _code(self, shared: tuple[bool, ...], width: int, batches: bool = False) -> Code:
+    def _code(self, shared: tuple[bool, ...], width: int) -> Code:
         units = dict[str, None]()
-        machine = Lanes(width, batches=batches)
+        machine = Lanes(width, batches=width == 1)
         code, _ = write_function(self.outputs, *self.arrays(shared), self.params, machine, units)
         if width == 1 and (split := split_inner_loops(code)).functions:
             return Code(split.functions, split.text, loops=True, units=tuple(units))
