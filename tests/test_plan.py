@@ -190,10 +190,12 @@ def test_derivatives_are_those_of_the_whole_run():
     @jax.jit
     def start(us):
         xs = first_run(stages, t0, x0, us, T)
-        return start_search(stages, Given(t0, xs, us, T, first, -wide, wide, T, T, penalty))
+        return start_search(
+            stages, Given(t0, xs, jnp.asarray(False), us, T, first, -wide, wide, T, T, penalty)
+        )
 
     at = start(us)
-    given = Given(t0, at.xs, us, T, first, -wide, wide, T, T, penalty)
+    given = Given(t0, at.xs, jnp.asarray(False), us, T, first, -wide, wide, T, T, penalty)
     model, _ = jax.jit(lambda at: linearize(stages, given, at))(at)
     d, h = jnp.asarray(random.normal(size=(N, 1))), 1e-3
     x, slope, curve = np.zeros(4), 0.0, 0.0
