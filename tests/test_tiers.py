@@ -47,7 +47,7 @@ def of_small_matrices(x: Any) -> Any:
 
 
 def of_members(x: Any) -> Any:
-    """A batch within a program: a loop over members at once, vectors where it is optimized."""
+    """A batch within a program, whose members are side by side in vectors."""
 
     def one(a: Any) -> Any:
         b = jnp.sin(a * x)

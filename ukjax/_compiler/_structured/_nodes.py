@@ -116,7 +116,7 @@ class LoopBody(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A program at many members, which a loop computes one after the other: code may take several at once.
+    """A program at many members, which a loop computes one after the other, and a CPU's code several at once.
 
     - `program`: it gives what the loop carries behind its counter.
     - `operands`: arrays in memory, its entries along the first axis, and the members along the second.
