@@ -173,8 +173,8 @@ def _functions(text: str) -> Iterator[str]:
 # code counts down the instructions it runs. When there were as many as optimizing takes time for, it writes its number
 # to a pipe, and a thread of this process optimizes it. Later calls go there, and those that are at work begin anew: no
 # program waits, and none takes more than about twice the least time it could. Both tiers give the same bits. Members of
-# a batch are side by side in vectors where code is optimized only: without, LLVM takes thrice as long for vectors. Those of
-# a batch within a program always are, as loops over them are most of its time.
+# a batch are side by side in vectors where code is optimized only: without, LLVM takes thrice as long for vectors. Those
+# of a batch within a program always are, as loops over them are most of its time.
 
 # `@compute` is told what it may use: how many instructions, and whom to ask when they are used up (`Lanes`). It returns
 # whether it has ended at once, because `@ask` said so: then optimized code is there.
