@@ -154,7 +154,7 @@ def is_known(x: Value) -> bool:
 def without_repeats(x: Scalars) -> Scalars:
     """An array without the axes along which its entries repeat: of each of these the first place."""
     own = _without_strides_of_zero(x)
-    names: Any = np.frompyfunc(lambda y: y if isinstance(y, Node) else repr(y), 1, 1)(own)  # 0.0 is not -0.0
+    names: Any = np.frompyfunc(lambda y: y if isinstance(y, Node) else repr(y), 1, 1)(own)
     same = [n > 1 and np.all(names == names.take([0], i)) for i, n in enumerate(own.shape)]
     return own[(..., *(slice(1) if k else slice(None) for k in same))]
 
