@@ -61,6 +61,11 @@ LOOPS = {
 }
 
 
+SECOND_PARENT = """<link name="pin"/><joint name="on coupler" type="fixed"><parent link="coupler"/><child link="pin"/>
+  <origin xyz="0.6 0 0"/></joint><joint name="end" type="{}"><parent link="rocker"/><child link="pin"/>
+  <origin xyz="0.4 0 0"/><axis xyz="0 1 0"/>{}</joint>"""
+
+
 def sdf_link(name: str, x: float, place: str) -> str:
     return f"""<link name="{name}"><pose {place}</pose><inertial><pose>{x / 2} 0 0 0 0 0</pose><mass>{x}</mass>
       <inertia><ixx>0.02</ixx><iyy>0.025</iyy><izz>0.03</izz></inertia></inertial></link>"""
@@ -143,10 +148,7 @@ def four_bar(kind: str, tmp_path: Path) -> tuple[uk.robots.Robot, np.ndarray]:
         (tmp_path / "four_bar.usda").write_text(USD % "".join(usd_body(*x) for x in bodies))
         return uk.load(tmp_path / "four_bar.usda"), zero
     if kind == "second parent":
-        extra = """<link name="pin"/><joint name="on coupler" type="fixed"><parent link="coupler"/><child link="pin"/>
-          <origin xyz="0.6 0 0"/></joint><joint name="end" type="continuous"><parent link="rocker"/><child link="pin"/>
-          <origin xyz="0.4 0 0"/><axis xyz="0 1 0"/></joint>"""
-        return uk.load(URDF % extra), zero
+        return uk.load(URDF % SECOND_PARENT.format("continuous", "")), zero
     return uk.load(URDF % LOOPS[kind]), zero
 
 
@@ -177,6 +179,58 @@ def test_a_loop_of_a_file_stays_closed() -> None:
     run = uk.simulate(robot.problem, t1=0.3)
     assert run.position_error.max() < 1e-10
     assert row_of(robot, "revolute joint that closes a loop").names == ("end",)
+
+
+def closing_angle(qpos: np.ndarray) -> float:
+    """That of the rocker against the coupler, about the axis of the other joints."""
+    angle = float(qpos[2] - qpos[0] - qpos[1])
+    return np.arctan2(np.sin(angle), np.cos(angle))
+
+
+@pytest.mark.parametrize("kind", ["second parent", "loop", "sdf"])
+def test_springs_and_dampers_of_a_joint_that_closes_a_loop(kind: str) -> None:
+    """A fixed tendon on the other joints is the same."""
+    k = 0.0
+    if kind == "sdf":
+        k, zero = 5.0, closed_four_bar(0.7, 0.0)[1]
+        spring = "<spring_stiffness>5</spring_stiffness><spring_reference>0.2</spring_reference>"
+        robot = uk.load(sdf_four_bar(zero).replace("0</damping>", f"0.2</damping>{spring}"))
+    else:
+        laws, zero = '<dynamics damping="0.2"/>', np.zeros(3)
+        loop = LOOPS["loop"].replace("</loop>", f"{laws}</loop>")
+        robot = uk.load(URDF % (loop if kind == "loop" else SECOND_PARENT.format("continuous", laws)))
+    places, rest = in_mjcf(robot), 0.2 + closing_angle(zero)
+    model, qpos, qvel = closed_four_bar(1.1, 2.0)
+    joints = zip(("crank pin", "coupler pin", "rocker pin"), (-1, -1, 1), strict=True)
+    tendon = f"""<tendon><fixed stiffness="{k}" damping="0.2" springlength="{rest}">
+      {"".join(f'<joint joint="{name}" coef="{c}"/>' for name, c in joints)}</fixed></tendon>"""
+    model = mujoco.MjModel.from_xml_string(FOUR_BAR.replace("<equality>", f"{tendon}<equality>"))
+    expected = reference.acceleration(model, qpos, qvel)
+    found = robot.acceleration((qpos - zero)[places], qvel[places])
+    assert_allclose(found, expected[places], rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+def test_a_joint_that_closes_a_loop_has_stops_and_dry_friction() -> None:
+    laws = '<limit lower="-3" upper="{}"/><dynamics friction="{}"/>'
+    robot = uk.load(URDF % SECOND_PARENT.format("revolute", laws.format(3, 1000)), contact=["friction"])
+    left = row_of(robot, "limits of a joint that closes a loop")
+    assert (left.names, left.why[:9]) == (("end",), "not asked")
+    held = uk.simulate(robot.problem, t1=0.02, contact="steps", dt0=1e-3)
+    assert_allclose(held.q_end, robot.problem.q0, atol=1e-9)
+    angle = closing_angle(np.asarray(robot.problem.q0)[in_mjcf(robot)])
+    robot = uk.load(URDF % SECOND_PARENT.format("revolute", laws.format(angle + 0.05, 0)), contact=["limits"])
+    assert row_of(robot, "limits of a joint that closes a loop").status == "used"
+    fall = uk.simulate(robot.problem, t1=0.5, ts=51, contact="steps", dt0=1e-3)
+    angles = np.array([closing_angle(q[in_mjcf(robot)]) for q in np.asarray(fall.q)])
+    assert_allclose(fall.contacts.gap[:, 1], angle + 0.05 - angles, atol=1e-9)
+    assert abs(angle + 0.05 - angles.max()) < 1e-9
+    assert fall.position_error.max() < 1e-9
+
+
+def test_a_joint_that_closes_a_loop_starts_where_it_is_told() -> None:
+    robot = uk.load(URDF % SECOND_PARENT.format("continuous", ""))
+    told = um.problem(robot.problem, at={"end": -0.8})
+    assert_allclose(closing_angle(np.asarray(told.q0)[in_mjcf(robot)]), -0.8, atol=1e-9)
 
 
 # --- SDF

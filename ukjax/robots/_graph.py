@@ -8,7 +8,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError
-from ._closures import Closure
+from ._closures import Axis, Closure
 from ._reference import mujoco
 from ._report import Feature, Row
 from ._visuals import Look
@@ -52,22 +52,6 @@ class Link(NamedTuple):
     inertia: np.ndarray  # about the centre [kg m^2] (3, 3)
     shapes: tuple[Shape, ...] = ()
     weightless: bool = False  # whether gravity does not act on it
-
-
-class Axis(NamedTuple):
-    """A freedom of a joint."""
-
-    direction: np.ndarray  # in the joint's frame (3,)
-    slides: bool = False
-    limits: tuple[float, float] = (-np.inf, np.inf)  # lowest and highest position [rad], [m]
-    # `damping`, `stiffness`, `rest`, `friction`: of a damper, a spring and dry friction.
-    damping: float = 0.0
-    stiffness: float = 0.0
-    rest: float = 0.0
-    friction: float = 0.0
-    effort: float = np.inf  # the largest that actuators give
-    armature: float = 0.0  # what it moves besides
-    name: str = ""  # that of the joint for the first axis, where none is given
 
 
 class Joint(NamedTuple):
@@ -248,11 +232,8 @@ def add_closure(spec: Any, joint: Joint) -> Closure:
     for body, place, end in zip((joint.parent, joint.child), joint.places, ("parent", "child"), strict=True):
         sites.append(f"{joint.name} {end}")
         spec.body(body).add_site(name=sites[-1], **pose_arguments(place))
-    axes = [axis.direction for axis in joint.axes] or [np.array([0.0, 0.0, 1.0])]
-    child_axis = axes[1] if joint.kind in ("universal", "gearbox") else None
-    return Closure(
-        joint.name, joint.kind, (sites[0], sites[1]), axes[0], child_axis, joint.ratio, joint.carrier
-    )
+    ends = (sites[0], sites[1])
+    return Closure(joint.name, joint.kind, ends, joint.axes, joint.ratio, joint.carrier)
 
 
 def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:
@@ -359,19 +340,6 @@ def specify(
         if joint.kind in ("planar", "free"):
             raise InputError(f"joint '{joint.name}' is {joint.kind}, and closes a loop: such a joint cannot.")
         closures.append(add_closure(spec, joint))
-        for axis in joint.axes:
-            lost = {
-                "limits": np.isfinite(axis.limits).any(),
-                "damping": axis.damping,
-                "spring": axis.stiffness,
-                "dry friction": axis.friction,
-            }
-            why = "joints that close loops have none"
-            rows += [
-                (f"{what} of a joint that closes a loop", joint.name, "ignored", why)
-                for what, has in lost.items()
-                if has
-            ]
     known = {x.name for x in spec.joints}
     for mimic in mimics:
         lost = [x for x in (mimic.follower, mimic.leader) if x not in known]

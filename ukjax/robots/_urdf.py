@@ -273,7 +273,27 @@ def _link_of_end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray],
     return name
 
 
-def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+def _laws(element: ET.Element, what: str, slides: bool, rows: list[Row]) -> Axis:
+    """What acts along the axis of a joint that closes a loop."""
+    number = lambda tag, key, default: float(numbers_of(element.find(tag), key, default, f"{what}: {tag}")[0])
+    name, limits, limit = element.get("name", element.tag), (-np.inf, np.inf), element.find("limit")
+    if limit is not None and element.get("type") != "continuous":
+        low, high = number("limit", "lower", "0"), number("limit", "upper", "0")
+        limits = (low, high) if low < high else limits
+        rows += [("limit without play", name, "ignored", _NO_PLAY)] if low >= high else []
+        rows += (
+            [("velocity limit", name, "ignored", "speeds have no limits")]
+            if number("limit", "velocity", "0") > 0
+            else []
+        )
+    if element.find("mimic") is not None:
+        rows.append(("mimic", name, "ignored", "its joint closes a loop"))
+    direction = numbers_of(element.find("axis"), "xyz", "1 0 0", what)
+    damping, friction = (number("dynamics", x, "0") for x in ("damping", "friction"))
+    return Axis(direction, slides, limits, damping, friction=friction)
+
+
+def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
     name = element.get("name", "constraint")
     what = f"constraint '{name}'"
     kind, ends = (
@@ -286,33 +306,36 @@ def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Jo
     )
     if not (first.any() and second.any()):
         raise InputError(f"{what}: an axis must not be the zero vector.")
-    axes = [Axis(first), Axis(second)]
+    laws = _laws(element, what, kind == "prismatic", rows)
+    axes = [laws._replace(direction=first), Axis(second)]
     if kind != "universal" and (first != second).any():  # one axis, in different axes of the two frames
         places[1] = places[1] @ place_of(turn=Rotation.align_vectors([second], [first])[0])
     return Joint(name, kind, *ends, (places[0], places[1]), tuple(axes if kind == "universal" else axes[:1]))
 
 
-def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
     name = element.get("name", "loop")
     what = f"loop '{name}'"
     ends = _link_of_end(element, "predecessor", links, what), _link_of_end(element, "successor", links, what)
-    axis = Axis(numbers_of(element.find("axis"), "xyz", "1 0 0", what))
-    places = [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")]
+    kind, places = (
+        _kind(element, what),
+        [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")],
+    )
     places[0] = _origin(element.find("origin"), what) @ places[0]
-    return Joint(name, _kind(element, what), *ends, (places[0], places[1]), (axis,))
-
-
-def _read_joint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
-    name = element.get("name", "joint")
-    what = f"joint '{name}'"
-    axis = Axis(numbers_of(element.find("axis"), "xyz", "1 0 0", what))
-    ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
     return Joint(
-        name, _kind(element, what), *ends, (_origin(element.find("origin"), what), np.eye(4)), (axis,)
+        name, kind, *ends, (places[0], places[1]), (_laws(element, what, kind == "prismatic", rows),)
     )
 
 
-def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+def _read_joint(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
+    name = element.get("name", "joint")
+    what = f"joint '{name}'"
+    ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
+    kind, places = _kind(element, what), (_origin(element.find("origin"), what), np.eye(4))
+    return Joint(name, kind, *ends, places, (_laws(element, what, kind == "prismatic", rows),))
+
+
+def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
     """`<drake:ball_constraint>`."""
     own = {local_name(x.tag).removeprefix("ball_constraint_"): x for x in element}
     ends, what = (
@@ -383,14 +406,14 @@ def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
         child = joint.find("child")
         name = "" if child is None else str(child.get("link"))
         if name in reached:
-            closing.append(_read_joint(joint, links))
+            closing.append(_read_joint(joint, links, rows))
             robot.remove(joint)
         reached.add(name)
     kinds = {"constraint": _read_constraint, "loop": _read_loop, "ball_constraint": _read_ball}
     for element in list(robot):
         tag = local_name(element.tag)
         if tag in kinds:
-            closing.append(kinds[tag](element, links))
+            closing.append(kinds[tag](element, links, rows))
             robot.remove(element)
         elif tag == "coupling":
             rows.append(
