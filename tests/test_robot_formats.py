@@ -403,6 +403,20 @@ def test_frames_of_sdf(kind: str, tmp_path: Path) -> None:
     assert_allclose(joint.axis, frame[:3, 2], atol=1e-12)
 
 
+def test_a_planar_joint_of_drake_in_an_sdf_lets_frames_move_in_a_plane() -> None:
+    """Coordinates count from where the frames meet: closed forms."""
+    joint = """<drake:joint name="slab" type="planar"><drake:parent>world</drake:parent><drake:child>foot</drake:child>
+      <drake:damping>0.5 0.25 0</drake:damping></drake:joint>"""
+    robot = uk.load(f"""<sdf version="1.9"><model name="m">{sdf_link("slab", 0.4, ">0.2 -0.3 0.1 0 0 0.6")}
+      <frame name="foot" attached_to="slab"><pose>0 0 -0.1 0 0 0</pose></frame>{joint}</model></sdf>""")
+    assert robot.names.joints == ("slab", "slab 2", "slab 3")
+    assert_allclose(robot.problem.q0, [0.2, -0.3, 0.6], atol=1e-12)
+    assert_allclose(robot.points(0.0, robot.problem.q0)["foot"], [0.2, -0.3, 0.0], atol=1e-12)
+    found = robot.acceleration(np.zeros(3), np.array([1.0, 2.0, 0.0]))
+    M = np.array([[0.4, 0.0, 0.0], [0.0, 0.4, 0.08], [0.0, 0.08, 0.03 + 0.4 * 0.2**2]])
+    assert_allclose(found, np.linalg.solve(M, [-0.5, -0.5, 0.0]), rtol=1e-12)
+
+
 def test_what_an_sdf_has_that_is_not_read_is_told() -> None:
     shape = "<geometry><{}</geometry>"
     text = f"""<sdf version="1.9"><world name="w"><plugin name="p" filename="f.so"/>
@@ -479,6 +493,44 @@ def test_other_transmissions_are_told() -> None:
     )
     ignored = {x.feature for x in robot.report.of("ignored")}
     assert {"transmission", "coupling", "bushing"} <= ignored
+
+
+def test_joints_of_drake_in_a_urdf_move_as_in_mjcf() -> None:
+    joint = """<drake:joint name="{0} joint" type="{2}"><parent link="{1}"/><child link="{0}"/>
+      <origin xyz="0.1 0.2 0.3" rpy="0.4 0 0.1"/>{3}</drake:joint>"""
+    links = "".join(urdf_link(name, x) for name, x in (("a", 0.3), ("b", 0.5), ("c", 0.7), ("d", 0.9)))
+    robot = uk.load(f"""<robot name="all"><link name="base"/>{links}
+      {joint.format("a", "base", "planar", '<axis xyz="0 1 0"/><dynamics damping="0.1 0.2 0.3"/>')}
+      {joint.format("b", "a", "universal", '<dynamics damping="0.4"/>')}
+      {joint.format("c", "b", "ball", '<dynamics damping="0.5"/>')}
+      {joint.format("d", "c", "screw", '<axis xyz="0 0 2"/><drake:screw_thread_pitch value="0.5"/>')}</robot>""")
+    inside = ""
+    for name, x, joints in (
+        ("d", 0.9, '<joint name="turn" axis="0 0 1"/><joint name="slide" type="slide" axis="0 0 1"/>'),
+        ("c", 0.7, '<joint type="ball" damping="0.5"/>'),
+        ("b", 0.5, '<joint axis="1 0 0" damping="0.4"/><joint axis="0 1 0" damping="0.4"/>'),
+        (
+            "a",
+            0.3,
+            """<joint type="slide" axis="1 0 0" damping="0.1"/><joint type="slide" axis="0 0 -1" damping="0.2"/>
+            <joint axis="0 1 0" damping="0.3"/>""",
+        ),
+    ):
+        inside = f"""<body name="{name}" pos="0.1 0.2 0.3" euler="0.4 0 0.1">{joints}
+          <inertial pos="{x / 2} 0 0" mass="{x}" diaginertia="0.02 0.025 0.03"/>{inside}</body>"""
+    model = mujoco.MjModel.from_xml_string(f"""<mujoco><compiler angle="radian" eulerseq="XYZ"/><worldbody>{inside}
+      </worldbody><equality><joint joint1="slide" joint2="turn" polycoef="0 {0.5 / (2 * np.pi)} 0 0 0"/></equality>
+      </mujoco>""")
+    rng = np.random.default_rng(0)
+    qpos, qvel = reference.closed(
+        model, model.qpos0 + 0.3 * rng.normal(size=model.nq), rng.normal(size=model.nv)
+    )
+    expected = reference.acceleration(model, qpos, qvel)
+    found = robot.acceleration(qpos, qvel)
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    with pytest.raises(uk.InputError, match="type 'curvilinear' is not read; planar, ball"):
+        uk.load(f"""<robot name="rail"><link name="base"/>{urdf_link("a", 0.3)}
+          {joint.format("a", "base", "curvilinear", "")}</robot>""")
 
 
 def test_an_sdf_joint_in_a_urdf_closes_a_loop() -> None:

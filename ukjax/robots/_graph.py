@@ -153,13 +153,13 @@ def grow_tree(
     return carrying, [joint for joint in joints if joint.name not in tree]
 
 
-def _name_axes(joint: Joint) -> Joint:
+def name_axes(joint: Joint) -> Joint:
     """The names of its freedoms: its own, and with numbers from the second on."""
     named = lambda i, x: x._replace(name=x.name or (f"{joint.name} {i + 1}" if i else joint.name))
     return joint._replace(axes=tuple(named(i, x) for i, x in enumerate(joint.axes)))
 
 
-def _add_joint(body: Any, joint: Joint, spec: Any) -> None:
+def add_joint(body: Any, joint: Joint, spec: Any) -> None:
     """The freedoms of a joint of the tree."""
     kinds, place = mujoco().mjtJoint, joint.places[1]
     if joint.kind == "free":
@@ -307,7 +307,7 @@ def specify(
     spec = mujoco().MjSpec()
     spec.modelname, spec.compiler.degree = name, False
     starts, rows = dict[str, Any](), list[Row]()
-    tree, closing = grow_tree(by_name, [_name_axes(_fix_locked(x, rows)) for x in joints], fixed)
+    tree, closing = grow_tree(by_name, [name_axes(_fix_locked(x, rows)) for x in joints], fixed)
     bodies, unmoved = {WORLD: spec.worldbody}, {WORLD}
     for shape in () if still is None else still.shapes:
         add_shape(spec, spec.worldbody, shape, False)
@@ -317,7 +317,7 @@ def specify(
         place = joint.places[0] @ inverse(joint.places[1])
         body = bodies[joint.parent].add_body(name=link.name, **pose_arguments(place))
         bodies[link.name] = body
-        _add_joint(body, joint, spec)
+        add_joint(body, joint, spec)
         parent = np.eye(4) if joint.parent == WORLD else by_name[joint.parent].place
         starts |= _start_of(joint, inverse(parent @ joint.places[0]) @ link.place @ joint.places[1], rows)
         if link.mass is not None:

@@ -524,6 +524,26 @@ def joint_of(element: ET.Element, scope: Model, rows: list[Row]) -> Joint:
     return Joint(scope.prefix + name, kind, parent, child, places, tuple(axes), ratio, carrier, loop)
 
 
+def _planar_joints(scope: Model) -> Iterator[Joint]:
+    """Those of Drake, `<drake:joint type="planar">`: a frame of the child moves in the plane of one of the parent."""
+    for element in filter(_is_planar_of_drake, scope.element):
+        name, own = str(element.get("name")), {local_name(x.tag): (x.text or "").strip() for x in element}
+        what = f"<drake:joint> '{name}' in {scope.what}"
+        if not (own.get("parent") and own.get("child")) or own["child"] == WORLD:
+            raise InputError(f"{what} needs <drake:parent> and <drake:child>, and the world is no child.")
+        ends = own["parent"], own["child"]
+        (parent, first), (child, second) = (scope.link_of(x) for x in ends)
+        here = [scope.in_world @ scope.place(x) for x in ends]
+        places = inverse(first) @ here[0], inverse(second) @ here[1]
+        c = numbers_in(own.get("damping") or "0 0 0", 3, f"{what}: <drake:damping>")
+        axes = [Axis(axis, k < 2, damping=c[k]) for k, axis in enumerate(np.eye(3))]
+        yield Joint(scope.prefix + name, "planar", parent, child, places, tuple(axes))
+
+
+def _is_planar_of_drake(element: ET.Element) -> bool:
+    return "}" in element.tag and local_name(element.tag) == "joint" and element.get("type") == "planar"
+
+
 def _mimics(element: ET.Element, scope: Model) -> Iterator[Mimic]:
     name = scope.prefix + str(element.get("name"))
     own = {"axis": name, "axis2": f"{name} 2"}
@@ -563,6 +583,7 @@ def read_sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Descri
         for element in () if scope.static else scope.of("joint"):
             joints.append(joint_of(element, scope, rows))
             mimics += _mimics(element, scope)
+        joints += [] if scope.static else _planar_joints(scope)
         rows += _others(scope)
     if not links:
         raise InputError(f"{top.what} has no link.")
@@ -611,7 +632,7 @@ def _others(scope: Model) -> Iterator[Row]:
         ):
             why, moves = _OTHERS[tag]
             yield tag, name, "ignored" if moves else "off", why
-        elif "}" in element.tag:
+        elif "}" in element.tag and not _is_planar_of_drake(element):
             yield "extension of a simulator", f"{tag} in {scope.name}", "ignored", "not read"
 
 

@@ -7,13 +7,13 @@ asked for, and need not be there. Loops are read in the forms that files and pro
 - `<constraint>`, with an origin and an axis on both links (ros/urdfdom pull request 264).
 - `<loop>` and `<coupling>`, with a predecessor and a successor (URDF+, Chignoli et al. 2024).
 - `<gazebo><joint>`, an SDF joint in a URDF.
-- `<drake:ball_constraint>`, points of two links that coincide (Drake).
+- `<drake:ball_constraint>`, points of two links that coincide (Drake), whose `<drake:joint>`s are read, too.
 
 Motors are those of ROS 1, of `ros2_control`, of PR2's controllers and of Drake.
 """
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from .._misc._errors import InputError, require_known
 from ._closures import CLOSING
 from ._contact_selection import ContactSelection
 from ._files import find_mesh, is_ascii, local_name, numbers_of
-from ._graph import WORLD, Axis, Joint, Mimic, place_of, tie
+from ._graph import WORLD, Axis, Joint, Mimic, name_axes, place_of, tie
 from ._reference import mujoco
 from ._report import Feature, Row, features
 from ._sdf import Model, joint_of
@@ -258,14 +258,15 @@ def _origin(element: ET.Element | None, what: str) -> np.ndarray:
 def _kind(element: ET.Element, what: str) -> str:
     given = element.get("type", "")
     kind = _KINDS.get(given, given)
-    if kind not in CLOSING or kind in ("screw", "gearbox"):
+    has_axes = kind != "universal" or element.tag == "constraint"
+    if kind not in CLOSING or kind in ("screw", "gearbox") or not has_axes:
         raise InputError(
             f"{what} of type '{given}' cannot close a loop; revolute, ball, fixed and others can."
         )
     return kind
 
 
-def _link_of_end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray], what: str) -> str:
+def _link_of_end(element: ET.Element, tag: str, links: Collection[str], what: str) -> str:
     """The link of a `<parent link="...">` or the like."""
     own = element.find(tag)
     name = "" if own is None else own.get("link") or (own.text or "").strip()
@@ -424,6 +425,53 @@ def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
             if not len(element):
                 robot.remove(element)
     return closing, rows
+
+
+# --- Drake's joints
+
+
+def name_drake_joints(robot: ET.Element) -> list[ET.Element]:
+    """Makes each `<drake:joint>` a `<joint>`; returns these."""
+    own = [x for x in robot if "}" in x.tag and local_name(x.tag) == "joint"]
+    for joint in own:
+        joint.tag = "joint"
+    return own
+
+
+def fix_drake_joints(robot: ET.Element, own: list[ET.Element]) -> list[Joint]:
+    """The joints of Drake that close no loop, which become fixed in the file: MuJoCo does not know them."""
+    joints, links = [], [str(x.get("name")) for x in robot.findall("link")]
+    for element in (x for x in own if x in list(robot)):
+        name, kind = str(element.get("name")), element.get("type", "")
+        what = f"<drake:joint> '{name}'"
+        parent, child = (_link_of_end(element, x, {*links, WORLD}, what) for x in ("parent", "child"))
+        frame, axis = np.eye(4), numbers_of(element.find("axis"), "xyz", "1 0 0", what)
+        if not axis.any():
+            raise InputError(f"{what}: the axis must not be the zero vector.")
+        dynamics, x, y, z = element.find("dynamics"), *np.eye(3)
+        if kind == "planar":
+            frame = place_of(turn=Rotation.align_vectors([axis], [z])[0])
+            c = numbers_of(dynamics, "damping", "0 0 0", what)
+            axes = (Axis(x, True, damping=c[0]), Axis(y, True, damping=c[1]), Axis(z, damping=c[2]))
+        elif kind in ("ball", "universal", "screw"):
+            c = float(numbers_of(dynamics, "damping", "0", what)[0])
+            turn = axis / np.linalg.norm(axis)
+            axes = {
+                "ball": (Axis(x, damping=c),),
+                "universal": (Axis(x, damping=c), Axis(y, damping=c)),
+                "screw": (Axis(turn, damping=c), Axis(turn, True)),
+            }[kind]
+        else:
+            raise InputError(f"{what} of type '{kind}' is not read; planar, ball, universal and screw are.")
+        pitch = [x for x in element if local_name(x.tag) == "screw_thread_pitch"]
+        ratio = float(numbers_of(pitch[0] if pitch else None, "value", "0", what)[0])
+        if kind == "screw" and ratio == 0.0:
+            raise InputError(f"{what} needs <drake:screw_thread_pitch>, and it must not be 0.")
+        element.set("type", "fixed")
+        for x in [x for x in element if x.tag not in ("parent", "child", "origin")]:
+            element.remove(x)
+        joints.append(name_axes(Joint(name, kind, parent, child, (frame, frame), axes, ratio)))
+    return joints
 
 
 # --- Motors
