@@ -700,6 +700,46 @@ def test_a_usd_with_shapes_and_a_drive(tmp_path: Path) -> None:
     assert_allclose(look.position, [0.35, 0, 0], atol=1e-6)
 
 
+# In centimetres; %s: least and largest distance.
+HUNG = """#usda 1.0
+( metersPerUnit = 0.01; upAxis = "Z" )
+def PhysicsScene "scene" { vector3f physics:gravityDirection = (0, 0, -1); float physics:gravityMagnitude = 500
+}
+def Xform "World"
+{
+    def Xform "ball" ( prepend apiSchemas = ["PhysicsRigidBodyAPI", "PhysicsMassAPI"] ) {
+        float physics:mass = 2; float3 physics:diagonalInertia = (80, 80, 80)
+        double3 xformOp:translate = (100, 0, 20); uniform token[] xformOpOrder = ["xformOp:translate"]
+    }
+    def PhysicsDistanceJoint "rope" { rel physics:body1 = </World/ball>; point3f physics:localPos0 = (0, 0, 20)
+        %s
+    }
+}
+"""
+
+
+def test_a_distance_joint_of_a_usd_is_a_rod(tmp_path: Path) -> None:
+    """Released at the side with a speed v upwards, it pulls with m v^2 / r."""
+    pytest.importorskip("pxr")
+    both = "float physics:minDistance = 100; float physics:maxDistance = 100"
+    (tmp_path / "rod.usda").write_text(HUNG % both)
+    robot = uk.load(tmp_path / "rod.usda")
+    assert row_of(robot, "distance joint").names == ("rope",)
+    found = robot.acceleration(np.array([1.0, 0, 0.2, 1, 0, 0, 0]), np.array([0, 0, 2.0, 0, 0, 0]))
+    assert_allclose(found, [-4.0, 0, -5.0, 0, 0, 0], atol=1e-6)
+
+
+def test_a_distance_joint_of_a_usd_is_a_rope(tmp_path: Path) -> None:
+    pytest.importorskip("pxr")
+    (tmp_path / "rope.usda").write_text(HUNG % "float physics:maxDistance = 120")
+    robot = uk.load(tmp_path / "rope.usda", contact=["limits"])
+    run = uk.simulate(robot.problem, t1=0.6, ts=61, contact="steps", dt0=1e-3)
+    far = np.linalg.norm(np.asarray(run.q)[:, :3] + [1, 0, 0], axis=1)  # coordinates count from the start
+    free = np.sqrt(1 + (2.5 * np.asarray(run.t) ** 2) ** 2)  # it falls until the rope is tight
+    assert_allclose(far, np.minimum(free, 1.2), atol=3e-3)
+    assert_allclose(far.max(), 1.2, atol=1e-6)
+
+
 def test_bodies_of_a_usd_start_where_the_file_has_them(tmp_path: Path) -> None:
     pytest.importorskip("pxr")
     turned = PENDULUM.replace(
