@@ -486,6 +486,14 @@ def test_transmissions_are_motors(kind: str) -> None:
     assert_allclose(found, [50 * 0.3 / inertia], rtol=1e-12)
 
 
+def test_frames_of_a_urdf_are_points() -> None:
+    robot = uk.load(turntable('<frame name="rim" link="disc" xyz="0.1 0 0.2" rpy="0 0 1"/>'))
+    assert_allclose(robot.points(0.0, jnp.array([np.pi / 2]))["rim"], [0, 0.1, 0.2], atol=1e-12)
+    assert "frame" not in {x.feature for x in robot.report.features}
+    with pytest.raises(uk.InputError, match="link of frame 'rim': 'disk'; did you mean 'disc'"):
+        uk.load(turntable('<frame name="rim" link="disk"/>'))
+
+
 def test_other_transmissions_are_told() -> None:
     robot = uk.load(
         turntable("""<transmission name="t"><type>transmission_interface/DifferentialTransmission</type>

@@ -20,6 +20,7 @@ from ._report import Feature
 from ._report import features as as_features
 from ._sdf import read_sdf
 from ._urdf import (
+    add_frames,
     add_mimics,
     add_motors,
     allow_flat_meshes,
@@ -175,6 +176,7 @@ def _describe_urdf(root: ET.Element, folder: Path, wanted: ContactSelection, tit
         spec = _call_mujoco(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
     for joint in joints:
         add_joint(spec.body(joint.child), joint, spec)
+    add_frames(spec, root)
     allow_flat_meshes(spec)
     add_mimics(spec, given)
     rows += add_motors(spec, root)

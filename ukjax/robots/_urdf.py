@@ -24,7 +24,7 @@ from .._misc._errors import InputError, require_known
 from ._closures import CLOSING
 from ._contact_selection import ContactSelection
 from ._files import find_mesh, is_ascii, local_name, numbers_of
-from ._graph import WORLD, Axis, Joint, Mimic, name_axes, place_of, tie
+from ._graph import WORLD, Axis, Joint, Mimic, name_axes, place_of, pose_arguments, tie
 from ._reference import mujoco
 from ._report import Feature, Row, features
 from ._sdf import Model, joint_of
@@ -32,7 +32,7 @@ from ._visuals import Look, read_looks
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
 _OTHERS = ("gazebo", "sensor", "calibration", "safety_controller")
-_KNOWN = ("link", "joint", "material", "mujoco", "transmission", "ros2_control")
+_KNOWN = ("link", "joint", "material", "mujoco", "transmission", "ros2_control", "frame")
 _LENGTHS = {
     "box": ("size",),
     "sphere": ("radius",),
@@ -472,6 +472,14 @@ def fix_drake_joints(robot: ET.Element, own: list[ET.Element]) -> list[Joint]:
             element.remove(x)
         joints.append(name_axes(Joint(name, kind, parent, child, (frame, frame), axes, ratio)))
     return joints
+
+
+def add_frames(spec: Any, robot: ET.Element) -> None:
+    """The frames of Drake's files as sites."""
+    for frame in robot.findall("frame"):
+        name, link = frame.get("name"), frame.get("link")
+        require_known(f"link of frame '{name}':", [body.name for body in spec.bodies], link)
+        spec.body(link).add_site(name=name, **pose_arguments(_origin(frame, f"frame '{name}'")))
 
 
 # --- Motors
