@@ -29,9 +29,7 @@ class ContactMatch(NamedTuple):
     """A contact that a contact sensor may find."""
 
     name: str  # among the contacts of the tree
-    bodies: tuple[
-        int, int
-    ]  # from the sensor's first to its second: numbers of the tree's plus 1; 0 for the ground
+    bodies: tuple[int, int]  # the sensor's first and second: numbers of the tree's plus 1; 0 for the ground
     swapped: bool  # whether that is against the contact's order
     against: bool  # whether MuJoCo's normal is against the sensor's
 

@@ -107,8 +107,9 @@ class MocapDrive(AbstractDrive):
             raise InputError(
                 f"an action for mocap bodies {self.bodies} has shape {action.shape}, not ({self.size},)."
             )
+        own = {x.child: x.weld for x in getattr(system, "joints", ()) if isinstance(x, GivenPose)}
+        require_known("mocap body with a motion:", own, *self.bodies)
         assert isinstance(system, TreeSystem)
-        own = {x.child: x.weld for x in system.joints if isinstance(x, GivenPose)}
         placed, moved = system.places.moving(self.bodies, q, v)
         ramps, given = {}, action.astype(q.dtype)
         for k, name in enumerate(self.bodies):

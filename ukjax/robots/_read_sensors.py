@@ -213,21 +213,15 @@ class _Reading:
         return {"frame": self.frame("site", site), "bodies": (body,)} | self._zone(site)
 
     def of_contact(self, i: int, kind: str) -> dict[str, Any]:
-        model = self.at.model
-        spec, how, count = (int(x) for x in model.sensor_intprm[i])
-        sides = [
+        model, (spec, how, _) = self.at.model, self.at.model.sensor_intprm[i].tolist()
+        first, second = (
             (word_of("Obj", getattr(model, f"sensor_{x}type")[i]), int(getattr(model, f"sensor_{x}id")[i]))
             for x in ("obj", "ref")
-        ]
-        zone = dict[str, Any]()
-        if sides[0][0] == "site":
-            zone = {"frame": self.frame("site", sides[0][1])} | self._zone(sides[0][1])
-        read = {
-            "parts": tuple(x for k, x in enumerate(PARTS) if spec >> k & 1),
-            "reduce": REDUCTIONS[how],
-            "number": count,
-        }
-        return zone | read | {"matches": match_contacts(self.at, self.bodies, self.geoms, *sides)}
+        )
+        zone = {"frame": self.frame(*first)} | self._zone(first[1]) if first[0] == "site" else {}
+        parts = tuple(x for k, x in enumerate(PARTS) if spec >> k & 1)
+        matches = match_contacts(self.at, self.bodies, self.geoms, first, second)
+        return zone | {"parts": parts, "reduce": REDUCTIONS[how], "matches": matches}
 
     def of_inside(self, i: int, kind: str) -> dict[str, Any]:
         model = self.at.model

@@ -67,7 +67,7 @@ class Sensor(NamedTuple):
     numbers: tuple[float, ...] = ()
     of: str = ""
     turned: tuple[bool, ...] = ()
-    # `matches`: what a contact sensor may find; `parts`: what it reads of `number` of these, chosen by `reduce`.
+    # `matches`: what a contact sensor may find; `parts`: what it reads of those that are chosen by `reduce`.
     matches: tuple[ContactMatch, ...] = ()
     parts: tuple[str, ...] = ()
     reduce: str = ""
