@@ -541,6 +541,74 @@ def test_joints_of_drake_in_a_urdf_move_as_in_mjcf() -> None:
           {joint.format("a", "base", "curvilinear", "")}</robot>""")
 
 
+CONSTANTS = {"torque_stiffness": "1 2 3", "torque_damping": "0.4 0.5 0.6", "force_stiffness": "7 8 9",
+             "force_damping": "0.7 0.8 0.9"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["urdf", "sdf"])
+def test_linear_bushings_push_as_those_of_drake(kind: str) -> None:
+    """By the definition of `LinearBushingRollPitchYaw`, with wrenches on MuJoCo's bodies."""
+    if kind == "urdf":
+        laws = "".join(f'<drake:bushing_{x} value="{y}"/>' for x, y in CONSTANTS.items())
+        robot = uk.load(
+            turntable(f"""{urdf_link("a", 0.3)}<frame name="A" link="disc" xyz="0.1 0.2 0.3" rpy="0 0.3 0"/>
+            <drake:joint name="a joint" type="ball"><parent link="disc"/><child link="a"/></drake:joint>
+            <frame name="C" link="a" xyz="0 0.1 0" rpy="0.1 0 0.4"/><drake:linear_bushing_rpy>{laws}
+            <drake:bushing_frameA name="A"/><drake:bushing_frameC name="C"/></drake:linear_bushing_rpy>""")
+        )
+    else:
+        laws = "".join(f"<drake:bushing_{x}>{y}</drake:bushing_{x}>" for x, y in CONSTANTS.items())
+        robot = uk.load(f"""<sdf version="1.9"><model name="m">{sdf_link("disc", 0.2, ">0 0 0 0 0 0")}
+          {sdf_link("a", 0.3, ">0 0 0 0 0 0")}<frame name="A" attached_to="disc"><pose>0.1 0.2 0.3 0 0.3 0</pose></frame>
+          <frame name="C" attached_to="a"><pose>0 0.1 0 0.1 0 0.4</pose></frame>
+          <joint name="pin" type="continuous"><parent>world</parent><child>disc</child>
+          <axis><xyz>0 0 1</xyz></axis></joint><joint name="a joint" type="ball"><parent>disc</parent><child>a</child></joint>
+          <drake:linear_bushing_rpy>{laws}<drake:bushing_frameA>A</drake:bushing_frameA>
+          <drake:bushing_frameC>C</drake:bushing_frameC></drake:linear_bushing_rpy></model></sdf>""")
+    assert row_of(robot, "linear bushing").status == "used"
+    quat = " ".join(map(str, Rotation.from_euler("xyz", [0.1, 0, 0.4]).as_quat(scalar_first=True)))
+    model = mujoco.MjModel.from_xml_string(f"""<mujoco><worldbody><body name="disc"><joint axis="0 0 1"/>
+      <inertial pos="0.1 0 0" mass="0.2" diaginertia="0.02 0.025 0.03"/><site name="A" pos="0.1 0.2 0.3"
+      quat="{np.cos(0.15)} 0 {np.sin(0.15)} 0"/><body name="a"><joint type="ball"/>
+      <inertial pos="0.15 0 0" mass="0.3" diaginertia="0.02 0.025 0.03"/>
+      <site name="C" pos="0 0.1 0" quat="{quat}"/>
+      </body></body></worldbody></mujoco>""")
+    rng, data = np.random.default_rng(1), mujoco.MjData(model)
+    k, d = (
+        [np.fromstring(CONSTANTS[f"{x}_{y}"], sep=" ") for x in ("torque", "force")]
+        for y in ("stiffness", "damping")
+    )
+    for _ in range(3):
+        data.qpos[1:] = [1, *0.4 * rng.normal(size=3)]
+        data.qpos[1:] /= np.linalg.norm(data.qpos[1:])
+        data.qpos[0], data.qvel[:], data.xfrc_applied[:] = rng.normal(), rng.normal(size=4), 0
+        mujoco.mj_forward(model, data)
+        (A, C), (start, end) = (
+            x.reshape(2, *shape) for x, shape in ((data.site_xmat, (3, 3)), (data.site_xpos, (3,)))
+        )
+        moves = np.zeros((2, 6))
+        for i in (0, 1):
+            mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_SITE, i, moves[i], 0)
+        (omega_A, v_A), (omega_C, v_C) = moves.reshape(2, 2, 3)
+        turn, x = Rotation.from_matrix(A.T @ C), end - start
+        roll, pitch, yaw = turn.as_euler("xyz")
+        cy, sy, cp = np.cos(yaw), np.sin(yaw), np.cos(pitch)
+        E = np.array(
+            [[cy * cp, -sy, 0], [sy * cp, cy, 0], [-np.sin(pitch), 0, 1]]
+        )  # omega in A = E (roll', pitch', yaw')
+        rates = np.linalg.solve(E, A.T @ (omega_C - omega_A))
+        B = A @ Rotation.from_rotvec(0.5 * turn.as_rotvec()).as_matrix()
+        along = B.T @ (v_C - v_A - np.cross((omega_A + omega_C) / 2, x))
+        torque = A @ np.linalg.solve(E.T, -k[0] * [roll, pitch, yaw] - d[0] * rates)
+        force, middle = B @ (-k[1] * (B.T @ x) - d[1] * along), (start + end) / 2
+        for body, sign in ((1, -1), (2, 1)):
+            moment = torque + np.cross(middle - data.xipos[body], force)
+            data.xfrc_applied[body] = sign * np.concatenate([force, moment])
+        qpos, qvel = data.qpos.copy(), data.qvel.copy()
+        mujoco.mj_forward(model, data)
+        assert_allclose(robot.acceleration(qpos, qvel), data.qacc, rtol=1e-9, atol=1e-9)
+
+
 def test_an_sdf_joint_in_a_urdf_closes_a_loop() -> None:
     gazebo = """<gazebo><joint name="end" type="revolute"><parent>coupler</parent><child>rocker</child>
       <pose>{} 0 0 0 0 0</pose><axis><xyz>0 1 0</xyz></axis></joint></gazebo><gazebo reference="crank"/>"""

@@ -24,6 +24,7 @@ from ..mechanisms import (
 )
 from ..mechanisms._abstract_joint import AbstractAxisJoint
 from ..mechanisms._placement import AnyPlacement, Twist
+from ._bushings import Bushing
 from ._contact_selection import ContactSelection
 from ._equalities import Weld
 from ._geoms import rigid_words
@@ -39,6 +40,8 @@ _KINDS: dict[str, Any] = {
 }
 CLOSING = (*_KINDS, "ball", "fixed", "gearbox")
 """The kinds of joints that can close a loop."""
+BUSHING = "bushing"
+"""The kind of what joins two bodies by springs and dampers alone, on its six axes."""
 
 
 class Axis(NamedTuple):
@@ -145,12 +148,24 @@ class OpenAxisJoint(AbstractOpenJoint, AbstractAxisJoint):
         return self.joint.effort(parent, wrench)
 
 
+def _find_ends(at: Reference, of: Closure) -> tuple[Any, Any, Any]:
+    """The bodies of the ends, and where they are in the reference posture with their axes."""
+    sites = [at.frame("site", at.names.sites.index(name)) for name in of.sites]
+    bodies, points, axes = zip(*sites, strict=True)
+    if bodies[0] == bodies[1]:
+        raise RefusedError("both of its ends are on one body, or do not move")
+    return bodies, points, axes
+
+
+def _make_bushing(at: Reference, of: Closure) -> Bushing:
+    bodies, points, axes = _find_ends(at, of)
+    laws = (as_jax(np.array([getattr(x, what) for x in of.axes])) for what in ("stiffness", "damping"))
+    return Bushing(of.name, bodies, as_jax(np.array(points)), as_jax(np.array(axes)), *laws)
+
+
 def _make_joint(at: Reference, of: Closure) -> AbstractJoint:
     """The joint of `mechanisms`."""
-    sites = [at.frame("site", at.names.sites.index(name)) for name in of.sites]
-    (parent, child), (point, child_point), (axes, child_axes) = zip(*sites, strict=True)
-    if parent == child:
-        raise RefusedError("both of its ends are on one body, or do not move")
+    (parent, child), (point, child_point), (axes, child_axes) = _find_ends(at, of)
     given = [x.direction for x in of.axes] or [np.array([0.0, 0.0, 1.0])]
     axis, ends = axes @ given[0], (of.name, parent, child)
     if of.kind == "ball":
@@ -175,15 +190,20 @@ def _make_joint(at: Reference, of: Closure) -> AbstractJoint:
 def closures(at: Reference, given: Sequence[Closure], chosen: ContactSelection) -> FeatureParts:
     """The joints that close loops, as loops of the tree, with their springs, dampers, stops and dry friction."""
     loops, rows = list[AbstractJoint](), list[Row]()
-    springs, stops = list[TorsionalSpring](), list[Limit | JointFriction]()
+    springs, stops = list[TorsionalSpring | Bushing](), list[Limit | JointFriction]()
     for closure in given:
-        feature = f"{closure.kind} joint that closes a loop"
+        bushing = closure.kind == BUSHING
+        feature = "linear bushing" if bushing else f"{closure.kind} joint that closes a loop"
         try:
-            loops.append(_make_joint(at, closure))
+            made = (_make_bushing if bushing else _make_joint)(at, closure)
         except RefusedError as why:
             rows.append((feature, closure.name, "ignored", str(why)))
             continue
-        rows.append((feature, closure.name, "used", "exact"))
+        rows.append((feature, closure.name, "used", "" if bushing else "exact"))
+        if isinstance(made, Bushing):
+            springs.append(made)
+            continue
+        loops.append(made)
         for axis in closure.axes:
             known = closure.kind in _MEASURED and axis.slides == (closure.kind != "revolute")
             own = _read_laws(closure.name, axis, known, chosen)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError
-from ._closures import Axis, Closure
+from ._closures import BUSHING, Axis, Closure
 from ._reference import mujoco
 from ._report import Feature, Row
 from ._visuals import Look
@@ -234,6 +234,24 @@ def add_closure(spec: Any, joint: Joint) -> Closure:
         spec.body(body).add_site(name=sites[-1], **pose_arguments(place))
     ends = (sites[0], sites[1])
     return Closure(joint.name, joint.kind, ends, joint.axes, joint.ratio, joint.carrier)
+
+
+BUSHING_LAWS = tuple(f"{x}_{y}" for x in ("torque", "force") for y in ("stiffness", "damping"))
+"""What a linear bushing has on three axes each."""
+
+
+def make_bushing(
+    name: str, ends: tuple[str, str], places: tuple[np.ndarray, np.ndarray], laws: Mapping[str, np.ndarray]
+) -> Joint:
+    """A linear bushing of Drake between frames of two links, by `BUSHING_LAWS`."""
+    axes = [
+        Axis(
+            axis, what == "force", damping=laws[f"{what}_damping"][k], stiffness=laws[f"{what}_stiffness"][k]
+        )
+        for what in ("torque", "force")
+        for k, axis in enumerate(np.eye(3))
+    ]
+    return Joint(name, BUSHING, *ends, places, tuple(axes), loop=True)
 
 
 def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:

@@ -24,7 +24,18 @@ from .._misc._errors import InputError, require_known
 from ._closures import CLOSING
 from ._contact_selection import ContactSelection
 from ._files import find_mesh, is_ascii, local_name, numbers_of
-from ._graph import WORLD, Axis, Joint, Mimic, name_axes, place_of, pose_arguments, tie
+from ._graph import (
+    BUSHING_LAWS,
+    WORLD,
+    Axis,
+    Joint,
+    Mimic,
+    make_bushing,
+    name_axes,
+    place_of,
+    pose_arguments,
+    tie,
+)
 from ._reference import mujoco
 from ._report import Feature, Row, features
 from ._sdf import Model, joint_of
@@ -350,6 +361,25 @@ def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[
     return Joint(f"ball {ends[0]} {ends[1]}", "ball", ends[0], ends[1], (points[0], points[1]))
 
 
+def _read_bushings(robot: ET.Element, links: Mapping[str, np.ndarray]) -> Iterator[Joint]:
+    """`<drake:linear_bushing_rpy>`, which are taken out of a URDF."""
+    frames = {str(x.get("name")): (str(x.get("link")), _origin(x, "a frame")) for x in robot.findall("frame")}
+    frames = {name: (name, np.eye(4)) for name in links} | frames
+    for k, element in enumerate([x for x in robot if local_name(x.tag) == "linear_bushing_rpy"]):
+        own, what = (
+            {local_name(x.tag).removeprefix("bushing_"): x for x in element},
+            "<drake:linear_bushing_rpy>",
+        )
+        names = [str(own[x].get("name")) for x in ("frameA", "frameC") if x in own]
+        require_known(f"frame of {what}:", frames, *names)
+        if len(names) < 2:
+            raise InputError(f"{what} needs <drake:bushing_frameA> and <drake:bushing_frameC>.")
+        (first, place), (second, other) = (frames[name] for name in names)
+        laws = {x: numbers_of(own.get(x), "value", "0 0 0", f"{what}: {x}") for x in BUSHING_LAWS}
+        robot.remove(element)
+        yield make_bushing(f"bushing {k}", (first, second), (place, other), laws)
+
+
 def _place_links(robot: ET.Element) -> dict[str, np.ndarray]:
     """Where the links are with all joints at zero, in the root link (4, 4); joints that lead to a link a second time
     count for nothing."""
@@ -410,6 +440,7 @@ def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
             closing.append(_read_joint(joint, links, rows))
             robot.remove(joint)
         reached.add(name)
+    closing += _read_bushings(robot, links)
     kinds = {"constraint": _read_constraint, "loop": _read_loop, "ball_constraint": _read_ball}
     for element in list(robot):
         tag = local_name(element.tag)
