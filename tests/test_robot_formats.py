@@ -562,7 +562,8 @@ def test_linear_bushings_push_as_those_of_drake(kind: str) -> None:
           {sdf_link("a", 0.3, ">0 0 0 0 0 0")}<frame name="A" attached_to="disc"><pose>0.1 0.2 0.3 0 0.3 0</pose></frame>
           <frame name="C" attached_to="a"><pose>0 0.1 0 0.1 0 0.4</pose></frame>
           <joint name="pin" type="continuous"><parent>world</parent><child>disc</child>
-          <axis><xyz>0 0 1</xyz></axis></joint><joint name="a joint" type="ball"><parent>disc</parent><child>a</child></joint>
+          <axis><xyz>0 0 1</xyz></axis></joint>
+          <joint name="a joint" type="ball"><parent>disc</parent><child>a</child></joint>
           <drake:linear_bushing_rpy>{laws}<drake:bushing_frameA>A</drake:bushing_frameA>
           <drake:bushing_frameC>C</drake:bushing_frameC></drake:linear_bushing_rpy></model></sdf>""")
     assert row_of(robot, "linear bushing").status == "used"
