@@ -7,7 +7,8 @@ have nothing that moves, and the reasons of the others. Nothing is simulated.
     python benchmarks/robot_formats.py FOLDER... --drake
 
 With `--drake` it compares SDF files with Drake's parser (`pip install drake`) instead, at random angles and slides: the
-mass matrix and the forces of gravity on hinges and slides, relative to the largest.
+mass matrix and the forces of gravity on hinges and slides, relative to the largest. And it compares accelerations of a
+URDF with each of Drake's own joints, and a linear bushing.
 
 Where to get files: clones of RobotLocomotion/drake, gazebosim/gz-sim, gazebosim/sdformat, newton-physics/newton and
 Gepetto/example-parallel-robots.
@@ -84,6 +85,47 @@ def beside_drake(path: Path, folder: Path) -> float | None:
     return max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1.0)) for a, b in pairs)
 
 
+OWN = """<robot name="own">{}
+  <joint name="root" type="fixed"><parent link="world"/><child link="base"/></joint>
+  <drake:joint name="plane" type="planar"><parent link="base"/><child link="a"/>
+    <origin xyz="0.1 0.2 0.3" rpy="0.4 0 0.1"/><axis xyz="0 1 0"/><dynamics damping="0.1 0.2 0.3"/></drake:joint>
+  <drake:joint name="cross" type="universal"><parent link="a"/><child link="b"/>
+    <origin xyz="0.1 0.2 0.3" rpy="0.4 0 0.1"/><dynamics damping="0.4"/></drake:joint>
+  <drake:joint name="ball" type="ball"><parent link="b"/><child link="c"/><origin xyz="0.1 0.2 0.3"/>
+    <dynamics damping="0.5"/></drake:joint>
+  <drake:joint name="screw" type="screw"><parent link="c"/><child link="d"/><axis xyz="0 0 2"/>
+    <drake:screw_thread_pitch value="0.5"/></drake:joint>
+  <frame name="A" link="a" xyz="0.1 0.2 0.3" rpy="0 0.3 0"/><frame name="C" link="d" xyz="0 0.1 0" rpy="0.1 0 0.4"/>
+  <drake:linear_bushing_rpy><drake:bushing_frameA name="A"/><drake:bushing_frameC name="C"/>
+    <drake:bushing_torque_stiffness value="1 2 3"/><drake:bushing_torque_damping value="0.4 0.5 0.6"/>
+    <drake:bushing_force_stiffness value="7 8 9"/><drake:bushing_force_damping value="0.7 0.8 0.9"/>
+  </drake:linear_bushing_rpy></robot>"""
+LINK = """<link name="{0}"><inertial><origin xyz="{1} 0 0"/><mass value="{1}"/>
+  <inertia ixx="0.02" iyy="0.025" izz="0.03" ixy="0" ixz="0" iyz="0"/></inertial></link>"""
+
+
+def own_elements_of_drake() -> float:
+    """The largest difference of accelerations, of a URDF with Drake's own joints and a linear bushing."""
+    from pydrake.multibody.parsing import Parser
+    from pydrake.multibody.plant import MultibodyPlant
+    from scipy.spatial.transform import Rotation
+
+    masses = {"base": 0.2, "a": 0.3, "b": 0.5, "c": 0.7, "d": 0.9}
+    text, plant = OWN.format("".join(LINK.format(*x) for x in masses.items())), MultibodyPlant(0.0)
+    Parser(plant).AddModelsFromString(text, "urdf")
+    plant.Finalize()
+    context, rng = plant.CreateDefaultContext(), np.random.default_rng(0)
+    q, v = 0.3 * rng.normal(size=9), rng.normal(size=9)  # plane 3, cross 2, ball 3, screw 1
+    plant.SetPositions(context, q)
+    plant.SetVelocities(context, v)
+    theirs = plant.get_generalized_acceleration_output_port().Eval(context)
+    ball, advance = Rotation.from_euler("xyz", q[5:8]), 0.5 / (2 * np.pi)
+    qpos = [*q[:5], *ball.as_quat(scalar_first=True), q[8], advance * q[8]]
+    qvel = [*v[:5], *ball.inv().apply(v[5:8]), v[8], advance * v[8]]
+    ours = np.array(uk.load(text).acceleration(np.array(qpos), np.array(qvel)))
+    return float(np.abs(np.concatenate([ours[:5], ball.apply(ours[5:8]), ours[8:9]]) - theirs).max())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path)
@@ -93,6 +135,8 @@ def main() -> None:
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     warnings.simplefilter("ignore")
+    if arguments.drake:
+        print(f"Drake's own joints and a bushing: accelerations differ by {own_elements_of_drake():.0e}")
     for folder in arguments.folders:
         files = sorted(x for x in folder.rglob("*") if x.name.endswith(ENDINGS))
         heavy = lambda x: x.suffix in (".sdf", ".urdf") and x.stat().st_size > 1000 * arguments.kilobytes

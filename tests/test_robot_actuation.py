@@ -178,6 +178,27 @@ def test_limits_of_total_forces_on_joints_and_tendons() -> None:
 MOVED = 'qpos="0.3 -0.5 1 0 0 0 1 0 0 1 0 0 0"'
 
 
+@pytest.mark.skipif(int(mujoco.__version__.partition(".")[0]) < 4, reason="MuJoCo 3 has no delays")
+def test_inputs_that_are_functions_of_time_are_delayed() -> None:
+    """v' = sin(3 (t - 0.1)) from then on, also in MuJoCo, by steps."""
+    slide = '<body><joint name="{0}" type="slide" axis="{1}"/><geom size="0.1" mass="1" contype="0"/></body>'
+    text = f"""<mujoco><option gravity="0 0 0" timestep="0.0005"/><worldbody>{slide.format("x", "1 0 0")}
+      {slide.format("y", "0 1 0")}</worldbody><actuator><motor name="late" joint="x" delay="0.1" nsample="210"/>
+      <motor joint="y"/></actuator></mujoco>"""
+    ctrl = lambda t: jnp.stack([jnp.sin(3 * t), jnp.cos(t)])
+    robot = uk.load(text, ctrl=ctrl)
+    line = next(x for x in robot.report.features if x.feature == "actuator delay")
+    assert (line.names, line.status) == (("late",), "approximated")
+    found = uk.simulate(robot.problem, t1=0.5, ts=2, rtol=1e-9, atol=1e-9).v_end
+    assert_allclose(found, [(1 - np.cos(1.2)) / 3, np.sin(0.5)], atol=1e-8)
+    model = mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(model)
+    for k in range(1000):
+        data.ctrl[:] = np.sin(3 * 5e-4 * k), np.cos(5e-4 * k)
+        mujoco.mj_step(model, data)
+    assert_allclose(found, data.qvel, atol=1e-3)
+
+
 def test_runs_with_activations() -> None:
     actuators = (
         '<intvelocity name="turn" joint="shoulder" kp="20" kv="1" actrange="-9 9"/>'

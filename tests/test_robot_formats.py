@@ -61,6 +61,11 @@ LOOPS = {
 }
 
 
+SECOND_PARENT = """<link name="pin"/><joint name="on coupler" type="fixed"><parent link="coupler"/><child link="pin"/>
+  <origin xyz="0.6 0 0"/></joint><joint name="end" type="{}"><parent link="rocker"/><child link="pin"/>
+  <origin xyz="0.4 0 0"/><axis xyz="0 1 0"/>{}</joint>"""
+
+
 def sdf_link(name: str, x: float, place: str) -> str:
     return f"""<link name="{name}"><pose {place}</pose><inertial><pose>{x / 2} 0 0 0 0 0</pose><mass>{x}</mass>
       <inertia><ixx>0.02</ixx><iyy>0.025</iyy><izz>0.03</izz></inertia></inertial></link>"""
@@ -143,10 +148,7 @@ def four_bar(kind: str, tmp_path: Path) -> tuple[uk.robots.Robot, np.ndarray]:
         (tmp_path / "four_bar.usda").write_text(USD % "".join(usd_body(*x) for x in bodies))
         return uk.load(tmp_path / "four_bar.usda"), zero
     if kind == "second parent":
-        extra = """<link name="pin"/><joint name="on coupler" type="fixed"><parent link="coupler"/><child link="pin"/>
-          <origin xyz="0.6 0 0"/></joint><joint name="end" type="continuous"><parent link="rocker"/><child link="pin"/>
-          <origin xyz="0.4 0 0"/><axis xyz="0 1 0"/></joint>"""
-        return uk.load(URDF % extra), zero
+        return uk.load(URDF % SECOND_PARENT.format("continuous", "")), zero
     return uk.load(URDF % LOOPS[kind]), zero
 
 
@@ -177,6 +179,58 @@ def test_a_loop_of_a_file_stays_closed() -> None:
     run = uk.simulate(robot.problem, t1=0.3)
     assert run.position_error.max() < 1e-10
     assert row_of(robot, "revolute joint that closes a loop").names == ("end",)
+
+
+def closing_angle(qpos: np.ndarray) -> float:
+    """That of the rocker against the coupler, about the axis of the other joints."""
+    angle = float(qpos[2] - qpos[0] - qpos[1])
+    return np.arctan2(np.sin(angle), np.cos(angle))
+
+
+@pytest.mark.parametrize("kind", ["second parent", "loop", "sdf"])
+def test_springs_and_dampers_of_a_joint_that_closes_a_loop(kind: str) -> None:
+    """A fixed tendon on the other joints is the same."""
+    k = 0.0
+    if kind == "sdf":
+        k, zero = 5.0, closed_four_bar(0.7, 0.0)[1]
+        spring = "<spring_stiffness>5</spring_stiffness><spring_reference>0.2</spring_reference>"
+        robot = uk.load(sdf_four_bar(zero).replace("0</damping>", f"0.2</damping>{spring}"))
+    else:
+        laws, zero = '<dynamics damping="0.2"/>', np.zeros(3)
+        loop = LOOPS["loop"].replace("</loop>", f"{laws}</loop>")
+        robot = uk.load(URDF % (loop if kind == "loop" else SECOND_PARENT.format("continuous", laws)))
+    places, rest = in_mjcf(robot), 0.2 + closing_angle(zero)
+    model, qpos, qvel = closed_four_bar(1.1, 2.0)
+    joints = zip(("crank pin", "coupler pin", "rocker pin"), (-1, -1, 1), strict=True)
+    tendon = f"""<tendon><fixed stiffness="{k}" damping="0.2" springlength="{rest}">
+      {"".join(f'<joint joint="{name}" coef="{c}"/>' for name, c in joints)}</fixed></tendon>"""
+    model = mujoco.MjModel.from_xml_string(FOUR_BAR.replace("<equality>", f"{tendon}<equality>"))
+    expected = reference.acceleration(model, qpos, qvel)
+    found = robot.acceleration((qpos - zero)[places], qvel[places])
+    assert_allclose(found, expected[places], rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+def test_a_joint_that_closes_a_loop_has_stops_and_dry_friction() -> None:
+    laws = '<limit lower="-3" upper="{}"/><dynamics friction="{}"/>'
+    robot = uk.load(URDF % SECOND_PARENT.format("revolute", laws.format(3, 1000)), contact=["friction"])
+    left = row_of(robot, "limits of a joint that closes a loop")
+    assert (left.names, left.why[:9]) == (("end",), "not asked")
+    held = uk.simulate(robot.problem, t1=0.02, contact="steps", dt0=1e-3)
+    assert_allclose(held.q_end, robot.problem.q0, atol=1e-9)
+    angle = closing_angle(np.asarray(robot.problem.q0)[in_mjcf(robot)])
+    robot = uk.load(URDF % SECOND_PARENT.format("revolute", laws.format(angle + 0.05, 0)), contact=["limits"])
+    assert row_of(robot, "limits of a joint that closes a loop").status == "used"
+    fall = uk.simulate(robot.problem, t1=0.5, ts=51, contact="steps", dt0=1e-3)
+    angles = np.array([closing_angle(q[in_mjcf(robot)]) for q in np.asarray(fall.q)])
+    assert_allclose(fall.contacts.gap[:, 1], angle + 0.05 - angles, atol=1e-9)
+    assert abs(angle + 0.05 - angles.max()) < 1e-9
+    assert fall.position_error.max() < 1e-9
+
+
+def test_a_joint_that_closes_a_loop_starts_where_it_is_told() -> None:
+    robot = uk.load(URDF % SECOND_PARENT.format("continuous", ""))
+    told = um.problem(robot.problem, at={"end": -0.8})
+    assert_allclose(closing_angle(np.asarray(told.q0)[in_mjcf(robot)]), -0.8, atol=1e-9)
 
 
 # --- SDF
@@ -349,6 +403,20 @@ def test_frames_of_sdf(kind: str, tmp_path: Path) -> None:
     assert_allclose(joint.axis, frame[:3, 2], atol=1e-12)
 
 
+def test_a_planar_joint_of_drake_in_an_sdf_lets_frames_move_in_a_plane() -> None:
+    """Coordinates count from where the frames meet: closed forms."""
+    joint = """<drake:joint name="slab" type="planar"><drake:parent>world</drake:parent><drake:child>foot</drake:child>
+      <drake:damping>0.5 0.25 0</drake:damping></drake:joint>"""
+    robot = uk.load(f"""<sdf version="1.9"><model name="m">{sdf_link("slab", 0.4, ">0.2 -0.3 0.1 0 0 0.6")}
+      <frame name="foot" attached_to="slab"><pose>0 0 -0.1 0 0 0</pose></frame>{joint}</model></sdf>""")
+    assert robot.names.joints == ("slab", "slab 2", "slab 3")
+    assert_allclose(robot.problem.q0, [0.2, -0.3, 0.6], atol=1e-12)
+    assert_allclose(robot.points(0.0, robot.problem.q0)["foot"], [0.2, -0.3, 0.0], atol=1e-12)
+    found = robot.acceleration(np.zeros(3), np.array([1.0, 2.0, 0.0]))
+    M = np.array([[0.4, 0.0, 0.0], [0.0, 0.4, 0.08], [0.0, 0.08, 0.03 + 0.4 * 0.2**2]])
+    assert_allclose(found, np.linalg.solve(M, [-0.5, -0.5, 0.0]), rtol=1e-12)
+
+
 def test_what_an_sdf_has_that_is_not_read_is_told() -> None:
     shape = "<geometry><{}</geometry>"
     text = f"""<sdf version="1.9"><world name="w"><plugin name="p" filename="f.so"/>
@@ -418,6 +486,14 @@ def test_transmissions_are_motors(kind: str) -> None:
     assert_allclose(found, [50 * 0.3 / inertia], rtol=1e-12)
 
 
+def test_frames_of_a_urdf_are_points() -> None:
+    robot = uk.load(turntable('<frame name="rim" link="disc" xyz="0.1 0 0.2" rpy="0 0 1"/>'))
+    assert_allclose(robot.points(0.0, jnp.array([np.pi / 2]))["rim"], [0, 0.1, 0.2], atol=1e-12)
+    assert "frame" not in {x.feature for x in robot.report.features}
+    with pytest.raises(uk.InputError, match="link of frame 'rim': 'disk'; did you mean 'disc'"):
+        uk.load(turntable('<frame name="rim" link="disk"/>'))
+
+
 def test_other_transmissions_are_told() -> None:
     robot = uk.load(
         turntable("""<transmission name="t"><type>transmission_interface/DifferentialTransmission</type>
@@ -425,6 +501,113 @@ def test_other_transmissions_are_told() -> None:
     )
     ignored = {x.feature for x in robot.report.of("ignored")}
     assert {"transmission", "coupling", "bushing"} <= ignored
+
+
+def test_joints_of_drake_in_a_urdf_move_as_in_mjcf() -> None:
+    joint = """<drake:joint name="{0} joint" type="{2}"><parent link="{1}"/><child link="{0}"/>
+      <origin xyz="0.1 0.2 0.3" rpy="0.4 0 0.1"/>{3}</drake:joint>"""
+    links = "".join(urdf_link(name, x) for name, x in (("a", 0.3), ("b", 0.5), ("c", 0.7), ("d", 0.9)))
+    robot = uk.load(f"""<robot name="all"><link name="base"/>{links}
+      {joint.format("a", "base", "planar", '<axis xyz="0 1 0"/><dynamics damping="0.1 0.2 0.3"/>')}
+      {joint.format("b", "a", "universal", '<dynamics damping="0.4"/>')}
+      {joint.format("c", "b", "ball", '<dynamics damping="0.5"/>')}
+      {joint.format("d", "c", "screw", '<axis xyz="0 0 2"/><drake:screw_thread_pitch value="0.5"/>')}</robot>""")
+    inside = ""
+    for name, x, joints in (
+        ("d", 0.9, '<joint name="turn" axis="0 0 1"/><joint name="slide" type="slide" axis="0 0 1"/>'),
+        ("c", 0.7, '<joint type="ball" damping="0.5"/>'),
+        ("b", 0.5, '<joint axis="1 0 0" damping="0.4"/><joint axis="0 1 0" damping="0.4"/>'),
+        (
+            "a",
+            0.3,
+            """<joint type="slide" axis="1 0 0" damping="0.1"/><joint type="slide" axis="0 0 -1" damping="0.2"/>
+            <joint axis="0 1 0" damping="0.3"/>""",
+        ),
+    ):
+        inside = f"""<body name="{name}" pos="0.1 0.2 0.3" euler="0.4 0 0.1">{joints}
+          <inertial pos="{x / 2} 0 0" mass="{x}" diaginertia="0.02 0.025 0.03"/>{inside}</body>"""
+    model = mujoco.MjModel.from_xml_string(f"""<mujoco><compiler angle="radian" eulerseq="XYZ"/><worldbody>{inside}
+      </worldbody><equality><joint joint1="slide" joint2="turn" polycoef="0 {0.5 / (2 * np.pi)} 0 0 0"/></equality>
+      </mujoco>""")
+    rng = np.random.default_rng(0)
+    qpos, qvel = reference.closed(
+        model, model.qpos0 + 0.3 * rng.normal(size=model.nq), rng.normal(size=model.nv)
+    )
+    expected = reference.acceleration(model, qpos, qvel)
+    found = robot.acceleration(qpos, qvel)
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    with pytest.raises(uk.InputError, match="type 'curvilinear' is not read; planar, ball"):
+        uk.load(f"""<robot name="rail"><link name="base"/>{urdf_link("a", 0.3)}
+          {joint.format("a", "base", "curvilinear", "")}</robot>""")
+
+
+CONSTANTS = {"torque_stiffness": "1 2 3", "torque_damping": "0.4 0.5 0.6", "force_stiffness": "7 8 9",
+             "force_damping": "0.7 0.8 0.9"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["urdf", "sdf"])
+def test_linear_bushings_push_as_those_of_drake(kind: str) -> None:
+    """By the definition of `LinearBushingRollPitchYaw`, with wrenches on MuJoCo's bodies."""
+    if kind == "urdf":
+        laws = "".join(f'<drake:bushing_{x} value="{y}"/>' for x, y in CONSTANTS.items())
+        robot = uk.load(
+            turntable(f"""{urdf_link("a", 0.3)}<frame name="A" link="disc" xyz="0.1 0.2 0.3" rpy="0 0.3 0"/>
+            <drake:joint name="a joint" type="ball"><parent link="disc"/><child link="a"/></drake:joint>
+            <frame name="C" link="a" xyz="0 0.1 0" rpy="0.1 0 0.4"/><drake:linear_bushing_rpy>{laws}
+            <drake:bushing_frameA name="A"/><drake:bushing_frameC name="C"/></drake:linear_bushing_rpy>""")
+        )
+    else:
+        laws = "".join(f"<drake:bushing_{x}>{y}</drake:bushing_{x}>" for x, y in CONSTANTS.items())
+        robot = uk.load(f"""<sdf version="1.9"><model name="m">{sdf_link("disc", 0.2, ">0 0 0 0 0 0")}
+          {sdf_link("a", 0.3, ">0 0 0 0 0 0")}<frame name="A" attached_to="disc"><pose>0.1 0.2 0.3 0 0.3 0</pose></frame>
+          <frame name="C" attached_to="a"><pose>0 0.1 0 0.1 0 0.4</pose></frame>
+          <joint name="pin" type="continuous"><parent>world</parent><child>disc</child>
+          <axis><xyz>0 0 1</xyz></axis></joint>
+          <joint name="a joint" type="ball"><parent>disc</parent><child>a</child></joint>
+          <drake:linear_bushing_rpy>{laws}<drake:bushing_frameA>A</drake:bushing_frameA>
+          <drake:bushing_frameC>C</drake:bushing_frameC></drake:linear_bushing_rpy></model></sdf>""")
+    assert row_of(robot, "linear bushing").status == "used"
+    quat = " ".join(map(str, Rotation.from_euler("xyz", [0.1, 0, 0.4]).as_quat(scalar_first=True)))
+    model = mujoco.MjModel.from_xml_string(f"""<mujoco><worldbody><body name="disc"><joint axis="0 0 1"/>
+      <inertial pos="0.1 0 0" mass="0.2" diaginertia="0.02 0.025 0.03"/><site name="A" pos="0.1 0.2 0.3"
+      quat="{np.cos(0.15)} 0 {np.sin(0.15)} 0"/><body name="a"><joint type="ball"/>
+      <inertial pos="0.15 0 0" mass="0.3" diaginertia="0.02 0.025 0.03"/>
+      <site name="C" pos="0 0.1 0" quat="{quat}"/>
+      </body></body></worldbody></mujoco>""")
+    rng, data = np.random.default_rng(1), mujoco.MjData(model)
+    k, d = (
+        [np.fromstring(CONSTANTS[f"{x}_{y}"], sep=" ") for x in ("torque", "force")]
+        for y in ("stiffness", "damping")
+    )
+    for _ in range(3):
+        data.qpos[1:] = [1, *0.4 * rng.normal(size=3)]
+        data.qpos[1:] /= np.linalg.norm(data.qpos[1:])
+        data.qpos[0], data.qvel[:], data.xfrc_applied[:] = rng.normal(), rng.normal(size=4), 0
+        mujoco.mj_forward(model, data)
+        (A, C), (start, end) = (
+            x.reshape(2, *shape) for x, shape in ((data.site_xmat, (3, 3)), (data.site_xpos, (3,)))
+        )
+        moves = np.zeros((2, 6))
+        for i in (0, 1):
+            mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_SITE, i, moves[i], 0)
+        (omega_A, v_A), (omega_C, v_C) = moves.reshape(2, 2, 3)
+        turn, x = Rotation.from_matrix(A.T @ C), end - start
+        roll, pitch, yaw = turn.as_euler("xyz")
+        cy, sy, cp = np.cos(yaw), np.sin(yaw), np.cos(pitch)
+        E = np.array(
+            [[cy * cp, -sy, 0], [sy * cp, cy, 0], [-np.sin(pitch), 0, 1]]
+        )  # omega in A = E (roll', pitch', yaw')
+        rates = np.linalg.solve(E, A.T @ (omega_C - omega_A))
+        B = A @ Rotation.from_rotvec(0.5 * turn.as_rotvec()).as_matrix()
+        along = B.T @ (v_C - v_A - np.cross((omega_A + omega_C) / 2, x))
+        torque = A @ np.linalg.solve(E.T, -k[0] * [roll, pitch, yaw] - d[0] * rates)
+        force, middle = B @ (-k[1] * (B.T @ x) - d[1] * along), (start + end) / 2
+        for body, sign in ((1, -1), (2, 1)):
+            moment = torque + np.cross(middle - data.xipos[body], force)
+            data.xfrc_applied[body] = sign * np.concatenate([force, moment])
+        qpos, qvel = data.qpos.copy(), data.qvel.copy()
+        mujoco.mj_forward(model, data)
+        assert_allclose(robot.acceleration(qpos, qvel), data.qacc, rtol=1e-9, atol=1e-9)
 
 
 def test_an_sdf_joint_in_a_urdf_closes_a_loop() -> None:
@@ -592,6 +775,46 @@ def test_a_usd_with_shapes_and_a_drive(tmp_path: Path) -> None:
     (look,) = robot.mechanism.mechanism.visuals
     assert look.body == "rod"
     assert_allclose(look.position, [0.35, 0, 0], atol=1e-6)
+
+
+# In centimetres; %s: least and largest distance.
+HUNG = """#usda 1.0
+( metersPerUnit = 0.01; upAxis = "Z" )
+def PhysicsScene "scene" { vector3f physics:gravityDirection = (0, 0, -1); float physics:gravityMagnitude = 500
+}
+def Xform "World"
+{
+    def Xform "ball" ( prepend apiSchemas = ["PhysicsRigidBodyAPI", "PhysicsMassAPI"] ) {
+        float physics:mass = 2; float3 physics:diagonalInertia = (80, 80, 80)
+        double3 xformOp:translate = (100, 0, 20); uniform token[] xformOpOrder = ["xformOp:translate"]
+    }
+    def PhysicsDistanceJoint "rope" { rel physics:body1 = </World/ball>; point3f physics:localPos0 = (0, 0, 20)
+        %s
+    }
+}
+"""
+
+
+def test_a_distance_joint_of_a_usd_is_a_rod(tmp_path: Path) -> None:
+    """Released at the side with a speed v upwards, it pulls with m v^2 / r."""
+    pytest.importorskip("pxr")
+    both = "float physics:minDistance = 100; float physics:maxDistance = 100"
+    (tmp_path / "rod.usda").write_text(HUNG % both)
+    robot = uk.load(tmp_path / "rod.usda")
+    assert row_of(robot, "distance joint").names == ("rope",)
+    found = robot.acceleration(np.array([1.0, 0, 0.2, 1, 0, 0, 0]), np.array([0, 0, 2.0, 0, 0, 0]))
+    assert_allclose(found, [-4.0, 0, -5.0, 0, 0, 0], atol=1e-6)
+
+
+def test_a_distance_joint_of_a_usd_is_a_rope(tmp_path: Path) -> None:
+    pytest.importorskip("pxr")
+    (tmp_path / "rope.usda").write_text(HUNG % "float physics:maxDistance = 120")
+    robot = uk.load(tmp_path / "rope.usda", contact=["limits"])
+    run = uk.simulate(robot.problem, t1=0.6, ts=61, contact="steps", dt0=1e-3)
+    far = np.linalg.norm(np.asarray(run.q)[:, :3] + [1, 0, 0], axis=1)  # coordinates count from the start
+    free = np.sqrt(1 + (2.5 * np.asarray(run.t) ** 2) ** 2)  # it falls until the rope is tight
+    assert_allclose(far, np.minimum(free, 1.2), atol=3e-3)
+    assert_allclose(far.max(), 1.2, atol=1e-6)
 
 
 def test_bodies_of_a_usd_start_where_the_file_has_them(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Mocap bodies that follow a motion: against a pendulum on a moving pivot by SciPy, and in keyframes."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 from numpy.testing import assert_allclose
+from scipy.spatial.transform import Rotation
 
 import ukjax as uk
 from ukjax.robots import Robot
@@ -63,9 +65,54 @@ def test_other_motions_turn_and_have_derivatives(robot) -> None:
     assert_allclose(jax.grad(end)(1.0), (end(1.0001) - end(0.9999)) / 2e-4, rtol=1e-5)
 
 
+def test_a_hand_follows_the_actions_of_an_environment() -> None:
+    """Its velocity changes evenly, and so a ball on a rod swings as on a pivot of constant acceleration."""
+    robot = uk.load(SCENE, mocap={"hand": jnp.array([0.0, 0.0, 1.0])})
+    reward = lambda t, q, v, action: robot.points(t, q)["bob"][0]
+    env = uk.Environment(robot.problem, robot.mocap_drive(), reward, dt=0.1, horizon=9, substeps=20)
+    actions = jnp.array([[0.4, 0.0, 0.3, 0.0, 0.0, 1.5], [-0.2, 0.0, 0.1, 0.0, 0.0, 2.0]])
+
+    @eqx.filter_jit
+    def play(actions: jax.Array) -> tuple:
+        state, before = env.reset(jax.random.key(0)), None
+        for action in actions:
+            before, (state, _, last, _) = state, env.step(state, action)
+        return state, before, last
+
+    state, before, last = play(actions)
+    rates = robot.state_to_mujoco(state.q, state.v)[1]
+    assert_allclose(rates[1:4], actions[1, :3], atol=1e-9)
+    assert_allclose(robot.points(0.2, state.q)["hand"], [0.03, 0.0, 1.035], atol=1e-9)
+    turns = [
+        Rotation.from_quat(robot.state_to_mujoco(x.q, x.v)[0][4:8], scalar_first=True)
+        for x in (before, state)
+    ]
+    assert_allclose([x.as_rotvec()[2] for x in turns], [0.075, 0.25], atol=1e-9)
+    y = np.zeros(2)
+    for x, z in ((4.0, 3.0), (-6.0, -2.0)):  # accelerations of the hand
+
+        def swing(t: float, y: np.ndarray, x: float = x, z: float = z) -> list[float]:
+            return [y[1], -L * ((9.81 + z) * np.sin(y[0]) + x * np.cos(y[0])) / (L**2 + 0.4 * R**2)]
+
+        y = scipy.integrate.solve_ivp(swing, (0, 0.1), y, rtol=1e-11, atol=1e-12).y[:, -1]
+    assert_allclose(last - 0.03, L * np.sin(y[0]), atol=1e-8)
+    of_last = lambda a: play(a)[2]
+    slope = jax.grad(of_last)(actions)
+    d = jnp.zeros_like(actions).at[0, 0].set(1e-4)
+    assert_allclose(slope[0, 0], (of_last(actions + d) - of_last(actions - d)) / 2e-4, rtol=1e-6)
+    assert env.gymnasium_env(-1.0, 1.0).action_space.shape == (6,)
+    with pytest.raises(
+        uk.InputError, match=r"an action for mocap bodies \('hand',\) has shape \(3,\), not \(6,\)"
+    ):
+        env.step(env.reset(jax.random.key(0)), jnp.zeros(3))
+
+
 def test_what_has_no_motion_is_refused(robot) -> None:
     with pytest.raises(uk.InputError, match="unknown mocap body: 'bob'"):
         uk.load(SCENE, mocap={"bob": swaying})
+    with pytest.raises(uk.InputError, match="unknown mocap body with a motion: 'other'"):
+        robot.mocap_drive("other")
+    assert robot.mocap_drive("hand").size == 6
     with pytest.raises(uk.InputError, match="mocap needs a file, a text"):
         uk.load(mujoco.MjModel.from_xml_string(SCENE), mocap={"hand": swaying})
     with pytest.raises(uk.InputError, match=r"must be \(3,\), or \(7,\)"):

@@ -317,6 +317,41 @@ def test_forces_of_contacts_are_felt_as_in_mujoco(merge_fixed: bool) -> None:
     assert touched == {"toe", "heel", "foot"}
 
 
+EVERY_PART = 'data="found force torque dist pos normal tangent linvel angvel"'
+MATCHED = f"""
+    <contact name="toe touches" geom1="toe" geom2="floor" {EVERY_PART} num="2"/>
+    <contact name="floor touches" geom1="floor" geom2="toe" {EVERY_PART}/>
+    <contact name="nearest touches" body1="sole" {EVERY_PART} num="3" reduce="mindist"/>
+    <contact name="strongest touches" body2="sole" data="found force pos" reduce="maxforce"/>
+    <contact name="all touches" subtree1="trunk" body2="world" data="found force torque dist pos normal tangent" num="2"
+      reduce="netforce"/>
+    <contact name="any touches" data="force torque pos" reduce="netforce"/>
+    <contact name="zone touches" site="toe" data="found force pos" num="3" reduce="maxforce"/>
+    <contact name="part touches" site="toe" body2="sole" data="found force" reduce="mindist"/>
+    <contact name="never touches" geom1="trunk" data="found pos" num="2"/>
+"""
+
+
+@pytest.mark.skipif(int(mujoco.__version__.partition(".")[0]) < 4, reason="MuJoCo 3 has fewer parts")
+def test_contact_sensors_read_what_mujoco_reads() -> None:
+    """At times when all of MuJoCo's contacts push."""
+    text = FEET.replace("</sensor>", f"{MATCHED}</sensor>")
+    model = mujoco.MjModel.from_xml_string(text)
+    robot, data, counts = uk.load(text, contact=True), mujoco.MjData(model), set()
+    sensors = robot.sensors.only("contact")
+    for k in range(1, 600):
+        mujoco.mj_step(model, data)
+        if k not in (60, 180, 480, 540):
+            continue
+        mujoco.mj_forward(model, data)
+        state = robot.state_from_mujoco(data.qpos, data.qvel)
+        own = sensors(0.0, *state, contacts=contact_forces(robot, model, data, state[0]))
+        for name, x in own.items():
+            assert_allclose(x, data.sensor(name).data, rtol=1e-9, atol=1e-9, err_msg=f"{k} {name}")
+        counts.add(tuple(int(own[f"{x} touches"][0]) for x in ("nearest", "all", "zone")))
+    assert counts == {(1, 1, 1), (1, 2, 1), (2, 3, 1), (1, 2, 0)}
+
+
 def loop(kind: str) -> str:
     """Two cranks on the ground and a coupler, closed by a connect or a weld to a knob on the second crank."""
     hinge = '<joint name="knob" axis="0 1 0"/>' if kind == "weld" else ""
@@ -409,9 +444,18 @@ REST = """
   <sensor>
     <touch name="touch" site="ball"/> <accelerometer name="ball" site="ball"/> <force name="arm" site="arm"/>
     <jointlimitfrc name="stop" joint="stop"/> <gyro name="gyro" site="arm"/>
+    <contact name="ground" body2="ball" data="found force dist normal" reduce="maxforce"/>
   </sensor>
 </mujoco>
 """
+
+
+def test_a_contact_sensor_reads_gaps_that_have_derivatives() -> None:
+    robot = uk.load(REST, contact=[("ball", "floor")])
+    ground, p = robot.sensors.only("ground"), robot.problem
+    gap = lambda q: ground(0.0, q, p.v0, contacts=jnp.array([5.0, 0.0, 0.0]))["ground"][4]
+    slope = jax.grad(gap)(p.q0)
+    assert_allclose(slope, np.eye(p.q0.size)[robot.mechanism.labels.index("ball free z")], atol=1e-12)
 
 
 @pytest.mark.parametrize("how", ["events", "steps"])
@@ -424,6 +468,7 @@ def test_what_rests_is_felt_along_a_run(how: str) -> None:
     later = {name: np.asarray(x)[1:] for name, x in read.items()}
     weight = 2 * 9.81, 3 * 9.81
     assert_allclose(later["touch"], weight[0], rtol=1e-6)
+    assert_allclose(later["ground"], [[1, weight[0], 0, 0, 0, 0, 0, 1]] * 2, atol=2e-5)
     assert_allclose(later["ball"], [[0, 0, 9.81]] * 2, atol=1e-5)
     assert_allclose(later["stop"], 0.5 * weight[1], rtol=1e-6)
     assert_allclose(later["arm"], [[0, 0, weight[1]]] * 2, atol=1e-5)
@@ -601,8 +646,9 @@ def test_why_is_told_of_each() -> None:
         "place": "of rangefinders the distance from a site is built, no pictures and no places",
         "seen": "its camera follows something",
         "pull": "its actuator is not used",
-        "hits": "not built; runs have `contacts`, with gaps and forces",
     }
+    hits = next(x for x in robot.report.features if x.names == ("hits",))
+    assert (hits.status, hits.why[:13]) == ("ignored", "it finds none")
     ray = next(x for x in robot.report.features if x.names == ("ray",))
     assert (ray.status, ray.why) == ("approximated", "it does not see hfield")
 

@@ -690,3 +690,8 @@ def test_what_is_not_differentiated_is_not_computed_again():
     slope = np.sum(1 / np.arange(1.0, 6.0))
     assert_allclose(uk.scalarize(passes)(a), 6 * slope, rtol=1e-12)
     assert_allclose(jax.grad(uk.scalarize(passes))(a), np.full(3, slope), rtol=1e-12)
+
+
+def test_constants_without_entries_keep_their_shape() -> None:
+    code = uk.scalarize(lambda x: x + jnp.sum(jnp.zeros((0, 4)) * jnp.arange(4.0)[None]))
+    assert_allclose(code(jnp.asarray(2.0)), 2.0)

@@ -100,6 +100,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/robot_drops.py": [GRIPPER],
     "benchmarks/robot_files.py": [str(CASSIE.parent), "--only", "robotiq", "--states", "1"],
     "benchmarks/robot_formats.py": [str(CASSIE.parent)],
+    "benchmarks/robot_hands.py": ["--help"],
     "benchmarks/robot_runs.py": ["--t1", "0.02", "--rounds", "1"],
     "benchmarks/robot_sensors.py": [str(CASSIE.parent), "--states", "1"],
     "benchmarks/robots.py": [GRIPPER, "--batch", "8", "--rounds", "1"],

@@ -25,7 +25,7 @@ from .._misc._errors import InputError, format_value, needing
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._motion._project import Projection, project
 from .._run._step import step
-from .._system._driven import DrivenSystem
+from .._system._driven import AbstractDrive, DrivenSystem
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -102,7 +102,7 @@ def _scalar(name: str, value: Any) -> Array:
 @partial(JitByZeros, kinds=(AbstractSystem, InputForce))
 def _take_substeps(
     system: AbstractSystem,
-    apply: Callable[..., Any],
+    apply: Callable[..., Any] | AbstractDrive,
     action: Any,
     t: Array,
     y: tuple[Array, Array],
@@ -111,7 +111,10 @@ def _take_substeps(
     options: dict[str, Any],
 ) -> tuple[Array, Array]:
     """The state after some steps; compiled here, as a loop that is run outside of `jit` is compiled at each call."""
-    driven = DrivenSystem(system, apply, action)
+    if isinstance(apply, AbstractDrive):
+        driven = apply.drive(system, t, *y, action, count * h)
+    else:
+        driven = DrivenSystem(system, apply, action)
 
     def onwards(y: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], None]:
         return step(driven, t + i * h, *y, h, **options), None
@@ -133,7 +136,7 @@ class Environment(eqx.Module):
 
     - `system`: the mechanical system, or a `Problem`, which brings its initial state and time.
     - `apply`: the generalized force (n,) of an action as a function of (t, q, v, action), or a constant input
-      matrix B (n, p) for the force B action.
+      matrix B (n, p) for the force B action; or the `mocap_drive` of a robot.
     - `reward`: r(t, q, v, action) of the state reached, a scalar.
     - `dt`: duration of a step [s].
     - `horizon`: steps of an episode.
@@ -152,7 +155,7 @@ class Environment(eqx.Module):
     """
 
     system: AbstractSystem
-    apply: Callable[[Time, Coordinates, Velocities, Array], Forces]
+    apply: Callable[[Time, Coordinates, Velocities, Array], Forces] | AbstractDrive
     reward: Callable[[Time, Coordinates, Velocities, Array], Array]
     dt: float
     horizon: int = eqx.field(static=True)
@@ -168,7 +171,7 @@ class Environment(eqx.Module):
     def __init__(
         self,
         system: AbstractSystem | Problem,
-        apply: Callable[[Time, Coordinates, Velocities, Array], Forces] | Array,
+        apply: Callable[[Time, Coordinates, Velocities, Array], Forces] | AbstractDrive | Array,
         reward: Callable[[Time, Coordinates, Velocities, Array], Array],
         *,
         dt: float,
@@ -190,7 +193,7 @@ class Environment(eqx.Module):
             raise InputError("an initial state is needed: give sample, or a Problem, which brings its own.")
         _require_meant(system, sample, reward, observe, done, dt, horizon, substeps)
         real_array("t0", 0.0 if t0 is None else t0)
-        apply = apply if callable(apply) else _input_force(apply)
+        apply = apply if callable(apply) or isinstance(apply, AbstractDrive) else _input_force(apply)
         self.system, self.apply, self.reward, self.dt, self.horizon = system, apply, reward, dt, horizon
         self.observe, self.sample, self.done, self.substeps = observe, sample, done, substeps
         self.t0 = 0.0 if t0 is None else t0

@@ -15,6 +15,7 @@ from jaxtyping import Array
 from .._compiler import JitByZeros
 from .._misc._arguments import real_array, require_finite, whole_number
 from .._misc._errors import InputError
+from .._system._driven import AbstractDrive
 from .._system._system import AbstractSystem
 from ._environment_state import InputForce
 
@@ -48,7 +49,9 @@ def _bounds(environment: "Environment", low: Any, high: Any) -> list[np.ndarray]
     low, high = real_array("low", low), real_array("high", high)
     try:
         shape = np.broadcast_shapes(low.shape, high.shape)
-        shape = environment.apply.B.shape[1:] if isinstance(environment.apply, InputForce) else shape
+        apply = environment.apply
+        shape = apply.B.shape[1:] if isinstance(apply, InputForce) else shape
+        shape = (apply.size,) if isinstance(apply, AbstractDrive) else shape
         return [np.broadcast_to(x, shape) for x in (low, high)]
     except ValueError as error:
         raise InputError(

@@ -1,14 +1,39 @@
-"""A mechanical system under an action: a force from outside that is a function of the state."""
+"""A mechanical system under an action: a force from outside that is a function of the state, or what else it does."""
 
+import abc
 from collections.abc import Callable
 from typing import Any, final
 
+import equinox as eqx
 from jaxtyping import Array
 
 from .._misc._arguments import call_user_function, number_array
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from ._system import AbstractForwardingSystem, AbstractSystem
+
+
+class AbstractDrive(eqx.Module):
+    """What an action does to a system during a step, beside a force. Concrete one: `robots.MocapDrive`."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """How many numbers an action has."""
+
+    @abc.abstractmethod
+    def drive(
+        self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, action: Array, dt: Array
+    ) -> AbstractSystem:
+        """The system of a step.
+
+        **Arguments:**
+
+        - `system`: without an action.
+        - `t`, `q`, `v`: where the step starts.
+        - `action`: held over the step.
+        - `dt`: the step [s].
+        """
 
 
 @final

@@ -204,12 +204,14 @@ class ContactFrame(NamedTuple):
     - `bodies`: the first and the second.
     - `about`: directions of turning (r, 3), in the plane (r, 1): moments on further rows times these are that on the
       second body.
+    - `gap`: how far the shapes are apart [m].
     """
 
     point: Array
     axes: Array
     bodies: tuple[str, str]
     about: Array
+    gap: Array
 
     def effort(self, forces: Array) -> tuple[Array, Array]:
         """The force on the second body, and the moment about the point.
@@ -251,7 +253,7 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
         for i, (name, n) in enumerate(zip(x.row_names, meeting.normal, strict=True)):
             slip = x.slip_axes(ends, n)
             axes = jnp.concatenate([n[None], slip.across])
-            frames[name] = ContactFrame(meeting.point[i], axes, x.bodies, slip.about)
+            frames[name] = ContactFrame(meeting.point[i], axes, x.bodies, slip.about, meeting.gap[i])
     return frames
 
 

@@ -78,7 +78,8 @@ class Actuators(AbstractTreeLoad):
     - `lengths`: of those on joints and on fixed tendons, which come first.
     - `transmissions`: of those on sites and on spatial tendons.
     - `laws`: of all.
-    - `inputs`: theirs; `input_range` (nu, 2), and `clamped`, whether an input is clipped to it.
+    - `inputs`: theirs; `input_range` (nu, 2), and `clamped`, whether an input is clipped to it; `delays` of those that
+      are functions of time alone [s], of which nothing comes before t = 0.
     - `start`: the activations to start with (na,).
     - `limits`: of total forces.
     - `compensation`: of gravity, which may count among what is limited.
@@ -98,6 +99,7 @@ class Actuators(AbstractTreeLoad):
     compensation: GravityCompensation | None
     gear: Float[Array, " k"]
     clamped: tuple[bool, ...] = eqx.field(static=True)
+    delays: tuple[float, ...] = eqx.field(static=True)
     geared: tuple[int, ...] = eqx.field(static=True)
     which: tuple[int, ...] = eqx.field(static=True)
     activations: tuple[str, ...] = eqx.field(static=True)
@@ -115,7 +117,11 @@ class Actuators(AbstractTreeLoad):
         return Touched(seen[1], {*seen[2], *self.lengths.touched, *self.limits.joints}, bodies)
 
     def _inputs(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " nu"]:
-        return clip_some(self.inputs(t, q, v).astype(q.dtype), self.input_range, self.clamped)
+        u = self.inputs(t, q, v).astype(q.dtype)
+        for delay in {*self.delays} - {0.0} if self.inputs.takes == 1 else ():
+            late = jnp.where(t >= delay, self.inputs(t - delay).astype(q.dtype), 0.0)
+            u = jnp.where(np.array(self.delays) == delay, late, u)
+        return clip_some(u, self.input_range, self.clamped)
 
     def lengths_of(self, motion: TreeMotion) -> Float[Array, " k"]:
         of = lambda x: x.length([motion.placements[name] for name in x.bodies])

@@ -234,11 +234,19 @@ def actuators(
         compensation=weights if any(limits.compensated) else None,  # pyright: ignore[reportArgumentType]
         gear=as_jax(gear),
         clamped=tuple(bool(x and clamp) for x in model.actuator_ctrllimited),
+        delays=_delays(model),
         geared=tuple(np.flatnonzero((gear != 0) & ~several).tolist()),
         which=which,
         activations=activation_names(at),
     )
     return FeatureParts(loads=(load,), features=features(rows))
+
+
+def _delays(model: Any) -> tuple[float, ...]:
+    """Of the inputs, of which an actuator may have several [s]."""
+    if not hasattr(model, "actuator_delay"):  # before MuJoCo 4
+        return (0.0,) * int(model.nu)
+    return tuple(map(float, np.repeat(model.actuator_delay, model.actuator_ctrlnum)))
 
 
 def _read_drives(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[_Drives, list[Row]]:
@@ -292,7 +300,8 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
     if model.actuator_actearly[i] and model.actuator_actnum[i]:
         rows.append(("actuator actearly", name, "off", "it is about time steps, and runs have none"))
     if is_given(model, "actuator_delay", i):
-        rows.append(("actuator delay", name, "approximated", "its input is not delayed"))
+        why = "inputs that are functions of time alone are delayed, others not"
+        rows.append(("actuator delay", name, "approximated", why))
     on_tendon = model.actuator_trntype[i] == mujoco().mjtTrn.mjTRN_TENDON
     for field in ("actuator_damping", "actuator_dampingpoly", "actuator_armature"):
         if is_given(model, field, i):

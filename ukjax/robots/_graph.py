@@ -8,7 +8,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from .._misc._errors import InputError
-from ._closures import Closure
+from ._closures import BUSHING, Axis, Closure
 from ._reference import mujoco
 from ._report import Feature, Row
 from ._visuals import Look
@@ -52,22 +52,6 @@ class Link(NamedTuple):
     inertia: np.ndarray  # about the centre [kg m^2] (3, 3)
     shapes: tuple[Shape, ...] = ()
     weightless: bool = False  # whether gravity does not act on it
-
-
-class Axis(NamedTuple):
-    """A freedom of a joint."""
-
-    direction: np.ndarray  # in the joint's frame (3,)
-    slides: bool = False
-    limits: tuple[float, float] = (-np.inf, np.inf)  # lowest and highest position [rad], [m]
-    # `damping`, `stiffness`, `rest`, `friction`: of a damper, a spring and dry friction.
-    damping: float = 0.0
-    stiffness: float = 0.0
-    rest: float = 0.0
-    friction: float = 0.0
-    effort: float = np.inf  # the largest that actuators give
-    armature: float = 0.0  # what it moves besides
-    name: str = ""  # that of the joint for the first axis, where none is given
 
 
 class Joint(NamedTuple):
@@ -169,13 +153,13 @@ def grow_tree(
     return carrying, [joint for joint in joints if joint.name not in tree]
 
 
-def _name_axes(joint: Joint) -> Joint:
+def name_axes(joint: Joint) -> Joint:
     """The names of its freedoms: its own, and with numbers from the second on."""
     named = lambda i, x: x._replace(name=x.name or (f"{joint.name} {i + 1}" if i else joint.name))
     return joint._replace(axes=tuple(named(i, x) for i, x in enumerate(joint.axes)))
 
 
-def _add_joint(body: Any, joint: Joint, spec: Any) -> None:
+def add_joint(body: Any, joint: Joint, spec: Any) -> None:
     """The freedoms of a joint of the tree."""
     kinds, place = mujoco().mjtJoint, joint.places[1]
     if joint.kind == "free":
@@ -248,11 +232,26 @@ def add_closure(spec: Any, joint: Joint) -> Closure:
     for body, place, end in zip((joint.parent, joint.child), joint.places, ("parent", "child"), strict=True):
         sites.append(f"{joint.name} {end}")
         spec.body(body).add_site(name=sites[-1], **pose_arguments(place))
-    axes = [axis.direction for axis in joint.axes] or [np.array([0.0, 0.0, 1.0])]
-    child_axis = axes[1] if joint.kind in ("universal", "gearbox") else None
-    return Closure(
-        joint.name, joint.kind, (sites[0], sites[1]), axes[0], child_axis, joint.ratio, joint.carrier
-    )
+    ends = (sites[0], sites[1])
+    return Closure(joint.name, joint.kind, ends, joint.axes, joint.ratio, joint.carrier)
+
+
+BUSHING_LAWS = tuple(f"{x}_{y}" for x in ("torque", "force") for y in ("stiffness", "damping"))
+"""What a linear bushing has on three axes each."""
+
+
+def make_bushing(
+    name: str, ends: tuple[str, str], places: tuple[np.ndarray, np.ndarray], laws: Mapping[str, np.ndarray]
+) -> Joint:
+    """A linear bushing of Drake between frames of two links, by `BUSHING_LAWS`."""
+    axes = [
+        Axis(
+            axis, what == "force", damping=laws[f"{what}_damping"][k], stiffness=laws[f"{what}_stiffness"][k]
+        )
+        for what in ("torque", "force")
+        for k, axis in enumerate(np.eye(3))
+    ]
+    return Joint(name, BUSHING, *ends, places, tuple(axes), loop=True)
 
 
 def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:
@@ -326,7 +325,7 @@ def specify(
     spec = mujoco().MjSpec()
     spec.modelname, spec.compiler.degree = name, False
     starts, rows = dict[str, Any](), list[Row]()
-    tree, closing = grow_tree(by_name, [_name_axes(_fix_locked(x, rows)) for x in joints], fixed)
+    tree, closing = grow_tree(by_name, [name_axes(_fix_locked(x, rows)) for x in joints], fixed)
     bodies, unmoved = {WORLD: spec.worldbody}, {WORLD}
     for shape in () if still is None else still.shapes:
         add_shape(spec, spec.worldbody, shape, False)
@@ -336,7 +335,7 @@ def specify(
         place = joint.places[0] @ inverse(joint.places[1])
         body = bodies[joint.parent].add_body(name=link.name, **pose_arguments(place))
         bodies[link.name] = body
-        _add_joint(body, joint, spec)
+        add_joint(body, joint, spec)
         parent = np.eye(4) if joint.parent == WORLD else by_name[joint.parent].place
         starts |= _start_of(joint, inverse(parent @ joint.places[0]) @ link.place @ joint.places[1], rows)
         if link.mass is not None:
@@ -359,19 +358,6 @@ def specify(
         if joint.kind in ("planar", "free"):
             raise InputError(f"joint '{joint.name}' is {joint.kind}, and closes a loop: such a joint cannot.")
         closures.append(add_closure(spec, joint))
-        for axis in joint.axes:
-            lost = {
-                "limits": np.isfinite(axis.limits).any(),
-                "damping": axis.damping,
-                "spring": axis.stiffness,
-                "dry friction": axis.friction,
-            }
-            why = "joints that close loops have none"
-            rows += [
-                (f"{what} of a joint that closes a loop", joint.name, "ignored", why)
-                for what, has in lost.items()
-                if has
-            ]
     known = {x.name for x in spec.joints}
     for mimic in mimics:
         lost = [x for x in (mimic.follower, mimic.leader) if x not in known]

@@ -109,7 +109,9 @@ def load(
     lengths, refused = tendon_lengths(at)
     inputs = _inputs(at, ctrl, key)
     of_geoms = (*geom_names(at), *at.names.bodies)
-    wanted.restitution.require_known("restitution", (*of_geoms, *at.names.joints, *at.names.tendons))
+    wanted.restitution.require_known(
+        "restitution", (*of_geoms, *at.names.joints, *at.names.tendons, *(x.name for x in read_in.closures))
+    )
     wanted.friction.require_known("friction", of_geoms)
     passive = (_gravity(at), compensation(at), fluid(at), springs(at), damping(at))
     parts = [
@@ -119,7 +121,7 @@ def load(
         tendons(at, lengths, refused),
         actuators(at, lengths, inputs, start_activations(at, key)),
         equalities(at, lengths),
-        closures(at, read_in.closures),
+        closures(at, read_in.closures, wanted),
         mocap_motions(at, motions),
     ]
     rotors, of_rotors = armature(at)

@@ -1,5 +1,6 @@
 """Mocap bodies of a file that move as a function of time says: bodies on free joints, held to their motions."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, final
 
@@ -10,10 +11,13 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import call_user_function, real_array, require_function
 from .._misc._errors import InputError, require_known
-from .._misc._lie import rotation_matrix
-from .._misc._types import Time
+from .._misc._lie import quaternion_product, rotation_matrix, unit_quaternion
+from .._misc._types import Coordinates, Time, Velocities
+from .._system._driven import AbstractDrive
+from .._system._system import AbstractSystem
 from ..mechanisms import GROUND, AbstractJoint, Placement, TreeSystem
-from ..mechanisms._placement import AnyPlacement
+from ..mechanisms._placement import AnyPlacement, rate_of
+from ._actuators import ActuatorInputs, with_inputs
 from ._equalities import Weld
 from ._reference import Reference
 from ._report import Feature, FeatureParts
@@ -52,6 +56,71 @@ class GivenPose(AbstractJoint):
     def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "6"]:
         x, R = self._pose(t)
         return self.weld.rows(t, Placement(R, x, jnp.zeros_like(x)), placements[1])
+
+
+@final
+class VelocityRamp(eqx.Module):
+    """A pose whose velocity changes evenly from that at the start to a given one: a motion of a mocap body."""
+
+    t: Time  # where it starts
+    dt: Array  # how long it takes
+    start: Float[Array, "7"]  # place and quaternion
+    first: Float[Array, "6"]  # velocity and angular velocity at the start
+    last: Float[Array, "6"]  # likewise at the end
+
+    def __call__(self, t: Time) -> Float[Array, "7"]:
+        s = t - self.t
+        moved = s * (self.first + (0.5 / self.dt) * s * (self.last - self.first))
+        turned = quaternion_product(_turn(moved[3:]), self.start[3:])
+        return jnp.concatenate([self.start[:3] + moved[:3], turned])
+
+
+_COS, _SIN = (np.array([(-1) ** k / math.factorial(2 * k + i) for k in reversed(range(11))]) for i in (0, 1))
+
+
+def _turn(x: Float[Array, "3"]) -> Float[Array, "4"]:
+    """The quaternion of a turn about a vector by its length, by series in its square: smooth where that is zero."""
+    square = 0.25 * jnp.dot(x, x)
+    cos, sin = (jnp.polyval(jnp.asarray(c, x.dtype), square) for c in (_COS, _SIN))
+    return jnp.concatenate([cos[None], 0.5 * sin * x])
+
+
+@final
+class MocapDrive(AbstractDrive):
+    """The motion of mocap bodies, and inputs of actuators, as actions of an `Environment`; `robot.mocap_drive(...)`.
+
+    An action has for each body its velocity [m/s] and angular velocity [rad/s], in world axes, at the end of the step;
+    they change evenly. Behind these it has the inputs of the actuators.
+    """
+
+    bodies: tuple[str, ...] = eqx.field(static=True)
+    inputs: ActuatorInputs
+
+    @property
+    def size(self) -> int:
+        return 6 * len(self.bodies) + len(self.inputs.names)
+
+    def drive(
+        self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, action: Array, dt: Array
+    ) -> AbstractSystem:
+        if action.shape != (self.size,):
+            raise InputError(
+                f"an action for mocap bodies {self.bodies} has shape {action.shape}, not ({self.size},)."
+            )
+        own = {x.child: x.weld for x in getattr(system, "joints", ()) if isinstance(x, GivenPose)}
+        require_known("mocap body with a motion:", own, *self.bodies)
+        assert isinstance(system, TreeSystem)
+        placed, moved = system.places.moving(self.bodies, q, v)
+        ramps, given = {}, action.astype(q.dtype)
+        for k, name in enumerate(self.bodies):
+            p: Any = placed[name]
+            weld = own[name]
+            start = jnp.concatenate([p.point(weld.point), unit_quaternion(p.R @ weld.frame)])
+            velocity = rate_of(lambda p, x=weld.point: p.point(x), [p], [moved[name]])
+            first = jnp.concatenate([velocity, moved[name].omega])
+            ramps[name] = VelocityRamp(t, dt, start, first, given[6 * k : 6 * k + 6])
+        tree = with_motions(system, ramps)
+        return with_inputs(tree, self.inputs.replaced(given[6 * len(self.bodies) :]))
 
 
 def check_motions(given: Any) -> dict[str, Motion]:

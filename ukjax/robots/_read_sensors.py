@@ -14,6 +14,7 @@ from ..mechanisms import GROUND, AbstractShape, Limit, TreeSystem
 from ._actuators import Actuators
 from ._bodies import joints_by_kind
 from ._closures import Closure
+from ._contact_sensors import PARTS, REDUCTIONS, match_contacts
 from ._equalities import equality_name
 from ._geoms import is_offered, kind_of_geom, shape_of
 from ._lengths import Lengths, Path
@@ -21,11 +22,10 @@ from ._passive import GravityCompensation
 from ._rays import SOLID, Mesh, Scene, Solids
 from ._reference import LEAST, Reference, is_given, mujoco, remove_rounding, word_of
 from ._report import Feature, RefusedError, Row, features
-from ._sensor_kinds import DISTANT, READ, STOPPED, Sensor, SensorTable
+from ._sensor_kinds import DISTANT, PRESSED, READ, STOPPED, Sensor, SensorTable
 
 _WHY = {
-    "contact": "not built; runs have `contacts`, with gaps and forces",
-    "tactile": "not built; `touch` sensors are",
+    "tactile": "it reads how deep bodies are in each other, and these are rigid; `touch` and `contact` sensors are built",
     "plugin": "plugins are not run",
     "user": "it is computed by a callback of the file's program",
 }
@@ -212,6 +212,17 @@ class _Reading:
         body = int(self.at.model.site_bodyid[site])
         return {"frame": self.frame("site", site), "bodies": (body,)} | self._zone(site)
 
+    def of_contact(self, i: int, kind: str) -> dict[str, Any]:
+        model, (spec, how, _) = self.at.model, self.at.model.sensor_intprm[i].tolist()
+        first, second = (
+            (word_of("Obj", getattr(model, f"sensor_{x}type")[i]), int(getattr(model, f"sensor_{x}id")[i]))
+            for x in ("obj", "ref")
+        )
+        zone = {"frame": self.frame(*first)} | self._zone(first[1]) if first[0] == "site" else {}
+        parts = tuple(x for k, x in enumerate(PARTS) if spec >> k & 1)
+        matches = match_contacts(self.at, self.bodies, self.geoms, first, second)
+        return zone | {"parts": parts, "reduce": REDUCTIONS[how], "matches": matches}
+
     def of_inside(self, i: int, kind: str) -> dict[str, Any]:
         model = self.at.model
         body = int(model.sensor_objid[i])
@@ -303,7 +314,7 @@ class _Reading:
             masses=as_jax(masses[moved]),
             centres=as_jax(data.xipos[moved].reshape(-1, 3)),
             inertias=as_jax(inertias),
-            ends=tuple((ends | self._loop_ends()).items()) if own & {"touch", "force", "torque"} else (),
+            ends=tuple((ends | self._loop_ends()).items()) if own.intersection(PRESSED) else (),
             lengths={i: self.lengths[i] for i in sorted(tendons)},
             gravity=as_jax(gravity),
             magnetic=as_jax(np.array(model.opt.magnetic)),
@@ -382,6 +393,7 @@ _ON = {
     **dict.fromkeys(("clock", "e_potential", "e_kinetic"), _Reading.of_nothing),
     **dict.fromkeys(("force", "torque"), _Reading.of_transmitted),
     "touch": _Reading.of_touch,
+    "contact": _Reading.of_contact,
     "insidesite": _Reading.of_inside,
     "camprojection": _Reading.of_camera,
     "rangefinder": _Reading.of_rays,
@@ -425,6 +437,8 @@ def _status(sensor: Sensor, reading: _Reading) -> list[tuple[str, str]]:
     touched = {int(bodies[i]) for pair in reading.geoms.values() for i in pair}
     if sensor.kind == "touch" and touched.isdisjoint(sensor.bodies):
         return [("ignored", "it reads zero: the robot was loaded without contacts of its body")]
+    if sensor.kind == "contact" and not sensor.matches:
+        return [("ignored", "it finds none: the robot was loaded without contacts that it would find")]
     stops = [x.name for x in reading.tree.mechanism.contacts if isinstance(x, Limit)]
     if sensor.kind in STOPPED and sensor.of not in stops:
         return [("ignored", "it reads zero: the robot was loaded without this stop")]

@@ -15,7 +15,7 @@ from .._formula._on_host import acceleration_at
 from .._misc._arguments import real_array, real_values
 from .._misc._closures import equal_to_itself
 from .._misc._display import html_of
-from .._misc._errors import InputError
+from .._misc._errors import InputError, require_known
 from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, as_jax, is_traced
 from .._motion._model import nearest_start
 from .._system._constraint import bilateral
@@ -24,7 +24,7 @@ from ..mechanisms import GROUND, TreeSystem
 from ..mechanisms._postures import with_unit_quaternions
 from ._actuators import ActuatorInputs, Control, inputs_of, with_inputs
 from ._clear import without_contacts
-from ._mocap import Motion, check_motions, with_motions
+from ._mocap import GivenPose, MocapDrive, Motion, check_motions, with_motions
 from ._parameters import Axes, parameters, with_parameters
 from ._reference import Names
 from ._report import RobotReport
@@ -192,6 +192,22 @@ class Robot(eqx.Module):
         q0 = with_unit_quaternions(tree, q0)
         problem = dataclasses.replace(self.problem, system=tree, q0=q0, v0=v0, points=points)
         return dataclasses.replace(self, problem=problem)
+
+    def mocap_drive(self, *names: str) -> MocapDrive:
+        """Actions of an `Environment` that move mocap bodies: its `apply`.
+
+        **Arguments:**
+
+        - `names`: of bodies that `load` was given motions of, which say where they start; by default all of them.
+
+        **Returns:** the drive. An action has for each body its velocity [m/s] and its angular velocity [rad/s] at the end
+        of the step (6,), in world axes, which it comes to evenly, and behind these the inputs of the actuators (nu,).
+
+        **Raises:** `InputError` for other names.
+        """
+        known = [x.child for x in self.mechanism.joints if isinstance(x, GivenPose)]
+        require_known("mocap body with a motion:", known, *names)
+        return MocapDrive(names or tuple(known), self.inputs)
 
     @property
     def parameters(self) -> dict[str, dict[str, Array]]:

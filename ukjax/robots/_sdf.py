@@ -16,6 +16,7 @@ from .._misc._errors import InputError, require_known, unknown_name
 from ._contact_selection import ContactSelection
 from ._files import find_mesh, is_ascii, local_name, numbers_in, parse_xml
 from ._graph import (
+    BUSHING_LAWS,
     ENDLESS,
     WORLD,
     Axis,
@@ -26,6 +27,7 @@ from ._graph import (
     Shape,
     finite_limits,
     inverse,
+    make_bushing,
     place_of,
     pose_arguments,
     specify,
@@ -524,6 +526,45 @@ def joint_of(element: ET.Element, scope: Model, rows: list[Row]) -> Joint:
     return Joint(scope.prefix + name, kind, parent, child, places, tuple(axes), ratio, carrier, loop)
 
 
+def _joints_of_drake(scope: Model) -> Iterator[Joint]:
+    """`<drake:joint type="planar">`, by which a frame of the child moves in the plane of one of the parent, and
+    `<drake:linear_bushing_rpy>`."""
+    for k, element in enumerate(filter(_kind_of_drake, scope.element)):
+        kind = _kind_of_drake(element)
+        name, own = str(element.get("name")), {local_name(x.tag): (x.text or "").strip() for x in element}
+        what, tags = f"<drake:{kind}> in {scope.what}", _ENDS_OF_DRAKE[kind]
+        ends = [own.get(tag) or "" for tag in tags]
+        if not all(ends) or (kind == "joint" and ends[1] == WORLD):
+            raise InputError(
+                f"{what} needs <drake:{tags[0]}> and <drake:{tags[1]}>, and the world is no child."
+            )
+        (parent, first), (child, second) = (scope.link_of(x) for x in ends)
+        here = [scope.in_world @ scope.place(x) for x in ends]
+        places = inverse(first) @ here[0], inverse(second) @ here[1]
+        vector = lambda tag, own=own, what=what: numbers_in(
+            own.get(tag) or "0 0 0", 3, f"{what}: <drake:{tag}>"
+        )
+        if kind != "joint":
+            laws = {x: vector(f"bushing_{x}") for x in BUSHING_LAWS}
+            yield make_bushing(f"{scope.prefix}bushing {k}", (parent, child), places, laws)
+            continue
+        c = vector("damping")
+        axes = [Axis(axis, k < 2, damping=c[k]) for k, axis in enumerate(np.eye(3))]
+        yield Joint(scope.prefix + name, "planar", parent, child, places, tuple(axes))
+
+
+_ENDS_OF_DRAKE = {
+    "joint": ("parent", "child"),
+    "linear_bushing_rpy": ("bushing_frameA", "bushing_frameC"),
+}
+
+
+def _kind_of_drake(element: ET.Element) -> str:
+    """The word of an element of Drake that is read, else an empty one."""
+    tag = local_name(element.tag) if "}" in element.tag else ""
+    return tag if tag in _ENDS_OF_DRAKE and (tag != "joint" or element.get("type") == "planar") else ""
+
+
 def _mimics(element: ET.Element, scope: Model) -> Iterator[Mimic]:
     name = scope.prefix + str(element.get("name"))
     own = {"axis": name, "axis2": f"{name} 2"}
@@ -563,6 +604,7 @@ def read_sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Descri
         for element in () if scope.static else scope.of("joint"):
             joints.append(joint_of(element, scope, rows))
             mimics += _mimics(element, scope)
+        joints += [] if scope.static else _joints_of_drake(scope)
         rows += _others(scope)
     if not links:
         raise InputError(f"{top.what} has no link.")
@@ -611,7 +653,7 @@ def _others(scope: Model) -> Iterator[Row]:
         ):
             why, moves = _OTHERS[tag]
             yield tag, name, "ignored" if moves else "off", why
-        elif "}" in element.tag:
+        elif "}" in element.tag and not _kind_of_drake(element):
             yield "extension of a simulator", f"{tag} in {scope.name}", "ignored", "not read"
 
 

@@ -29,6 +29,7 @@ from ..mechanisms._tree_loops import loop_wrenches
 from ..mechanisms._tree_motion import Rates, cross, outwards
 from ..mechanisms._tree_place import TreeAt, cast_arrays, twists_by_name
 from ._actuators import Actuators
+from ._contact_sensors import ContactMatch, read_contacts
 from ._lengths import Lengths, Path
 from ._passive import BallSpring, JointSprings
 from ._rays import Scene, first_hit, is_within
@@ -66,6 +67,10 @@ class Sensor(NamedTuple):
     numbers: tuple[float, ...] = ()
     of: str = ""
     turned: tuple[bool, ...] = ()
+    # `matches`: what a contact sensor may find; `parts`: what it reads of those that are chosen by `reduce`.
+    matches: tuple[ContactMatch, ...] = ()
+    parts: tuple[str, ...] = ()
+    reduce: str = ""
 
 
 @final
@@ -156,7 +161,7 @@ class RobotState:
         R, shift = (x[np.array(carriers, int)] for x in self.shifts)
         return jnp.einsum("kab,kb->ka", R, X) + shift
 
-    def _motion(self, carriers: tuple[int, ...], x: Float[Array, "k 3"]) -> Rates:
+    def motion_of(self, carriers: tuple[int, ...], x: Float[Array, "k 3"]) -> Rates:
         """Of places of the ground and of bodies."""
         posture, frames = self.placed.posture, self._frames[np.array(carriers, int)]
         return self.placed.chains.rates(posture, self.v, self.a).at(frames, x - posture.origin[frames])
@@ -174,7 +179,7 @@ class RobotState:
     @functools.cached_property
     def motion(self) -> Rates:
         """Of the frames."""
-        return self._motion(self.table.carriers, self.x)
+        return self.motion_of(self.table.carriers, self.x)
 
     @functools.cached_property
     def felt(self) -> Float[Array, "k 3"]:
@@ -287,7 +292,7 @@ class RobotState:
 
     @functools.cached_property
     def moving(self) -> Rates:
-        return self._motion(self._carriers, self.masses[1])
+        return self.motion_of(self._carriers, self.masses[1])
 
     def centre(self, members: tuple[int, ...], of: Array) -> Float[Array, "3"]:
         """The mean of what pieces have, by their masses."""
@@ -457,6 +462,7 @@ READ: dict[str, Callable[[RobotState, Sensor], Array]] = {
     "force": lambda at, s: _in_frame(at, s, at.transmitted(s)[0]),
     "torque": lambda at, s: _in_frame(at, s, at.transmitted(s)[1]),
     "touch": RobotState.pressed,
+    "contact": lambda at, s: read_contacts(at, s),
     "jointpos": lambda at, s: at.qpos[s.number],
     "jointvel": lambda at, s: at.qvel[s.number],
     "ballquat": lambda at, s: at.qpos[s.number : s.number + 4],
@@ -501,6 +507,7 @@ READ: dict[str, Callable[[RobotState, Sensor], Array]] = {
 
 ACCELERATED = ("accelerometer", "framelinacc", "frameangacc", "force", "torque")
 TRANSMITTED = ("force", "torque")
+PRESSED = (*TRANSMITTED, "touch", "contact")
 DISTANT = ("distance", "normal", "fromto")
 STOPPED = ("jointlimitfrc", "tendonlimitfrc")
 

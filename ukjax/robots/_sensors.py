@@ -28,6 +28,7 @@ from ._equalities import Weld
 from ._rays import Ray, Scene
 from ._sensor_kinds import (
     ACCELERATED,
+    PRESSED,
     READ,
     STOPPED,
     TRANSMITTED,
@@ -255,7 +256,7 @@ class Sensors(eqx.Module):
         own, contacts, loops = self.chosen_sensors, self.tree.mechanism.contacts, self.tree.loops
         shapes, stops = (any(isinstance(x, kind) for x in contacts) for kind in (Contact, Limit))
         closed = any(x.name in dict(self.table.ends) for x in loops)
-        pressed = (*TRANSMITTED, "touch") if shapes else ()
+        pressed = PRESSED if shapes else ()
         needy = {
             "a": pick(own, ACCELERATED),
             "multipliers": pick(own, TRANSMITTED if closed else ()),

@@ -13,13 +13,22 @@ from ._closures import Closure
 from ._contact_selection import ContactSelection
 from ._directives import read_directives
 from ._files import parse_xml
-from ._graph import Description, add_closure
+from ._graph import Description, add_closure, add_joint
 from ._mocap import set_mocap_free
 from ._reference import mujoco
 from ._report import Feature
 from ._report import features as as_features
 from ._sdf import read_sdf
-from ._urdf import add_mimics, add_motors, allow_flat_meshes, read_urdf, take_loops
+from ._urdf import (
+    add_frames,
+    add_mimics,
+    add_motors,
+    allow_flat_meshes,
+    fix_drake_joints,
+    name_drake_joints,
+    read_urdf,
+    take_loops,
+)
 from ._usd import USD_ENDINGS, read_usd
 from ._visuals import Look
 
@@ -158,11 +167,16 @@ def _describe_text(
 
 
 def _describe_urdf(root: ET.Element, folder: Path, wanted: ContactSelection, title: str) -> Description:
+    of_drake = name_drake_joints(root)
     loops, rows = take_loops(root)
+    joints = fix_drake_joints(root, of_drake)
     given = read_urdf(root, folder, wanted)
     spec = _call_mujoco(title, mujoco().MjSpec.from_string, given.text)
     if spec.body(given.root) is None:  # before 4.0 the root link is the world, and loses its inertia
         spec = _call_mujoco(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
+    for joint in joints:
+        add_joint(spec.body(joint.child), joint, spec)
+    add_frames(spec, root)
     allow_flat_meshes(spec)
     add_mimics(spec, given)
     rows += add_motors(spec, root)

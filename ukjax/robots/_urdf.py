@@ -7,13 +7,13 @@ asked for, and need not be there. Loops are read in the forms that files and pro
 - `<constraint>`, with an origin and an axis on both links (ros/urdfdom pull request 264).
 - `<loop>` and `<coupling>`, with a predecessor and a successor (URDF+, Chignoli et al. 2024).
 - `<gazebo><joint>`, an SDF joint in a URDF.
-- `<drake:ball_constraint>`, points of two links that coincide (Drake).
+- `<drake:ball_constraint>`, points of two links that coincide (Drake), whose `<drake:joint>`s are read, too.
 
 Motors are those of ROS 1, of `ros2_control`, of PR2's controllers and of Drake.
 """
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,18 @@ from .._misc._errors import InputError, require_known
 from ._closures import CLOSING
 from ._contact_selection import ContactSelection
 from ._files import find_mesh, is_ascii, local_name, numbers_of
-from ._graph import WORLD, Axis, Joint, Mimic, place_of, tie
+from ._graph import (
+    BUSHING_LAWS,
+    WORLD,
+    Axis,
+    Joint,
+    Mimic,
+    make_bushing,
+    name_axes,
+    place_of,
+    pose_arguments,
+    tie,
+)
 from ._reference import mujoco
 from ._report import Feature, Row, features
 from ._sdf import Model, joint_of
@@ -32,7 +43,7 @@ from ._visuals import Look, read_looks
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
 _OTHERS = ("gazebo", "sensor", "calibration", "safety_controller")
-_KNOWN = ("link", "joint", "material", "mujoco", "transmission", "ros2_control")
+_KNOWN = ("link", "joint", "material", "mujoco", "transmission", "ros2_control", "frame")
 _LENGTHS = {
     "box": ("size",),
     "sphere": ("radius",),
@@ -258,14 +269,15 @@ def _origin(element: ET.Element | None, what: str) -> np.ndarray:
 def _kind(element: ET.Element, what: str) -> str:
     given = element.get("type", "")
     kind = _KINDS.get(given, given)
-    if kind not in CLOSING or kind in ("screw", "gearbox"):
+    has_axes = kind != "universal" or element.tag == "constraint"
+    if kind not in CLOSING or kind in ("screw", "gearbox") or not has_axes:
         raise InputError(
             f"{what} of type '{given}' cannot close a loop; revolute, ball, fixed and others can."
         )
     return kind
 
 
-def _link_of_end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray], what: str) -> str:
+def _link_of_end(element: ET.Element, tag: str, links: Collection[str], what: str) -> str:
     """The link of a `<parent link="...">` or the like."""
     own = element.find(tag)
     name = "" if own is None else own.get("link") or (own.text or "").strip()
@@ -273,7 +285,27 @@ def _link_of_end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray],
     return name
 
 
-def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+def _laws(element: ET.Element, what: str, slides: bool, rows: list[Row]) -> Axis:
+    """What acts along the axis of a joint that closes a loop."""
+    number = lambda tag, key, default: float(numbers_of(element.find(tag), key, default, f"{what}: {tag}")[0])
+    name, limits, limit = element.get("name", element.tag), (-np.inf, np.inf), element.find("limit")
+    if limit is not None and element.get("type") != "continuous":
+        low, high = number("limit", "lower", "0"), number("limit", "upper", "0")
+        limits = (low, high) if low < high else limits
+        rows += [("limit without play", name, "ignored", _NO_PLAY)] if low >= high else []
+        rows += (
+            [("velocity limit", name, "ignored", "speeds have no limits")]
+            if number("limit", "velocity", "0") > 0
+            else []
+        )
+    if element.find("mimic") is not None:
+        rows.append(("mimic", name, "ignored", "its joint closes a loop"))
+    direction = numbers_of(element.find("axis"), "xyz", "1 0 0", what)
+    damping, friction = (number("dynamics", x, "0") for x in ("damping", "friction"))
+    return Axis(direction, slides, limits, damping, friction=friction)
+
+
+def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
     name = element.get("name", "constraint")
     what = f"constraint '{name}'"
     kind, ends = (
@@ -286,33 +318,36 @@ def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Jo
     )
     if not (first.any() and second.any()):
         raise InputError(f"{what}: an axis must not be the zero vector.")
-    axes = [Axis(first), Axis(second)]
+    laws = _laws(element, what, kind == "prismatic", rows)
+    axes = [laws._replace(direction=first), Axis(second)]
     if kind != "universal" and (first != second).any():  # one axis, in different axes of the two frames
         places[1] = places[1] @ place_of(turn=Rotation.align_vectors([second], [first])[0])
     return Joint(name, kind, *ends, (places[0], places[1]), tuple(axes if kind == "universal" else axes[:1]))
 
 
-def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
     name = element.get("name", "loop")
     what = f"loop '{name}'"
     ends = _link_of_end(element, "predecessor", links, what), _link_of_end(element, "successor", links, what)
-    axis = Axis(numbers_of(element.find("axis"), "xyz", "1 0 0", what))
-    places = [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")]
+    kind, places = (
+        _kind(element, what),
+        [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")],
+    )
     places[0] = _origin(element.find("origin"), what) @ places[0]
-    return Joint(name, _kind(element, what), *ends, (places[0], places[1]), (axis,))
-
-
-def _read_joint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
-    name = element.get("name", "joint")
-    what = f"joint '{name}'"
-    axis = Axis(numbers_of(element.find("axis"), "xyz", "1 0 0", what))
-    ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
     return Joint(
-        name, _kind(element, what), *ends, (_origin(element.find("origin"), what), np.eye(4)), (axis,)
+        name, kind, *ends, (places[0], places[1]), (_laws(element, what, kind == "prismatic", rows),)
     )
 
 
-def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+def _read_joint(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
+    name = element.get("name", "joint")
+    what = f"joint '{name}'"
+    ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
+    kind, places = _kind(element, what), (_origin(element.find("origin"), what), np.eye(4))
+    return Joint(name, kind, *ends, places, (_laws(element, what, kind == "prismatic", rows),))
+
+
+def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
     """`<drake:ball_constraint>`."""
     own = {local_name(x.tag).removeprefix("ball_constraint_"): x for x in element}
     ends, what = (
@@ -324,6 +359,25 @@ def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
         raise InputError(f"{what} needs <drake:ball_constraint_body_A> and <drake:ball_constraint_body_B>.")
     points = [place_of(numbers_of(own.get(x), "value", "0 0 0", what)) for x in ("p_AP", "p_BQ")]
     return Joint(f"ball {ends[0]} {ends[1]}", "ball", ends[0], ends[1], (points[0], points[1]))
+
+
+def _read_bushings(robot: ET.Element, links: Mapping[str, np.ndarray]) -> Iterator[Joint]:
+    """`<drake:linear_bushing_rpy>`, which are taken out of a URDF."""
+    frames = {str(x.get("name")): (str(x.get("link")), _origin(x, "a frame")) for x in robot.findall("frame")}
+    frames = {name: (name, np.eye(4)) for name in links} | frames
+    for k, element in enumerate([x for x in robot if local_name(x.tag) == "linear_bushing_rpy"]):
+        own, what = (
+            {local_name(x.tag).removeprefix("bushing_"): x for x in element},
+            "<drake:linear_bushing_rpy>",
+        )
+        names = [str(own[x].get("name")) for x in ("frameA", "frameC") if x in own]
+        require_known(f"frame of {what}:", frames, *names)
+        if len(names) < 2:
+            raise InputError(f"{what} needs <drake:bushing_frameA> and <drake:bushing_frameC>.")
+        (first, place), (second, other) = (frames[name] for name in names)
+        laws = {x: numbers_of(own.get(x), "value", "0 0 0", f"{what}: {x}") for x in BUSHING_LAWS}
+        robot.remove(element)
+        yield make_bushing(f"bushing {k}", (first, second), (place, other), laws)
 
 
 def _place_links(robot: ET.Element) -> dict[str, np.ndarray]:
@@ -383,14 +437,15 @@ def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
         child = joint.find("child")
         name = "" if child is None else str(child.get("link"))
         if name in reached:
-            closing.append(_read_joint(joint, links))
+            closing.append(_read_joint(joint, links, rows))
             robot.remove(joint)
         reached.add(name)
+    closing += _read_bushings(robot, links)
     kinds = {"constraint": _read_constraint, "loop": _read_loop, "ball_constraint": _read_ball}
     for element in list(robot):
         tag = local_name(element.tag)
         if tag in kinds:
-            closing.append(kinds[tag](element, links))
+            closing.append(kinds[tag](element, links, rows))
             robot.remove(element)
         elif tag == "coupling":
             rows.append(
@@ -401,6 +456,61 @@ def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
             if not len(element):
                 robot.remove(element)
     return closing, rows
+
+
+# --- Drake's joints
+
+
+def name_drake_joints(robot: ET.Element) -> list[ET.Element]:
+    """Makes each `<drake:joint>` a `<joint>`; returns these."""
+    own = [x for x in robot if "}" in x.tag and local_name(x.tag) == "joint"]
+    for joint in own:
+        joint.tag = "joint"
+    return own
+
+
+def fix_drake_joints(robot: ET.Element, own: list[ET.Element]) -> list[Joint]:
+    """The joints of Drake that close no loop, which become fixed in the file: MuJoCo does not know them."""
+    joints, links = [], [str(x.get("name")) for x in robot.findall("link")]
+    for element in (x for x in own if x in list(robot)):
+        name, kind = str(element.get("name")), element.get("type", "")
+        what = f"<drake:joint> '{name}'"
+        parent, child = (_link_of_end(element, x, {*links, WORLD}, what) for x in ("parent", "child"))
+        frame, axis = np.eye(4), numbers_of(element.find("axis"), "xyz", "1 0 0", what)
+        if not axis.any():
+            raise InputError(f"{what}: the axis must not be the zero vector.")
+        dynamics, x, y, z = element.find("dynamics"), *np.eye(3)
+        if kind == "planar":
+            frame = place_of(turn=Rotation.align_vectors([axis], [z])[0])
+            c = numbers_of(dynamics, "damping", "0 0 0", what)
+            axes = (Axis(x, True, damping=c[0]), Axis(y, True, damping=c[1]), Axis(z, damping=c[2]))
+        elif kind in ("ball", "universal", "screw"):
+            c = float(numbers_of(dynamics, "damping", "0", what)[0])
+            turn = axis / np.linalg.norm(axis)
+            axes = {
+                "ball": (Axis(x, damping=c),),
+                "universal": (Axis(x, damping=c), Axis(y, damping=c)),
+                "screw": (Axis(turn, damping=c), Axis(turn, True)),
+            }[kind]
+        else:
+            raise InputError(f"{what} of type '{kind}' is not read; planar, ball, universal and screw are.")
+        pitch = [x for x in element if local_name(x.tag) == "screw_thread_pitch"]
+        ratio = float(numbers_of(pitch[0] if pitch else None, "value", "0", what)[0])
+        if kind == "screw" and ratio == 0.0:
+            raise InputError(f"{what} needs <drake:screw_thread_pitch>, and it must not be 0.")
+        element.set("type", "fixed")
+        for x in [x for x in element if x.tag not in ("parent", "child", "origin")]:
+            element.remove(x)
+        joints.append(name_axes(Joint(name, kind, parent, child, (frame, frame), axes, ratio)))
+    return joints
+
+
+def add_frames(spec: Any, robot: ET.Element) -> None:
+    """The frames of Drake's files as sites."""
+    for frame in robot.findall("frame"):
+        name, link = frame.get("name"), frame.get("link")
+        require_known(f"link of frame '{name}':", [body.name for body in spec.bodies], link)
+        spec.body(link).add_site(name=name, **pose_arguments(_origin(frame, f"frame '{name}'")))
 
 
 # --- Motors

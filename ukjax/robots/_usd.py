@@ -117,6 +117,7 @@ class _Stage:
         joints = [x for x in map(self._joint, self.joints) if x is not None]
         joints = [x for x in joints if {x.parent, x.child} - {WORLD, *fixed}]
         spec, closures, rows = specify(self.path.stem, [still, *links], joints, (), fixed)
+        self._add_distances(spec)
         self._drive(spec)
         self._exclude(spec)
         gravity = self.of("Scene")
@@ -337,8 +338,9 @@ class _Stage:
 
     def _joint(self, x: Any) -> Joint | None:
         name, m, kind = self.names[x.primPath], self.metre, x.type.name.removesuffix("Joint")
-        if kind in ("Distance", "Custom"):
-            self.rows.append((f"{kind.lower()} joint", name, "ignored", "such a joint is not read"))
+        if kind == "Custom":
+            self.rows.append(("custom joint", name, "ignored", "such a joint is not read"))
+        if kind in ("Custom", "Distance"):  # the latter are no joints of the tree
             return None
         first, second = (
             _place(getattr(x, f"localPose{i}Position"), getattr(x, f"localPose{i}Orientation"), m)
@@ -401,6 +403,25 @@ class _Stage:
         if len(axes) == len(turning) == 2:
             return "universal", tuple(axes)
         return ("planar" if axes else "fixed"), tuple(axes)
+
+    def _add_distances(self, spec: Any) -> None:
+        """Distance joints, as tendons between two points: of one length, or with limits."""
+        for x in (x for x in self.of("DistanceJoint") if x.jointEnabled):
+            name, tendon, no = self.names[x.primPath], spec.add_tendon(name=self.names[x.primPath]), -np.inf
+            for i in (0, 1):
+                place = self.metre * np.array(getattr(x, f"localPose{i}Position"), float)
+                body = spec.body(self.link(getattr(x, f"body{i}")))
+                tendon.wrap_site(body.add_site(name=f"{name} end {i}", pos=place).name)
+            low = self.metre * x.limit.lower if x.minEnabled else no
+            high = self.metre * x.limit.upper if x.maxEnabled else -no
+            if low == high:
+                added = spec.add_equality(name=name, name1=name, objtype=mujoco().mjtObj.mjOBJ_TENDON)
+                added.type = mujoco().mjtEq.mjEQ_TENDON
+                model = spec.copy().compile()
+                added.data[0] = low - float(model.tendon_length0[model.tendon(name).id])
+            elif x.minEnabled or x.maxEnabled:
+                tendon.limited, tendon.range = mujoco().mjtLimited.mjLIMITED_TRUE, [low, high]
+            self.rows.append(("distance joint", name, "used", "as a tendon"))
 
     def _drive(self, spec: Any) -> None:
         """Drives as actuators: f = k (x* - x) + c (v* - v)."""

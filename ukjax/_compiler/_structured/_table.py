@@ -198,4 +198,4 @@ def fold(op: str, t: str, args: Sequence[Any]) -> Number:
 def fold_arrays(op: str, t: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
     """As `fold`, of the entries of arrays of objects."""
     with np.errstate(all="ignore"):
-        return OPERATIONS[op].numpy(*(np.array(x.tolist(), t) for x in arrays))
+        return OPERATIONS[op].numpy(*(np.array(x.tolist(), t).reshape(x.shape) for x in arrays))
