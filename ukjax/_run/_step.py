@@ -136,18 +136,29 @@ def _take_step(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: 
     ) -> State:
         model, solver = combine_static(static, arrays)
         if adjoint is None and is_explicit(solver):
-            return explicit_step(model, solver, t, (q, v), t + dt)
+            return explicit_step(model, solver, t, (q, v), dt)
         return _step_by_diffrax(adjoint, model, solver, t, q, v, dt)
 
     return run_as_program(run, None, dfx.DirectAdjoint(), arrays, t, q, v, dt)[0]
+
+
+class _LongAs(dfx.ODETerm):
+    """The term of a step whose length is known better than by the difference of its ends."""
+
+    start: Array
+    end: Array
+    dt: Array
+
+    def contr(self, t0: Any, t1: Any, **kwargs: Any) -> Any:
+        return jnp.where((t0 == self.start) & (t1 == self.end), self.dt, t1 - t0)
 
 
 def _step_by_diffrax(
     adjoint: dfx.AbstractAdjoint | None, model: Model, solver: Any, t: Array, q: Array, v: Array, dt: Array
 ) -> State:
     solver = with_scan(solver, dfx.ForwardMode() if adjoint is None else adjoint)
-    terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
     solver = with_projection(solver) if model.stabilizer.projects else solver
     end, y = t + dt, (q, v)
+    terms = _LongAs(vector_field, t, end, dt)  # pyright: ignore[reportArgumentType]
     begun = solver.init(terms, t, end, y, model)
     return solver.step(terms, t, end, y, model, begun, made_jump=True)[0]
