@@ -306,5 +306,5 @@ def test_an_equilibrium_far_away_is_reached():
 
 
 def test_what_is_undamped_has_a_damping_of_zero():
-    spring = uk.models.two_mass_spring()
-    assert ua.modes(ua.linearize(spring)).damping_ratios
+    spring = uk.System(jnp.eye(1), lambda t, q, v: -4.0 * q)
+    assert "-0" not in str(ua.modes(ua.linearize(spring, q=jnp.zeros(1))))

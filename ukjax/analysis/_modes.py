@@ -75,7 +75,7 @@ class Modes(eqx.Module):
 def _moves_most(shapes: Array) -> Array:
     """The first coordinate of those that move most but for rounding, of each mode."""
     sizes = jnp.abs(shapes)
-    least = (1 - jnp.finfo(sizes.dtype).eps ** 0.5) * jnp.max(sizes, axis=0)
+    least = (1 - jnp.finfo(sizes.dtype).eps ** 0.5) * jnp.max(sizes, axis=0, keepdims=True)
     return jnp.argmax(sizes >= least, axis=0)
 
 
