@@ -36,7 +36,7 @@ from .._motion._solvers import (
 from . import _options
 from ._events import departing, separate_events
 from ._observe import Solved
-from ._results import result_of, step_counts, to_diffrax_result
+from ._results import RESULTS, code, result_of, step_counts, to_diffrax_result
 
 # --- The one door to Diffrax: integrates v' = a and q' = N v
 
@@ -95,6 +95,8 @@ def _diffeqsolve(
         ts, ys = solution.ts, solution.ys
         solution = dataclasses.replace(solution, ts=(ts, ts[:0]), ys=(ys, tuple(x[:0] for x in ys)))  # pyright: ignore
     (result,) = jax.tree.leaves(solution.result)  # which may be one of ours
+    # Of a span that is NaN, Diffrax does nothing, and calls it success.
+    result = jnp.where(jnp.isnan(span[1] - span[0]), code(RESULTS.diverged), result)
     return dataclasses.replace(solution, result=result_of(result))
 
 
