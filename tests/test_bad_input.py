@@ -86,6 +86,8 @@ ALL = ("acceleration", "simulate", "project", "check")
         (Q0, [INF, 0.0], ("v must be finite", "inf")),
         (Q0 * 1j, V0, ("q must be real", "complex")),
         (Q0, V0 * 1j, "v must be real"),
+        (Q0.astype(jnp.bfloat16), V0.astype(jnp.bfloat16), ("float32 or float64", "bfloat16")),
+        (Q0.astype(jnp.float16), V0.astype(jnp.float16), ("float32 or float64", "float16")),
         (np.array(["1.0", "0.0"]), V0, "q must be an array of numbers"),
         ("upright", V0, "q must be an array of numbers"),
         (Q0, [[0.0], [0.0, 1.0]], "v must be an array of numbers"),

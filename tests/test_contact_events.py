@@ -76,6 +76,15 @@ def test_what_is_told(tmp_path):
         run.contacts.rows("floor")
 
 
+@pytest.mark.parametrize("t1", [-1.0, np.nan])
+def test_impacts_are_not_undone(t1):
+    """Within `jit` nothing can be refused: a run back in time bounced, was called successful, and lost energy."""
+    system, q0, v0 = ball(1.0, G, 0.5)
+    run = jax.jit(lambda t1: uk.simulate(system, q0, v0, t1=t1, ts=2))
+    assert run(0.6).ok
+    assert not run(t1).ok
+
+
 def test_what_is_refused():
     system, q0, v0 = ball(1.0, G, 0.5)
     with pytest.raises(uk.InputError, match="penetrates floor by 1"):

@@ -211,6 +211,15 @@ def test_what_cannot_be_meant_says_so(environment, at_rest):
         uk.Environment(uk.models.pendulum(), B, 1.0, dt=0.1, horizon=2)
     with pytest.raises(uk.InputError, match=r"apply must be a function or an input matrix \(n, p\)"):
         uk.Environment(uk.models.pendulum(), B[:, 0], _reward, dt=0.1, horizon=2)
+    with pytest.raises(uk.InputError, match="apply must be finite, got nan in entry 0, 0"):
+        uk.Environment(uk.models.pendulum(), jnp.full((2, 1), jnp.nan), _reward, dt=0.1, horizon=3)
+    with pytest.raises(uk.InputError, match="key must be one random key"):
+        environment.reset(jax.random.split(jax.random.key(0), 3))
+    margin = uk.Environment(uk.models.pendulum(), B, _reward, dt=0.1, horizon=3, done=lambda t, q, v: q[1])
+    with pytest.raises(
+        uk.InputError, match="done must be a truth value"
+    ):  # true wherever it is not exactly 0
+        margin.step(margin.reset(jax.random.key(0)), jnp.ones(1))
     with pytest.raises(uk.InputError, match=r"input matrix \(2, 1\) has shape \(2,\)"):
         environment.step(at_rest, jnp.zeros(2))
 

@@ -1,5 +1,6 @@
 """Single precision: with x64 off, as JAX starts, everything is computed and returned in float32."""
 
+import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from benchmark_oracles import four_bars_top
 
 import ukjax as uk
+import ukjax.mechanisms as um
 
 FLOATS = ("t", "q", "v", "a", "constraint_force", "multipliers", "position_error", "velocity_error", "energy")
 
@@ -197,3 +199,46 @@ def test_traced_whole_numbers_and_keys_keep_all_bits():
         zero = jnp.zeros(2)
         found = end(jnp.array(numbers, jnp.int64), key)[:, 1]
         np.testing.assert_allclose(found, [n % 7 for n in numbers], rtol=1e-12)
+
+
+@pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Kvaerno3()])
+@pytest.mark.parametrize("t", [0.0, 1e3, 1e5, 1e7])
+def test_a_step_is_as_long_as_asked_at_any_time(t, solver):
+    """The float32 after 1e5 is 1e5 + 0.0078."""
+    pulled = uk.System(jnp.eye(1), jnp.array([2.0]))
+    q, v = uk.step(pulled, t, jnp.zeros(1), jnp.ones(1), 0.01, solver=solver)
+    np.testing.assert_allclose(q, [0.01 + 0.01**2], rtol=1e-6)
+    np.testing.assert_allclose(v, [1.02], rtol=1e-6)
+
+
+def _crank_and_rocker():
+    A, B, C, D = (0.0, 0.0), (0.0, 0.3), (0.8, 0.6), (0.7, 0.0)
+    bodies = [um.rod("crank", A, B, 0.5), um.rod("coupler", B, C, 1.0), um.rod("rocker", C, D, 0.8)]
+    joints = [
+        um.Revolute("A", "ground", "crank", A),
+        um.Revolute("B", "crank", "coupler", B),
+        um.Revolute("C", "coupler", "rocker", C),
+        um.Revolute("D", "rocker", "ground", D),
+    ]
+    return um.problem(um.assemble(bodies, joints, [um.Gravity()]), rates={"A": 10.0})
+
+
+def _turned(run):
+    return [run.q_end[2], run.q_end[5], run.q_end[8]]
+
+
+def test_when_a_run_starts_does_not_matter():
+    """Its steps were too short for the time at 1000 s to tell from those at which constraints break."""
+    with jax.enable_x64(True):
+        exact = _turned(uk.simulate(_crank_and_rocker(), t1=2.0, ts=2))
+    for t0 in (0.0, 1000.0, 4000.0):
+        run = uk.simulate(_crank_and_rocker(), t0=t0, t1=t0 + 2.0, ts=2)
+        assert run.ok, run.message
+        np.testing.assert_allclose(_turned(run), exact, atol=3e-3)
+
+
+@pytest.mark.slow
+def test_steps_at_the_end_of_a_late_run_may_be_refused():
+    """Within 100 units of rounding of the end, 0.05 s here, a refused step was followed by a longer one, for ever."""
+    run = uk.simulate(_crank_and_rocker(), t0=4980.0, t1=5000.0, ts=2)
+    assert run.ok, run.message

@@ -594,3 +594,22 @@ def test_a_run_is_in_the_precision_of_its_start(types: tuple[str, str]) -> None:
     run = uk.simulate(dataclasses.replace(model, q0=start.q0, v0=start.v0), t1=1.0)
     assert run.q.dtype == types[1]
     np.testing.assert_allclose(run.q[-1], uk.simulate(problem, t1=1.0).q[-1], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"solver": dfx.Kvaerno3()},
+        pytest.param({"event": lambda t, q, v: q[0] + 5.0}, marks=pytest.mark.slow),
+        pytest.param({"dense": True}, marks=pytest.mark.slow),
+        pytest.param({"adjoint": dfx.RecursiveCheckpointAdjoint()}, marks=pytest.mark.slow),
+    ],
+    ids=["explicit", "implicit", "event", "dense", "adjoint"],
+)
+def test_a_traced_span_of_nan_is_no_success(options):
+    fall = uk.System(jnp.eye(1), jnp.array([-9.81]))
+    run = jax.jit(lambda t0, t1: uk.simulate(fall, [0.0], [0.0], t0=t0, t1=t1, ts=2, **options))
+    assert run(0.0, 0.1).ok
+    assert not run(0.0, jnp.nan).ok
+    assert not run(jnp.nan, 0.1).ok

@@ -110,6 +110,8 @@ def test_what_cannot_be_meant_says_so():
     problem = uk.models.pendulum()
     with pytest.raises(uk.InputError, match="dt must be a positive time"):
         uk.step(problem, None, None, None, 0.0)
+    back = jax.jit(lambda dt: uk.step(problem, None, None, None, dt))(-0.1)
+    assert np.all(np.isnan(np.stack(back)))
     with pytest.raises(uk.InputError, match=r"solver must be something like diffrax\.Tsit5\(\)"):
         uk.step(problem, None, None, None, 0.1, solver=dfx.Tsit5)
 

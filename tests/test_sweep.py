@@ -65,6 +65,29 @@ def test_tables_of_all_kinds() -> None:
         np.testing.assert_array_equal(runs.height, HEIGHTS[:3])
 
 
+def test_names_of_rows_are_kept(tmp_path) -> None:
+    columns = {"width": WIDTHS[:2], "height": HEIGHTS[:2]}
+    sweep = lambda table: uk.sweep(area, table, store=tmp_path / "runs.zarr", overwrite=True).load()
+    named = pd.DataFrame(columns, index=pd.Index(["thin", "wide"], name="beam"))
+    assert sweep(named).set_index(run="beam").height.sel(run="wide") == HEIGHTS[1]
+    assert sweep(dict_of := uk.Table(dict(named.items()))).beam.values.tolist() == ["thin", "wide"]
+    assert dict_of.describe() == {"samples": "table"}
+    runs = sweep(
+        pd.DataFrame(columns, index=pd.MultiIndex.from_tuples([(3, "a"), (7, "b")], names=["k", None]))
+    )
+    assert runs.k.values.tolist() == [3, 7]
+    assert runs.level_1.values.tolist() == ["a", "b"]
+    assert sweep(pd.DataFrame(columns, index=[5, 2])).area.sel(run=2) == WIDTHS[1] * HEIGHTS[1]
+    dated = sweep(pd.DataFrame(columns, index=pd.date_range("2024-02-28", periods=2, freq="2D")))
+    assert dated.run.values.tolist() == ["2024-02-28 00:00:00", "2024-03-01 00:00:00"]
+    dataset = xr.Dataset({name: ("case", x) for name, x in columns.items()}, {"case": ["p", "q"]})
+    assert sweep(dataset).case.dims == ("run",)
+    assert "run" not in sweep(pd.DataFrame(columns)).coords
+    uk.sweep(area, dataset, store=tmp_path / "runs.zarr", overwrite=True)
+    with pytest.raises(uk.InputError, match="another sweep, which differs in values"):
+        uk.sweep(area, dataset.assign_coords(case=["p", "r"]), store=tmp_path / "runs.zarr")
+
+
 @pytest.mark.parametrize("n", [1, 5, 64])
 def test_samples_are_those_of_scipy(n: int) -> None:
     ranges = {"width": (1.0, 3.0), "height": (-2.0, -1.0)}
@@ -459,6 +482,12 @@ def test_bad_samples() -> None:
         (lambda: uk.LatinHypercube({}, 4), "takes a range for each parameter"),
         (lambda: uk.LatinHypercube({"x": (0.0, 1.0)}, 4, -1), "seed must be an integer"),
         (lambda: uk.Table({"x": [1.0], "y": [1.0, 2.0]}), "equally long"),
+        (
+            lambda: uk.Table({"x": pd.Series([1.0, 2.0]), "y": pd.Series([1.0, 2.0], [1, 0])}),
+            "different indexes",
+        ),
+        (lambda: uk.Table(xr.Dataset({"x": ("a", [1.0]), "y": ("b", [2.0])})), "along one dimension"),
+        (lambda: uk.Table(pd.DataFrame({"x": [1.0]}, index=pd.Index([3], name="x"))), "rename one"),
     ):
         with pytest.raises(uk.InputError, match=words):
             make()

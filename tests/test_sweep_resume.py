@@ -16,6 +16,7 @@ import pytest
 import xarray as xr
 
 import ukjax as uk
+from ukjax._sweep._status import status
 
 SWEEP = """
 import sys
@@ -131,6 +132,64 @@ def test_interrupted_anywhere(
     (other / "product" / "c" / "0" / "0.1a2b.partial").write_bytes(b"torn")
     uk.sweep(product, PARAMS, store=other)  # the chunk is that of the store
     assert contents(other) == contents(store)
+
+
+def vanish(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip(path: Path) -> None:
+    """One bit near the end, in the numbers themselves where zstd found nothing to compress."""
+    data = bytearray(path.read_bytes())
+    data[-10] ^= 1
+    path.write_bytes(data)
+
+
+SPOILT = ["product/c/2/0", "result/c/2/0", "processor/c/2/0", "failing/c/3/0/0", "a/c/0", "product/zarr.json"]
+
+
+@pytest.mark.parametrize("damage", [vanish, empty, flip])
+def test_files_that_a_finished_store_lost_are_made_again(tmp_path: Path, damage) -> None:
+    """Zarr reads a missing file as NaN, whatever `result` says."""
+
+    def model(a, b):
+        return {
+            "product": a * b,
+            "failing": jnp.full(4, jnp.sqrt(-a)),
+        }  # a file of NaN alone is not a missing one
+
+    path = tmp_path / "runs.zarr"
+    whole = uk.sweep(model, PARAMS, chunk=3, store=path).load()
+    files = contents(path)
+    for name in SPOILT:
+        damage(path / name)
+        if name == "product/zarr.json":
+            with pytest.raises(uk.InputError, match="lost the description of an array"):
+                status(path)
+        else:
+            assert status(path)["chunks_made"] == (7 if name.startswith("a") else 6), name
+        again = uk.sweep(model, PARAMS, chunk=3, store=path)
+        assert contents(path) == files, name
+        xr.testing.assert_identical(again.load(), whole)
+    np.testing.assert_array_equal(whole["product"], np.multiply.outer(PARAMS["a"], PARAMS["b"]))
+
+
+def test_only_what_was_lost_is_made_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ukjax._sweep import _store
+
+    written, write = [], _store.AbstractTarget.write
+    monkeypatch.setattr(
+        _store.AbstractTarget,
+        "write",
+        lambda self, number, x: (written.append(number), write(self, number, x)),
+    )
+    vanish(store / "sine" / "c" / "4" / "0")
+    uk.sweep(product, PARAMS, chunk=3, store=store)
+    assert written == [4]
 
 
 def test_a_store_reads_back_as_what_memory_has(store: Path) -> None:

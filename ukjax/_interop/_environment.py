@@ -18,6 +18,7 @@ from .._misc._arguments import (
     number_array,
     positive_time,
     real_array,
+    require_finite,
     require_function,
     whole_number,
 )
@@ -61,6 +62,7 @@ def _input_force(apply: Array) -> InputForce:
     B = real_array("apply", apply)
     if B.ndim != 2:
         raise InputError(f"apply must be a function or an input matrix (n, p), got shape {B.shape}.")
+    require_finite("apply", B)
     return InputForce(B)
 
 
@@ -83,9 +85,9 @@ def _require_meant(system, sample, reward, observe, done, dt, horizon, substeps)
 def _split(key: Any) -> Array:
     try:
         return jax.random.split(key)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # ValueError: of several keys
         raise InputError(
-            f"key must be a random key, such as jax.random.key(0), got {format_value(key)}."
+            f"key must be one random key, such as jax.random.key(0), got {format_value(key)}: for many use jax.vmap."
         ) from error
 
 
@@ -265,7 +267,10 @@ class Environment(eqx.Module):
         steps = state.steps + 1
         t = jnp.asarray(self.t0, q.dtype) + steps.astype(q.dtype) * jnp.asarray(self.dt, q.dtype)
         reward = _scalar("reward", call_user_function("reward", self.reward, t, q, v, action))
-        done = _scalar("done", call_user_function("done", self.done, t, q, v)).astype(bool)
+        done = _scalar("done", call_user_function("done", self.done, t, q, v))
+        if jnp.issubdtype(done.dtype, jnp.floating):  # a margin would be true on both sides of zero
+            raise InputError(f"done must be a truth value such as q[1] < 0, got {done.dtype}.")
+        done = done.astype(bool)
         done = done | ~(jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)))
         return EnvironmentState(t, q, v, steps, state.key), reward, done, steps >= self.horizon
 

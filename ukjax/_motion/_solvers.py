@@ -108,9 +108,11 @@ class AbstractForwardingSolver(dfx.AbstractWrappedSolver):
 
 _REFUSED = 1e8
 _OF_MOVE = 1e-3  # small, as beside singular positions steps that are right are moved by more than their error
-# In units of rounding of the time: a step this short changes nothing. More than `Guarded` of sweeps gives up at, by more
-# than a controller shrinks a step at once.
-_SHORTEST = 1e3
+# In units of rounding of the time: a step this short changes nothing. More than `Guarded` gives up at, 10, by more than
+# a controller shrinks a step at once, to a fifth.
+_SHORTEST = 64
+# Of the longest accepted step: in float32, after some minutes, steps of that size are nothing out of the ordinary.
+_SHORT_OF_LONGEST = 1e-2
 
 
 def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array:
@@ -190,7 +192,8 @@ def judge_constraints(
     - `longest`: that of the longest accepted step [s]. One that is off after a tiny part of it, and right but for that,
       is accepted, so that the run ends.
     """
-    short, off = h <= shortest, near == jnp.inf
+    ordinary = h > jnp.where(longest > 0, _SHORT_OF_LONGEST * longest, jnp.inf)
+    short, off = (h <= shortest) & ~ordinary, near == jnp.inf
     departs = off & ~short & (h <= jnp.sqrt(jnp.finfo(h.dtype).eps) * longest)
     moved, near = lax.stop_gradient((projected - v, jnp.abs(near)))
     largest = lambda x: jnp.max(jnp.abs(x), initial=0)

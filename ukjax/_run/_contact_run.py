@@ -197,6 +197,8 @@ def _integrate_by_diffrax(
     y = jax.tree.map(lambda *x: jnp.concatenate(x), *(x[:3] for x in solution.ys))
     stats = step_counts(*(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
     (result,) = jax.tree.leaves(solution.result)  # which may be one of ours
+    # Impacts and resets cannot be undone: no run goes back. Where t1 is NaN, Diffrax does nothing and calls it success.
+    result = jnp.where(span[1] >= span[0], result, code(RESULTS.diverged))
     t, log, event = jnp.concatenate(solution.ts), solution.solver_state[1], which(solution.event_mask)
     if stops.count:
         log = drop_after(log, t[-1], event >= 0)

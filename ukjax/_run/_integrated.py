@@ -36,7 +36,7 @@ from .._motion._solvers import (
 from . import _options
 from ._events import departing, separate_events
 from ._observe import Solved
-from ._results import result_of, step_counts, to_diffrax_result
+from ._results import RESULTS, code, result_of, step_counts, to_diffrax_result
 
 # --- The one door to Diffrax: integrates v' = a and q' = N v
 
@@ -95,6 +95,8 @@ def _diffeqsolve(
         ts, ys = solution.ts, solution.ys
         solution = dataclasses.replace(solution, ts=(ts, ts[:0]), ys=(ys, tuple(x[:0] for x in ys)))  # pyright: ignore
     (result,) = jax.tree.leaves(solution.result)  # which may be one of ours
+    # Of a span that is NaN, Diffrax does nothing, and calls it success.
+    result = jnp.where(jnp.isnan(span[1] - span[0]), code(RESULTS.diverged), result)
     return dataclasses.replace(solution, result=result_of(result))
 
 
@@ -223,10 +225,13 @@ class _Steps:
         return jnp.concatenate(vector_field(t, self.parts(y), here))
 
     def stages(
-        self, start: Array, end: Array, y: Array, near: Array, first: Array | None
+        self, start: Array, end: Array, h: Array, y: Array, near: Array, first: Array | None
     ) -> tuple[Array, Array, Array]:
-        """The end of a step, its error estimate, and y' at the stages (s, n), of which the first may be known."""
-        h, k = end - start, None
+        """The end of a step, its error estimate, and y' at the stages (s, n), of which the first may be known.
+
+        Its length h is not the difference of its ends where these are large: that is rounded.
+        """
+        k = None
         for a, c in zip(self._a, self._c, strict=True):
             if k is None:
                 new = self.slope(start, y, near) if first is None else first
@@ -240,17 +245,18 @@ class _Steps:
 
 
 @in_full_precision
-def explicit_step(model: Model, solver: Any, t: Array, y: State, end: Array) -> State:
+def explicit_step(model: Model, solver: Any, t: Array, y: State, dt: Array) -> State:
     """One step of a method, projected if states are."""
-    steps, start = _Steps(model, solver, y[0].size), jnp.concatenate(y)
-    y1, error, _ = steps.stages(t, end, start, steps.nearness(t, start), None)
+    steps, start, end = _Steps(model, solver, y[0].size), jnp.concatenate(y), t + dt
+    y1, error, _ = steps.stages(t, end, dt, start, steps.nearness(t, start), None)
     return steps.parts(steps.projected(end, y1, error)[0] if model.stabilizer.projects else y1)
 
 
 def _next_times(accepted: Any, t: Any, t_next: Any, t1: Array, near_end: Array) -> tuple[Array, Array]:
     """The start and the end of the next step: one that would end near the end of the run ends there."""
     t = jnp.minimum(t, t1)
-    short = jnp.where(accepted, t1, t + 0.5 * (t1 - t))
+    # Where a step was refused, at most half way. Diffrax goes half way even where less is asked for, for ever.
+    short = jnp.where(accepted, t1, jnp.minimum(t_next, t + 0.5 * (t1 - t)))
     return t, jnp.where(t_next > near_end, short, t_next)
 
 
@@ -319,7 +325,7 @@ def explicit_run(
     def step(state: Any) -> Any:
         _, t, t_next, kept, near, longest, tried, taken, result, count, y, k0, saved = state
         start, end = forward * t, forward * t_next
-        y1, error, k = steps.stages(start, end, y, near, k0 if keeps else None)
+        y1, error, k = steps.stages(start, end, end - start, y, near, k0 if keeps else None)
         near1, v, broken = near, steps.parts(y1)[1], jnp.asarray(False)
         if projects:
             y1, error, near1 = steps.projected(end, y1, error)

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import diffrax as dfx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -174,6 +175,8 @@ def simulate(
     with collector_held_back(), held_tables_are_found():
         plan = plan_run(system, options, t0, q0, v0)
         if not isinstance(plan, RunPlan):
+            if is_traced(t0, t1):  # impacts and resets cannot be undone
+                t1 = jnp.where(t1 < t0, jnp.nan, t1)
             trajectory = plan.trajectory(Asked((t0, q0, v0), t1, dt0, ts, start_tolerance), name=name)
             if not is_traced(trajectory):
                 points = getattr(system, "points", None)

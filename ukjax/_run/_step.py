@@ -15,7 +15,7 @@ from .._formula._acceleration import AbstractFormula
 from .._formula._equations import asymmetry
 from .._misc._arguments import positive_time
 from .._misc._closures import combine_static, partition_static
-from .._misc._types import Coordinates, Numbers, Time, Velocities, choose_by_precision
+from .._misc._types import Coordinates, Numbers, Time, Velocities, choose_by_precision, is_traced
 from .._motion._model import Model, translate_model
 from .._motion._project import Projection
 from .._motion._solvers import with_projection, with_scan
@@ -47,7 +47,8 @@ def step(
 
     Use it inside `jax.jit`, `jax.vmap` or `jax.lax.scan`; outside, each call takes some milliseconds more. It can be
     differentiated in both modes. The start should be consistent (`uk.project`); with `Projection` the end is. Where no
-    such end is found, as of a step far too long, or the acceleration is not finite, q and v are NaN.
+    such end is found, as of a step far too long, the acceleration is not finite, or a dt that `jit` traces is negative, q
+    and v are NaN.
 
     Where the system has unilateral constraints, it is a step of Moreau's scheme, as of `simulate(contact="steps")`: of
     first order, whatever the solver. Its derivative is that of the step, as with `contact="differentiated
@@ -71,6 +72,8 @@ def step(
     """
     system, t, q, v = resolve_state(system, t, q, v)
     dt = positive_time("dt", dt).astype(q.dtype)
+    if is_traced(dt):  # where it cannot be refused
+        dt = jnp.where(dt < 0, jnp.nan, dt)
     automatic = formula is None
     _options.require_method(formula, stabilizer, solver)
     formula = _options.formula(formula, stabilizer, q.dtype)
@@ -136,18 +139,29 @@ def _take_step(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: 
     ) -> State:
         model, solver = combine_static(static, arrays)
         if adjoint is None and is_explicit(solver):
-            return explicit_step(model, solver, t, (q, v), t + dt)
+            return explicit_step(model, solver, t, (q, v), dt)
         return _step_by_diffrax(adjoint, model, solver, t, q, v, dt)
 
     return run_as_program(run, None, dfx.DirectAdjoint(), arrays, t, q, v, dt)[0]
+
+
+class _LongAs(dfx.ODETerm):
+    """The term of a step whose length is known better than by the difference of its ends."""
+
+    start: Array
+    end: Array
+    dt: Array
+
+    def contr(self, t0: Any, t1: Any, **kwargs: Any) -> Any:
+        return jnp.where((t0 == self.start) & (t1 == self.end), self.dt, t1 - t0)
 
 
 def _step_by_diffrax(
     adjoint: dfx.AbstractAdjoint | None, model: Model, solver: Any, t: Array, q: Array, v: Array, dt: Array
 ) -> State:
     solver = with_scan(solver, dfx.ForwardMode() if adjoint is None else adjoint)
-    terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
     solver = with_projection(solver) if model.stabilizer.projects else solver
     end, y = t + dt, (q, v)
+    terms = _LongAs(vector_field, t, end, dt)  # pyright: ignore[reportArgumentType]
     begun = solver.init(terms, t, end, y, model)
     return solver.step(terms, t, end, y, model, begun, made_jump=True)[0]

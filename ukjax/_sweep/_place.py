@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import errno
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -59,9 +60,25 @@ class AbstractPlace(abc.ABC):
     def tidy(self) -> None:
         """Removes what was left of files that were being written."""
 
+    @abc.abstractmethod
+    def keys(self) -> set[str]:
+        """The files there are, by their paths in the store."""
+
+    @abc.abstractmethod
+    def read(self, key: str) -> bytes:
+        """What a file holds."""
+
+    @abc.abstractmethod
+    def put(self, files: dict[str, bytes]) -> None:
+        """Writes files, each as a whole or not at all."""
+
+    @abc.abstractmethod
+    def remove(self, keys: set[str]) -> None:
+        """Removes those files that are there."""
+
     def group(self, mode: Any) -> Any:
         """The group of Zarr, to be read ("r"), or written, too ("r+")."""
-        return zarr().open_group(self.zarr_store(), mode=mode)
+        return zarr().open_group(self.zarr_store(), mode=mode, use_consolidated=False)
 
     def attributes(self) -> dict[str, Any] | None:
         """The attributes of a sweep's store; None where there is none of that name."""
@@ -72,7 +89,9 @@ class AbstractPlace(abc.ABC):
         except Exception:  # it is something else, or damaged: Zarr raises many kinds
             attributes = {}
         if attributes.get("made_by") != MADE_BY:
-            raise InputError(f"'{self.name}' already exists, and no sweep made it: choose another name.")
+            raise InputError(
+                f"'{self.name}' already exists, and no sweep made it, or its {ROOT} is damaged: choose another name."
+            )
         return attributes
 
     def patiently(self, act: Callable[[], _T]) -> _T:
@@ -161,6 +180,25 @@ class LocalFolder(AbstractPlace):
         for rest in self.path.rglob("*.partial"):
             rest.unlink(missing_ok=True)
 
+    def keys(self) -> set[str]:
+        folders = ((Path(folder).relative_to(self.path), names) for folder, _, names in os.walk(self.path))
+        return {(folder / name).as_posix() for folder, names in folders for name in names}
+
+    def read(self, key: str) -> bytes:
+        return (self.path / key).read_bytes()
+
+    def put(self, files: dict[str, bytes]) -> None:
+        for key, x in files.items():
+            path = self.path / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(f"{path.name}.partial")
+            partial.write_bytes(x)
+            partial.replace(path)
+
+    def remove(self, keys: set[str]) -> None:
+        for key in keys:
+            (self.path / key).unlink(missing_ok=True)
+
 
 @final
 class Remote(AbstractPlace):
@@ -202,15 +240,32 @@ class Remote(AbstractPlace):
     def _put(self, laid: dict[str, bytes], replace: bool) -> None:
         """Writes the files, the one that makes it a store last; what is replaced stops to be one first."""
         files, path = self._files()
-        found = {key.removeprefix(f"{path}/") for key in files.find(path)}
+        found = self.keys()
         if replace and found:
             if ROOT in found:
                 files.rm_file(f"{path}/{ROOT}")
             files.rm(path, recursive=True)
         elif found - laid.keys():
             raise InputError(f"'{self.name}' already exists, and no sweep made it: choose another name.")
-        for key in sorted(laid, key=lambda key: key == ROOT):
-            files.pipe_file(f"{path}/{key}", laid[key])
+        self.put({key: laid[key] for key in sorted(laid, key=lambda key: key == ROOT)})
+
+    def keys(self) -> set[str]:
+        files, path = self._files()
+        return {key.removeprefix(f"{path}/") for key in files.find(path)}
+
+    def read(self, key: str) -> bytes:
+        files, path = self._files()
+        return files.cat_file(f"{path}/{key}")
+
+    def put(self, files: dict[str, bytes]) -> None:
+        there, path = self._files()
+        for key, x in files.items():
+            there.pipe_file(f"{path}/{key}", x)
+
+    def remove(self, keys: set[str]) -> None:
+        files, path = self._files()
+        for key in keys & self.keys():
+            files.rm_file(f"{path}/{key}")
 
     def locked(self) -> contextlib.ExitStack:
         files, path = self._files()

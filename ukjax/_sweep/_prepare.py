@@ -49,7 +49,8 @@ class SweepPlan(NamedTuple):
 def _extremes(samples: AbstractSamples) -> list[int]:
     """Runs in which a parameter is least or largest."""
     dims, runs = list(samples.sizes), [0]
-    for along, values in samples.coordinates().values():
+    coordinates = samples.coordinates()
+    for along, values in (coordinates[name] for name in samples.names):
         for place in (np.argmin(values), np.argmax(values)):
             index = dict.fromkeys(dims, 0)
             index |= dict(zip(along, np.unravel_index(place, values.shape), strict=True))

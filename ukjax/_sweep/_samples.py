@@ -63,7 +63,11 @@ def digest(samples: AbstractSamples) -> str:
     hashed = hashlib.sha256(repr(samples.sizes).encode())
     for name, (dims, values) in samples.coordinates().items():
         hashed.update(repr((name, dims, values.shape)).encode())
-        hashed.update(np.ascontiguousarray(values).tobytes())
+        hashed.update(
+            repr(values.tolist()).encode()
+            if values.dtype == object
+            else np.ascontiguousarray(values).tobytes()
+        )
     return hashed.hexdigest()[:16]
 
 
@@ -91,6 +95,38 @@ def _columns(values: Any) -> dict[str, np.ndarray]:
     if not columns:
         raise InputError("there are no parameters: give a dict such as {'length': [1.0, 2.0]}.")
     return columns
+
+
+def _label(name: Any, values: Any) -> tuple[str, np.ndarray]:
+    """A coordinate along runs: numbers as they are, anything else as text."""
+    array, name = np.asarray(values), RUN if name is None else str(name)
+    require_name("a label of a table", name)
+    return name, array if array.dtype.kind in "biuf" else np.array([str(x) for x in array.tolist()], object)
+
+
+def _labels(values: Any) -> dict[str, np.ndarray]:
+    """The names of the rows of a data frame, of a dict of its columns, or of an `xarray.Dataset`."""
+    if hasattr(values, "data_vars"):
+        along = {x.dims[:1] for x in values.values()}
+        if len(along) > 1:
+            raise InputError(
+                f"the variables of a table must lie along one dimension, got {sorted(along)}: "
+                "give uk.samples.Grid, or a table of all rows such as dataset.stack(run=[...])."
+            )
+        return dict(_label(name, x.values) for name, x in values.coords.items() if x.dims in along)
+    tables = (values,) if hasattr(values, "columns") else values.values()
+    indexes = [x.index for x in tables if hasattr(x, "index") and hasattr(x.index, "equals")]
+    if not indexes:
+        return {}
+    index, *others = indexes
+    if not all(index.equals(other) for other in others):
+        raise InputError(
+            "the columns of a table have different indexes: align them, as pandas.DataFrame does."
+        )
+    if index.names == [None] and list(index) == list(range(len(index))):
+        return {}
+    names = index.names if index.nlevels == 1 else [x or f"level_{i}" for i, x in enumerate(index.names)]
+    return dict(_label(name, index.get_level_values(i)) for i, name in enumerate(names))
 
 
 @final
@@ -161,18 +197,28 @@ class Table(AbstractRows):
     **Arguments:**
 
     - `values`: for each name as many values as there are runs (n, ...): a dict of arrays, a data frame, or an
-      `xarray.Dataset`. Values may be arrays themselves, such as whole initial states `q0` (n, n_q).
+      `xarray.Dataset`. Values may be arrays themselves, such as whole initial states `q0` (n, n_q). The index of a
+      data frame and the coordinates of a dataset become coordinates of the result.
 
     **Raises:** `InputError` for columns of different lengths, and what is not finite numbers.
     """
 
     values: dict[str, np.ndarray]
+    labels: dict[str, np.ndarray]
 
     def __init__(self, values: Mapping[str, Any]):
         self.values = _columns(values)
         lengths = {name: len(x) for name, x in self.values.items()}
         if len(set(lengths.values())) > 1:
             raise InputError(f"the columns of a table must be equally long, got {lengths}.")
+        self.labels = _labels(values)
+        if clash := self.labels.keys() & self.values.keys():
+            raise InputError(
+                f"{min(clash)} is the name of both a column and the index of a table: rename one."
+            )
+
+    def coordinates(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        return super().coordinates() | {name: ((RUN,), x) for name, x in self.labels.items()}
 
     def describe(self) -> dict[str, Any]:
         return {"samples": "table"}

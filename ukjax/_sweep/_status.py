@@ -1,5 +1,6 @@
 """How far the store of a sweep is."""
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -19,17 +20,21 @@ def status(store: Any) -> dict[str, Any]:
     if (attributes := place.attributes()) is None:
         raise InputError(f"there is no store '{place.name}'.")
     stored = Store(place, attributes)
-    results = stored.results()
+    numbers = range(math.prod(stored.chunks.grid))
+    finished = sorted(set(numbers) - set(stored.incomplete()))
+    results, by = np.full(stored.chunks.sizes, NOT_RUN), Counter()
+    for number in finished:
+        region = stored.chunks.region(number)
+        results[region] = stored.results(region)
+        by.update(stored.arrays[PROCESSOR][stored.chunks.place(number)].ravel().tolist())
     made = results != NOT_RUN
-    unfinished = stored.chunks.unfinished(results, NOT_RUN)
-    by = Counter(np.delete(stored.arrays[PROCESSOR][...].ravel(), unfinished).tolist())
     return {
         "model": attributes["model"],
         "runs": results.size,
         "made": int(made.sum()),
         "failed": int((made & ~np.asarray(has_succeeded(results))).sum()),
-        "chunks": int(np.prod(stored.chunks.grid)),
-        "chunks_made": int(np.prod(stored.chunks.grid)) - len(unfinished),
+        "chunks": len(numbers),
+        "chunks_made": len(finished),
         "processors": dict(by),
         "in_use": place.in_use(),
     }

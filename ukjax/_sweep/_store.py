@@ -2,13 +2,16 @@
 
 The store is complete from the first moment, with `result` at -1 (not run) everywhere. A chunk of runs is written to
 Zarr chunks of its own, each there as a whole or not at all, and `result` last: a chunk whose results are there is
-done, any other is run again.
+done, any other is run again. Zarr reads what is missing as NaN, so a driver that takes a store looks at its files, and
+removes `result` where another one is lost or damaged.
 """
 
 import abc
 import contextlib
+import json
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -16,7 +19,7 @@ import numpy as np
 from .._misc._errors import InputError, needing
 from ._chunks import Chunks, values_in
 from ._member import RESULT
-from ._place import AbstractPlace, zarr
+from ._place import ROOT, AbstractPlace, zarr
 from ._template import Template
 
 if TYPE_CHECKING:
@@ -136,6 +139,9 @@ def _lay_out(store: Any, template: Template, chunks: Chunks) -> None:
                 *(max(1, n) for n in x.shape),
             ),
             dtype=str if x.dtype.kind == "T" else x.dtype,
+            compressors=zarr().codecs.ZstdCodec(
+                checksum=True
+            ),  # without, a changed byte can read as another number
             fill_value=x.fill,
             dimension_names=template.dims(name),
             attributes=x.attributes,
@@ -155,7 +161,54 @@ def claim_store(
     if old is None or overwrite:
         return place.create(lambda store: _lay_out(store, template, chunks), replace=old is not None)
     require_same(place, old, template.attributes)
-    return place.locked()
+    lock = place.locked()
+    try:
+        place.patiently(lambda: _restore(place, template, chunks))
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def _parse_json(text: bytes) -> Any:
+    """What JSON says; None for what is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _restore(place: AbstractPlace, template: Template, chunks: Chunks) -> None:
+    """Writes again what a store lost of its layout: descriptions of arrays, and values of parameters."""
+    laid: dict[str, Any] = {}
+    _lay_out(zarr().storage.MemoryStore(laid), template, chunks)
+    keys = place.keys()
+    # Not the root: the lock lies on its file, and who got here has read its attributes.
+    described = {key: x.to_bytes() for key, x in laid.items() if key.endswith(f"/{ROOT}")}
+    place.put(
+        {
+            key: x
+            for key, x in described.items()
+            if key not in keys or _parse_json(place.read(key)) != json.loads(x)
+        }
+    )
+    group = place.group("r+")
+    for name, (_, values, _) in template.coordinates.items():
+        if not _is_readable(group[name], ...) or not np.array_equal(group[name][...], values):
+            group[name][...] = values
+
+
+def _is_readable(array: Any, region: Any) -> bool:
+    """Whether files hold what was written to them, as far as they are there."""
+    try:
+        array[region]
+    except (RuntimeError, ValueError):  # of the codecs
+        return False
+    return True
+
+
+_READ_AT_ONCE = 2**26
+"""How much of a store is read at a time to look for damage [bytes]."""
 
 
 @final
@@ -167,9 +220,17 @@ class Store(AbstractTarget):
         self, place: AbstractPlace, attributes: dict[str, Any], lock: contextlib.ExitStack | None = None
     ):
         self.place, self.attributes, self._lock = place, attributes, lock
-        group = place.patiently(self._require_own)
         self.of_chunks = attributes["chunk_variables"]
-        self.arrays = {name: group[name] for name in (*attributes["outputs"], *self.of_chunks)}
+        # A file for each chunk, even where it holds nothing but NaN: one that is not there was lost.
+        with zarr().config.set({"array.write_empty_chunks": True}):
+            group = place.patiently(self._require_own)
+            names = (*attributes["outputs"], *self.of_chunks)
+            try:
+                self.arrays = {name: group[name] for name in names}
+            except (LookupError, ValueError) as error:
+                raise InputError(
+                    f"'{place.name}' lost the description of an array ({error}): the sweep that made it restores it."
+                ) from error
         result = self.arrays[RESULT]
         self.dims = result.metadata.dimension_names
         self.chunks = Chunks(result.shape, tuple(attributes["chunk"]))
@@ -177,12 +238,40 @@ class Store(AbstractTarget):
         self.coordinates = {name: (x.metadata.dimension_names, x) for name, x in parameters.items()}
         if lock is not None:
             place.tidy()
+            marks = {self._file(RESULT, number) for number in self.incomplete()}
+            place.patiently(lambda: place.remove(marks))
 
     def _require_own(self) -> Any:
         """The group, which must be that of this sweep: what lies there may have been replaced."""
         group = self.place.group("r+")
         require_same(self.place, dict(group.attrs), self.attributes)
         return group
+
+    def incomplete(self) -> list[int]:
+        """The chunks of which a file is missing or damaged."""
+        keys, numbers = self.place.patiently(self.place.keys), range(math.prod(self.chunks.grid))
+        found: set[int] = set()
+        for name, x in self.arrays.items():
+            if x.size:
+                found.update(number for number in numbers if self._file(name, number) not in keys)
+                found.update(self._damaged(name))
+        return sorted(found)
+
+    def _file(self, name: str, number: int) -> str:
+        """The key of a chunk of an array."""
+        x, place = self.arrays[name], tuple(part.start for part in self.chunks.place(number))
+        return f"{name}/{x.metadata.encode_chunk_key((*place, *(0,) * (x.ndim - len(place))))}"
+
+    def _damaged(self, name: str) -> Iterator[int]:
+        """The chunks of an array that cannot be read."""
+        x, numbers = self.arrays[name], np.arange(math.prod(self.chunks.grid)).reshape(self.chunks.grid)
+        region = self.chunks.place if name in self.of_chunks else self.chunks.region
+        readable = lambda at: self.place.patiently(lambda: _is_readable(x, at))
+        together = max(1, _READ_AT_ONCE * len(numbers) // x.nbytes)
+        for i in range(0, len(numbers), together):
+            part = numbers[i : i + together].ravel().tolist()
+            if not readable(slice(region(part[0])[0].start, region(part[-1])[0].stop)):
+                yield from (number for number in part if not readable(region(number)))
 
     def values(self, number: int, batch: int) -> dict[str, np.ndarray]:
         def read() -> dict[str, np.ndarray]:

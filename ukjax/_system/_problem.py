@@ -7,6 +7,7 @@ from typing import final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._misc._arguments import real_array, real_values, require_finite
@@ -119,6 +120,8 @@ def resolve_state(
     if v.dtype != dtype:
         with jax.numpy_dtype_promotion("standard"):
             dtype = jnp.result_type(q, v)
+    if dtype not in (np.float32, np.float64):
+        raise InputError(f"q and v must be float32 or float64, got {dtype}: give q.astype(jnp.float32).")
     t, q, v = (x if x.dtype == dtype else x.astype(dtype) for x in (t, q, v))
     for name, array in (("t", t), ("q", q), ("v", v)):
         require_finite(name, array)

@@ -16,7 +16,7 @@ from .._system._problem import Problem
 from .._system._rows import Rows
 from .._system._system import AbstractForwardingSystem, AbstractSystem, names_of, states_of
 from ..mechanisms._reactions import Reaction, reactions_along
-from ._settle import Stiffness, compute_remaining_step, is_definite, settle_posture
+from ._settle import Stiffness, compute_remaining_step, is_definite, is_out_of_reach, settle_posture
 from ._states import make_zero_velocities, mechanism_of, state_of
 
 
@@ -102,7 +102,7 @@ def _equilibrium(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Equil
     return settled, here
 
 
-def _require_found(system: AbstractSystem, found: Equilibrium, here: Stiffness) -> None:
+def _require_found(system: AbstractSystem, start: Coordinates, found: Equilibrium, here: Stiffness) -> None:
     """Raises `InputError` with the names of what still moves, or of what is open."""
     if is_traced(found) or found.found:
         return
@@ -114,7 +114,13 @@ def _require_found(system: AbstractSystem, found: Equilibrium, here: Stiffness) 
     names = names_of(system, q, found.residual).velocities
     force = np.abs(np.asarray(here.W @ here.unbalanced))
     worst = np.argsort(-force)[:3]
-    text = ", ".join(f"{names[i]} ({found.residual[i]:.2g})" for i in worst if force[i] > 0)
+    text = ", ".join(
+        f"{names[i]} ({found.residual[i]:.2g})" for i in worst if force[i] > root * np.max(force)
+    )
+    if is_out_of_reach(start, q):
+        raise InputError(
+            f"there is no equilibrium within reach of this start: without end, forces move it along {text}."
+        )
     raise InputError(
         f"no equilibrium was found from this start: force out of balance is left along {text}, at q = {q}."
     )
@@ -149,7 +155,7 @@ def equilibrium(
         settled = eqx.tree_at(lambda x: x.multipliers, settled, settled.multipliers[:-states])
     else:
         settled, here = _equilibrium(system, t, q)
-    _require_found(system, settled, here)
+    _require_found(system, q, settled, here)
     mechanism = mechanism_of(system)
     if mechanism is None:
         return settled

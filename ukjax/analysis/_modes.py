@@ -47,7 +47,7 @@ class Modes(eqx.Module):
     @property
     def damping_ratios(self) -> Float[Array, " k"]:
         """zeta = -Re lambda / |lambda|: 1 of what only decays, -1 of what only grows; NaN where lambda is 0."""
-        return -self.eigenvalues.real / jnp.abs(self.eigenvalues)
+        return (0 - self.eigenvalues.real) / jnp.abs(self.eigenvalues)  # 0, not -0, of what is undamped
 
     def motion(self, q: Coordinates, mode: int, amplitude: float, phases: Array) -> Float[Array, "p nq"]:
         """The coordinates as the mode swings, to first order: q + amplitude Re(shape e^(i phase)).
@@ -75,7 +75,7 @@ class Modes(eqx.Module):
 def _moves_most(shapes: Array) -> Array:
     """The first coordinate of those that move most but for rounding, of each mode."""
     sizes = jnp.abs(shapes)
-    least = (1 - jnp.finfo(sizes.dtype).eps ** 0.5) * jnp.max(sizes, axis=0)
+    least = (1 - jnp.finfo(sizes.dtype).eps ** 0.5) * jnp.max(sizes, axis=0, keepdims=True)
     return jnp.argmax(sizes >= least, axis=0)
 
 

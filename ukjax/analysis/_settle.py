@@ -39,7 +39,7 @@ from .._system._system import AbstractSystem, has_quasi_velocities
 from ._states import make_zero_velocities
 
 _STEPS = 300
-"""At most. From far away it takes some 30 steps; a mechanism that falls without end takes all."""
+"""At most. From far away it takes some 30 steps."""
 
 _FORETOLD = 0.5
 """A step counts where the force at its end differs from the foretold one by at most this share of that at its start."""
@@ -124,6 +124,11 @@ def is_definite(K: Float[Array, "n n"]) -> Bool[Array, ""]:
     return jnp.all(jnp.isfinite(inverse_cholesky(0.5 * (K + K.T))))
 
 
+def is_out_of_reach(start: Coordinates, q: Coordinates) -> Bool[Array, ""]:
+    """Whether a posture is so far from the start that steps of the first one's size are lost in rounding."""
+    return jnp.finfo(q.dtype).eps * jnp.max(jnp.abs(q - start)) > 1 + jnp.max(jnp.abs(start))
+
+
 class Way(NamedTuple):
     """Where the search stands: posture, what is known there, mu, number of steps, size of forces met, whether it ends."""
 
@@ -135,7 +140,7 @@ class Way(NamedTuple):
     ended: Bool[Array, ""]
 
 
-def _onwards(system: AbstractSystem, t: Time, way: Way) -> Way:
+def _onwards(system: AbstractSystem, t: Time, start: Coordinates, way: Way) -> Way:
     """One step of the module's docstring; the first one goes no further than onto the constraints."""
     q, here, first = way.q, way.here, way.step == 0
     eps = jnp.finfo(q.dtype).eps
@@ -157,9 +162,9 @@ def _onwards(system: AbstractSystem, t: Time, way: Way) -> Way:
     size = jnp.maximum(way.size, there.size)
     balanced = counts & (jnp.linalg.norm(left) <= 16 * eps * size)
     pick = lambda new, old: jnp.where(counts, new, old)
-    ended = balanced | (down & still) | ~jnp.isfinite(mu)
-    here = jax.tree.map(pick, there, here)
-    return Way(pick(end, q), here, jnp.where(first, begun, mu), way.step + 1, size, ended)
+    here, q = jax.tree.map(pick, there, here), pick(end, q)
+    ended = balanced | (down & still) | ~jnp.isfinite(mu) | is_out_of_reach(start, q)
+    return Way(q, here, jnp.where(first, begun, mu), way.step + 1, size, ended)
 
 
 @eqx.filter_custom_jvp
@@ -174,7 +179,7 @@ def settle_posture(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Coo
     zero = jnp.zeros((), q.dtype)
     start = Way(q, nothing, zero, jnp.zeros((), jnp.int32), zero, jnp.asarray(False))
     going = lambda way: ~way.ended & (way.step < _STEPS)
-    end = jax.lax.while_loop(going, lambda way: _onwards(system, t, way), start)
+    end = jax.lax.while_loop(going, lambda way: _onwards(system, t, q, way), start)
     return end.q, end.here
 
 
