@@ -153,6 +153,10 @@ class Program:
         self.again = again if again and again.size else None
         self._alone = Subprogram(build.nodes.top, self.outputs)
 
+    def divide(self, late: Sequence[int]) -> None:
+        """Into what does not depend on some inputs, which calls with the same others share, and the rest; if that is worth it."""
+        self._alone.divide(tuple(late))
+
     def operations(self) -> list[str]:
         """The operations of its values."""
         nodes = Needed(self.outputs, values=True).nodes
@@ -198,7 +202,7 @@ class Program:
         """By a call, unless it is short."""
         if self._alone.size < interpreter.least_called:
             return self._rebuilt(interpreter.b, inputs)
-        if any(map(is_number, inputs)):
+        if any(map(is_number, inputs)) and not self._alone.parts:
             again, types = (
                 lambda inner, flat: self._rebuilt(inner.b, flat),
                 [(self.build.type, None)] * len(inputs),

@@ -326,11 +326,21 @@ def contact_at(model: Model, t: Array, q: Array, v: Array) -> ContactState:
 def with_push(model: Model, push: Array) -> Model:
     """The model under another force."""
     assert isinstance(model.system, PushedSystem)
+    model = in_pieces(model)
     numbers = model.numbers
-    if numbers is not None and model.code is not None:
-        own, (first, last) = jnp.asarray(numbers[0]), _places_of_push(model, model.code)
-        numbers = jnp.concatenate([own[:first], push[: last - first], own[last:]]), numbers[1]
+    if numbers is not None and isinstance(numbers[0], tuple):
+        numbers = (numbers[0][0], push, numbers[0][2]), numbers[1]
     return dataclasses.replace(model, system=dataclasses.replace(model.system, push=push), numbers=numbers)
+
+
+def in_pieces(model: Model) -> Model:
+    """The model with the numbers at hand, the push apart: outside of a loop, so that they are cut once."""
+    model = model.ready()
+    if model.numbers is None or isinstance(model.numbers[0], tuple):
+        return model
+    own, (first, last) = jnp.asarray(model.numbers[0]), _places_of_push(model, model.code)
+    pieces = own[:first], own[first:last], own[last:]
+    return dataclasses.replace(model, numbers=(pieces, model.numbers[1])) if first < last else model
 
 
 def _push(system: AbstractSystem, t: Array, q: Array, push: Array) -> PushedSystem:

@@ -17,7 +17,7 @@ from ..._misc._garbage import undisturbed
 from ..._misc._progress import COMPILING, say
 from .._foreign import address_of, compiled, register_foreign_function
 from .._machine_code import AT_ONCE, WATCH, Code, width_for
-from ._arrays import LONG, Stored, Value, is_known, to_memory, to_scalars
+from ._arrays import LONG, Stored, Value, is_known, settle, to_memory, to_scalars
 from ._builder import Builder
 from ._forward_mode import push_forward
 from ._identity import Given, derive_identity, identity
@@ -177,6 +177,7 @@ class Program:
         if self._write:
             return self._write(interpreter, inputs)
         b, needed = interpreter.b, Needed(self.flat)
+        inputs = [settle(b, x) for x in inputs]
         members = np.broadcast_shapes(*(x.shape[1:] for x in inputs))
         count, types = math.prod(members), [t for t, _ in self.operands]
 
