@@ -154,7 +154,7 @@ class Program:
         self._alone = Subprogram(build.nodes.top, self.outputs)
 
     def divide(self, late: Sequence[int]) -> None:
-        """Into what does not depend on some inputs, which calls with the same others share, and the rest; if that is worth it."""
+        """Into what does not depend on some inputs, which calls share that differ in these, and the rest."""
         self._alone.divide(tuple(late))
 
     def operations(self) -> list[str]:

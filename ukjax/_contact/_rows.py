@@ -38,7 +38,7 @@ from .._system._constraint import (
 from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractForwardingSystem, AbstractSystem, TreeInertia
-from ._kinds import Instant, KnownKinds, kinds_of, kinds_of_constraint, known_kinds, seek_anew
+from ._kinds import Instant, KnownKinds, kinds_of, known_kinds, seek_anew, size_of_constraint
 
 
 @final
@@ -214,15 +214,14 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
     names, contacts, turning, soft, coefficients = [], [], [], [], []
     told: dict[str, list] = {"angle": [], "impact": []}
     for c in unilateral(system.constraints):
-        own = kinds_of_constraint(c, system, 0, t, q, v)
-        k, dry = sum(len(x.contacts) for x in own), isinstance(c, DryFriction)
+        (k, tangents), dry = size_of_constraint(c, t, q, v), isinstance(c, DryFriction)
         if not k:
             raise InputError(f"'{c.name}' has no contacts: what it returns is empty.")
         if c.names and len(c.names) != k:
             raise InputError(f"'{c.name}' has {k} contacts, but {len(c.names)} names.")
         names += c.names or ([c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)])
-        contacts += [(not dry, own[0].tangents)] * k
-        zero, scale = np.zeros((), q.dtype), np.ones((k, int(not dry) + own[0].tangents), q.dtype)
+        contacts += [(not dry, tangents)] * k
+        zero, scale = np.zeros((), q.dtype), np.ones((k, int(not dry) + tangents), q.dtype)
         if isinstance(c, DryFriction):
             given = zero, zero, c.limit, zero, zero
         else:
@@ -403,7 +402,7 @@ def _model_of_part(
     own = dataclasses.replace(
         model, system=pushed, code=code, projection=projection, parts=(), kinds=None, numbers=None
     )
-    return own.ready()
+    return in_pieces(own)
 
 
 def models_of_members(model: Model) -> list[Members]:

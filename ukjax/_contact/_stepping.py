@@ -119,10 +119,12 @@ def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Arr
 
 def _smooth_step(smooth: bool, model: Model, layout: ContactLayout, *state: Array) -> SmoothStep:
     """A step that has derivatives if it is `smooth`."""
+    step = contact_step(model, layout, *state)
+    if not smooth:
+        return SmoothStep(step, None)
     arrays, rest = eqx.partition(model, eqx.is_array)
     still = eqx.combine(jax.lax.stop_gradient(arrays), rest)
-    held = contact_step(still, layout, *jax.lax.stop_gradient(state)) if smooth else None
-    return SmoothStep(contact_step(model, layout, *state), held)
+    return SmoothStep(step, contact_step(still, layout, *jax.lax.stop_gradient(state)))
 
 
 def _run_with_derivatives(

@@ -59,7 +59,7 @@ from ._solve import How, Solution, StepRelativeRank, least_of, solution_by
 from ._traced_system import common, trace_motion
 
 Numbers = Float[Array, " k"] | tuple[Array, Array, Array]
-"""Of the parameters, in one piece or three, of which the second is another for each acceleration at the same positions."""
+"""Of the parameters, in one piece or three: the second is another for each of several accelerations at a position."""
 
 _OF_VALUES = ("multipliers", "sure", "known")
 """What of `observed` has no derivative, or is of no use but to states that have values."""

@@ -64,8 +64,7 @@ class Subprogram:
         return build.call(rest, [*(args[i] for i in given), *build.call(before, args)])
 
     def for_numbers(self, args: Sequence[Operand]) -> "Subprogram | None":
-        """What its results are computed by from those of its arguments that are no numbers; None where that is hardly less
-        work."""
+        """What computes its results from those of its arguments that are no numbers; None where it is hardly shorter."""
         known = tuple((x.__class__, x) if is_number(x) else None for x in args)
         if known not in self._for_numbers:
             self._for_numbers[known] = self._specialize(args)

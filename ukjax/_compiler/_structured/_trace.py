@@ -99,7 +99,9 @@ _PASSED = {
 }
 # Operations of others and of ours whose derivative is that of what they compute.
 _AS_COMPUTED = frozenset(("maybe_set", "noinline", "nontraceable", "lazily_differentiated", "linear"))
-_WAITS = frozenset(("dot_general", "scalars", "scalars_change"))  # besides, what may read arrays entry by entry
+_WAITS = frozenset(
+    ("dot_general", "scalars", "scalars_change")
+)  # besides, what may read arrays entry by entry
 _REFUSED = frozenset(("nondifferentiable", "nondifferentiable_backward", "not_differentiable"))
 
 
@@ -303,9 +305,7 @@ class Interpreter:
         if name == "linear_solve":
             return self._without_raising(lambda: self._by_its_own_function(e, self._settled(inputs)))
         waits = any(isinstance(x, Lazy) for x in inputs)
-        if waits and not (
-            name in MOVES or name in REDUCTIONS or name in _WAITS or is_of_entries(name)
-        ):
+        if waits and not (name in MOVES or name in REDUCTIONS or name in _WAITS or is_of_entries(name)):
             inputs = self._settled(inputs)
         if name == "custom_jvp_call":
             return self._with_rule(e, inputs, self.closed(params["call_jaxpr"], inputs))
