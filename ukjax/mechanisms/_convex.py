@@ -158,16 +158,18 @@ def core_of(
     """
     given = points, origin, axes, spread, axis, radius, inradius
     xp, dtype, count = module_for(*given), points.dtype, len(points)
+    none: Any = np.asarray(0)
+    number: Any = np.asarray(count)
     points, origin, axes, spread, axis, radius, inradius = jax.tree.map(xp.asarray, given)
     links = link([range(count)] * count) if links is None else links
     spread = xp.zeros((3, 3), dtype) if spread is None else spread
     square = xp.max(xp.sum((points - origin[None]) ** 2, 1)) + xp.sum(spread**2)
     return Core(
         points,
-        np.asarray(0),
-        np.asarray(count),
+        none,
+        number,
         links,
-        np.asarray(0),
+        none,
         spread,
         xp.zeros(3, dtype) if axis is None else axis,
         xp.asarray(radius, dtype),

@@ -59,6 +59,7 @@ from ._jaxprs import (
     line_of,
     live_equations,
     loops,
+    needed_equations,
     raises,
     solve_within,
     type_of,
@@ -267,7 +268,7 @@ class Interpreter:
         def read(x: Any) -> Value:
             return constants(x.val) if isinstance(x, core.Literal) else values[x]
 
-        for equation in live_equations(jaxpr, wanted):
+        for equation in needed_equations(jaxpr) if of is None else live_equations(jaxpr, of):
             try:
                 outputs = self.equation(equation, [read(x) for x in equation.invars])
             except Untranslatable as error:
