@@ -212,3 +212,31 @@ def test_rules_of_arrays_that_are_long_together() -> None:
     x = jnp.linspace(0.0, 1.0, 1200)
     f = uk.scalarize(lambda x: jnp.sum(tripled(x) ** 2))
     assert_allclose(jax.grad(f)(x), 2 * 3.0 * x * 5.0, rtol=1e-14)
+
+
+def test_what_repeats_along_an_axis_is_written_once() -> None:
+    """Code of a product with the same matrix for each member does not grow with their number."""
+
+    def multiply(a: Any, x: Any) -> Any:
+        top = jnp.concatenate(
+            [a, jnp.zeros((4, 2), a.dtype)], axis=1
+        )  # by what follows the repeats are no longer told
+        whole = jnp.concatenate(
+            [jnp.broadcast_to(top, (len(x), 4, 6)), jnp.broadcast_to(-top, (len(x), 4, 6))], 1
+        )
+        return jnp.einsum("kij,kj->ki", whole, x)
+
+    rng, lengths = np.random.default_rng(0), []
+    for count in (60, 120):
+        a, x = rng.normal(size=(4, 4)), rng.normal(size=(count, 6))
+        of_numpy = np.einsum("ij,kj->ki", np.vstack([a, -a]), x[:, :4])
+        assert_allclose(uk.scalarize(multiply)(a, x), of_numpy, rtol=1e-13, atol=1e-13)
+        lengths.append(len(uk.scalarize(multiply).as_text(a, x)))
+    assert lengths[1] < 1.1 * lengths[0]
+
+
+def test_zeros_of_both_signs_are_not_taken_for_each_other() -> None:
+    signs = np.where(np.arange(80) % 2 == 0, 0.0, -0.0)
+    for entries in (signs, signs * np.ones((3, 1))):
+        sign_of = uk.scalarize(lambda i, x=entries: jnp.sign(1 / jnp.asarray(x).reshape(-1)[i]))
+        assert [float(sign_of(i)) for i in range(4)] == [1.0, -1.0, 1.0, -1.0]

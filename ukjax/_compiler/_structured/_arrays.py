@@ -151,6 +151,18 @@ def is_known(x: Value) -> bool:
     return all(y.__class__ is not Node for y in x.flat)
 
 
+def without_repeats(x: Scalars) -> Scalars:
+    """An array without the axes along which its entries repeat: of each of these the first place."""
+    own = _without_strides_of_zero(x)
+    names: Any = np.frompyfunc(lambda y: y if isinstance(y, Node) else repr(y), 1, 1)(own)
+    same = [n > 1 and np.all(names == names.take([0], i)) for i, n in enumerate(own.shape)]
+    return own[(..., *(slice(1) if k else slice(None) for k in same))]
+
+
+def _without_strides_of_zero(x: Scalars) -> Scalars:
+    return x if all(x.strides) else x[(..., *(slice(None) if k else slice(1) for k in x.strides))]
+
+
 def map_entries(function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
     """A function of scalars, of each entry."""
     shapes = {x.shape for x in arrays}
@@ -159,7 +171,7 @@ def map_entries(function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
         return fill_array((), [function(*[x[()] for x in arrays])])
     apply: Any = np.frompyfunc(function, len(arrays), 1)
     with np.errstate(all="ignore"):  # NumPy would warn of constants that are infinite or no number
-        return as_object_array(apply(*arrays), shape)
+        return as_object_array(apply(*map(_without_strides_of_zero, arrays)), shape)
 
 
 # --- reading, writing -------------------------------------------------------------------------------------------------
@@ -221,18 +233,6 @@ def tabulate(
     return Stored(b.count_up(math.prod(shape), [node], [(t, node.size)], write)[0], shape)
 
 
-def _repeat_row(b: Builder, x: Scalars, t: str) -> Stored:
-    """An array in memory whose rows are all the same."""
-    row = x[:1].reshape(-1).tolist()
-
-    def write(i: Operand, node: Node) -> list[Operand]:
-        for k, y in enumerate(row):
-            node = b.store(node, i * len(row) + k, y)
-        return [node]
-
-    return Stored(b.count_up(len(x), [b.blank(x.size, t)], [(t, x.size)], write)[0], x.shape)
-
-
 # --- from one kind of array to another --------------------------------------------------------------------------------
 
 
@@ -272,8 +272,11 @@ def to_memory(b: Builder, x: Value, t: str) -> Stored:
         return x
     if x.size and not any(x.strides) and is_number(x.flat[0]):
         return Stored(b.fill(x.flat[0], x.size, t), x.shape)
-    if x.size > LONG and x.strides[0] == 0:
-        return _repeat_row(b, x, t)
+    own = without_repeats(x) if x.size > LONG else x
+    if own.size < x.size:
+        return (
+            Stored(b.fill(own.item(), x.size, t), x.shape) if own.size == 1 else settle(b, to_lazy(b, x, t))
+        )
     flat = x.reshape(-1)
     first = flat[0] if x.size else 0
     if (
@@ -295,13 +298,10 @@ def to_lazy(b: Builder, x: Value, t: str) -> Lazy:
         return x
     if isinstance(x, Stored):
         return Lazy(x.shape, t, (Strided(x.node, 0, 0, _rows_first(x.shape)),))
-    if x.size and not any(x.strides):
-        return Lazy(x.shape, t, (Strided(None, x.flat[0], 0, (0,) * x.ndim),))
-    own = x[tuple(slice(None) if k else slice(1) for k in x.strides)]
-    steps = zip(_rows_first(own.shape), x.strides, strict=True)
-    return Lazy(
-        x.shape, t, (Strided(to_memory(b, own, t).node, 0, 0, tuple(n if k else 0 for n, k in steps)),)
-    )
+    own = without_repeats(x)
+    if own.size == 1:
+        return Lazy(x.shape, t, (Strided(None, own.item(), 0, (0,) * x.ndim),))
+    return Lazy(x.shape, t, (Strided(to_memory(b, own, t).node, 0, 0, _rows_first(own.shape)),))
 
 
 def split_last(x: Lazy, parts: int) -> list[Lazy]:

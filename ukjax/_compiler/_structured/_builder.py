@@ -22,6 +22,7 @@ from ._nodes import (
     is_float,
     is_integer,
     is_number,
+    name_number,
     zero,
 )
 from ._table import TRUTHS, convert_number, fold
@@ -48,8 +49,7 @@ class Builder:
 
     def node(self, op: str, type: str, *args: Any, data: Any = None, size: int | None = None) -> Node:
         """A node as it stands, or the one made before of the same operands."""
-        # 1, 1.0 and True are equal as keys, so the class goes in.
-        key = (op, type, data, *[x if x.__class__ is Node else (x.__class__, x) for x in args])
+        key = (op, type, data, *[x if x.__class__ is Node else name_number(x) for x in args])
         node = self._known.get(key)
         if node is None:
             node = self._known[key] = self._new(op, args, type, data, size)
@@ -265,7 +265,7 @@ class Builder:
         """x where `which` holds, else y."""
         if which.__class__ is not Node:
             return x if which else y
-        if x is y or (is_number(x) and is_number(y) and x == y):
+        if x is y or (is_number(x) and is_number(y) and name_number(x) == name_number(y)):
             return x
         if t == "bool":
             if x is True:
@@ -402,9 +402,10 @@ class Builder:
         """An array of these entries."""
         entries = list(entries)
         if all(map(is_number, entries)):
-            if all(x == entries[0] for x in entries):
+            if len({name_number(x) for x in entries}) <= 1:
                 return self.fill(entries[0] if entries else 0, len(entries), t)
-            return self.node("table", t, data=(tuple(entries),), size=len(entries))
+            negative_zeros = tuple(i for i, x in enumerate(entries) if x == 0 and repr(x)[0] == "-")
+            return self.node("table", t, data=(tuple(entries), negative_zeros), size=len(entries))
         return self.node("pack", t, *entries, size=len(entries))
 
     def zeros_like(self, array: Node) -> Node:

@@ -159,6 +159,11 @@ def is_number(x: Operand) -> bool:
     return type(x) is not Node
 
 
+def name_number(x: Any) -> tuple[type, Any]:
+    """What tells a known number from all others: 1, 1.0 and True are equal, and zeros of both signs."""
+    return x.__class__, x if x else repr(x)
+
+
 def is_float(type: str) -> bool:
     """Whether a type is that of real numbers."""
     return type[0] == "f"

@@ -17,7 +17,7 @@ from ..._misc._garbage import undisturbed
 from ..._misc._progress import COMPILING, say
 from .._foreign import address_of, compiled, register_foreign_function
 from .._machine_code import AT_ONCE, WATCH, Code, width_for
-from ._arrays import LONG, Stored, Value, is_known, settle, to_memory, to_scalars
+from ._arrays import LONG, Stored, Value, is_known, settle, to_memory, to_scalars, without_repeats
 from ._builder import Builder
 from ._forward_mode import push_forward
 from ._identity import Given, derive_identity, identity
@@ -177,9 +177,9 @@ class Program:
         if self._write:
             return self._write(interpreter, inputs)
         b, needed = interpreter.b, Needed(self.flat)
-        inputs = [settle(b, x) for x in inputs]
         members = np.broadcast_shapes(*(x.shape[1:] for x in inputs))
         count, types = math.prod(members), [t for t, _ in self.operands]
+        inputs = [_share(settle(b, x)) for x in inputs]
 
         def results_of(operands: Sequence[Value]) -> list[Any]:
             """Of one member; the entries of each, or the node of the array."""
@@ -395,6 +395,12 @@ def _translate_jaxpr(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[An
     if len(Needed([x for out in flat for x in (out if isinstance(out, tuple) else [out])]).nodes) > _MOST:
         raise Untranslatable(f"it takes more than {_MOST:,} operations, too many to write out")
     return build.top, flat
+
+
+def _share(x: Value) -> Value:
+    """An operand (entries,) where all members have the same."""
+    is_shared = isinstance(x, np.ndarray) and without_repeats(x)[:1].size == 1
+    return x[(slice(None), *[0] * (x.ndim - 1))] if is_shared else x
 
 
 def spread_members(x: Any, members: tuple[int, ...]) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, final
 
 from ._builder import Builder
 from ._needed import Needed
-from ._nodes import Node, Operand, Region, is_number
+from ._nodes import Node, Operand, Region, is_number, name_number
 from ._rebuild import Rebuilder
 
 WORTH_OWN_CODE = 0.8
@@ -65,7 +65,7 @@ class Subprogram:
 
     def for_numbers(self, args: Sequence[Operand]) -> "Subprogram | None":
         """What computes its results from those of its arguments that are no numbers; None where it is hardly shorter."""
-        known = tuple((x.__class__, x) if is_number(x) else None for x in args)
+        known = tuple(name_number(x) if is_number(x) else None for x in args)
         if known not in self._for_numbers:
             self._for_numbers[known] = self._specialize(args)
         return self._for_numbers[known]

@@ -67,7 +67,7 @@ from ._jaxprs import (
     while_of_members,
 )
 from ._moves import MOVES, Scalars, fill_array
-from ._nodes import DerivativeRule, Node, Operand, is_float, is_number, zero
+from ._nodes import DerivativeRule, Node, Operand, is_float, is_number, name_number, zero
 from ._operations import (
     REDUCTIONS,
     apply_operation,
@@ -476,7 +476,7 @@ class Interpreter:
         written out."""
         # What is known is part of the sub-program, so that zeros vanish there as they do where it is written out.
         known = tuple(
-            (t, x.__class__, x) if is_number(x) else (t, Node, None)
+            (t, name_number(x), x) if is_number(x) else (t, Node, None)
             for x, t in zip(inputs, types, strict=True)
         )
         key = function, known
