@@ -25,7 +25,7 @@ from ._structured._needed import Needed
 from ._structured._nodes import MARKS, Node, Operand, Region, is_number
 from ._structured._primitive import scalars_p
 from ._structured._rebuild import Rebuilder
-from ._structured._subprogram import Subprogram
+from ._structured._subprogram import WORTH_OWN_CODE, Subprogram
 from ._structured._table import OPERATIONS
 from ._structured._trace import Interpreter
 from ._trigonometry import cosine, sine, turn
@@ -114,8 +114,6 @@ def _operation(x: Node) -> Callable[..., Any]:
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
 _TO_COMPILE = 5e-5  # s an operation
-# Of the operations: where some inputs are known and fewer are left, a copy is made for them.
-_WORTH_OWN_CODE = 0.8
 _PASSED_ON = MARKS - {"stop_gradient"}  # with a derivative of its own, or none
 
 
@@ -154,6 +152,10 @@ class Program:
         self.counts = tuple(x for x in counts if x)
         self.again = again if again and again.size else None
         self._alone = Subprogram(build.nodes.top, self.outputs)
+
+    def divide(self, late: Sequence[int]) -> None:
+        """Into what does not depend on some inputs, which calls share that differ in these, and the rest."""
+        self._alone.divide(tuple(late))
 
     def operations(self) -> list[str]:
         """The operations of its values."""
@@ -200,7 +202,7 @@ class Program:
         """By a call, unless it is short."""
         if self._alone.size < interpreter.least_called:
             return self._rebuilt(interpreter.b, inputs)
-        if any(map(is_number, inputs)):
+        if any(map(is_number, inputs)) and not self._alone.parts:
             again, types = (
                 lambda inner, flat: self._rebuilt(inner.b, flat),
                 [(self.build.type, None)] * len(inputs),
@@ -208,7 +210,7 @@ class Program:
             found = interpreter.specialize(self, inputs, types, again)
             if found is None:
                 return self._rebuilt(interpreter.b, inputs)
-            if found[0].size < _WORTH_OWN_CODE * self._alone.size:
+            if found[0].size < WORTH_OWN_CODE * self._alone.size:
                 return interpreter.b.call(*found)
         return interpreter.b.call(self._alone, inputs)
 

@@ -18,7 +18,7 @@ from .._formula._contact_list import Inertia, entry, loop, put
 from .._formula._members import Members, places_of, put_entries, take_entries
 from .._misc._blank import blank
 from .._motion._model import Model
-from ._rows import models_of_members, with_push
+from ._rows import in_pieces, models_of_members, with_push
 from ._step_states import FreeStep
 
 
@@ -33,7 +33,8 @@ def _add_implicit_inertia(model: Model, t: Array, q: Array, v: Array, h: Array) 
     c = -jnp.diagonal(jax.jacfwd(lambda v: system.coordinate_force(t, q, v))(v))
     k = -jnp.diagonal(jax.jacfwd(along)(jnp.zeros_like(v)))
     added = jnp.maximum(0.5 * h * c + 0.25 * h * h * k, 0)
-    return dataclasses.replace(model, system=dataclasses.replace(system, added=added), numbers=None), c
+    stiff = dataclasses.replace(model, system=dataclasses.replace(system, added=added), numbers=None)
+    return in_pieces(stiff), c
 
 
 class _Half(NamedTuple):

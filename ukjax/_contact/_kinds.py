@@ -242,13 +242,18 @@ def kinds_of_constraint(
     """The contacts of one constraint by kinds, numbered from `first` on."""
     if (made := getattr(getattr(c, "fn", None), "kinds", None)) is not None:
         return made(first)
+    return [FunctionKind(c, system, first, (*size_of_constraint(c, t, q, v), v.size))]
+
+
+def size_of_constraint(c: AbstractUnilateral, t: Array, q: Array, v: Array) -> tuple[int, int]:
+    """How many contacts a constraint has, and how many tangential rows each of them."""
+    if (size := getattr(getattr(c, "fn", None), "size", None)) is not None:
+        return size
     if isinstance(c, DryFriction):
-        count, tangents = jax.eval_shape(c.rates, t, q, v).shape[0], 1
-    else:
-        assert isinstance(c, Unilateral)
-        count = jax.eval_shape(c.gaps, t, q).shape[0]
-        tangents = jax.eval_shape(lambda *y: slips(c, count, *y), t, q, v).shape[1]
-    return [FunctionKind(c, system, first, (count, tangents, v.size))]
+        return jax.eval_shape(c.rates, t, q, v).shape[0], 1
+    assert isinstance(c, Unilateral)
+    count = jax.eval_shape(c.gaps, t, q).shape[0]
+    return count, jax.eval_shape(lambda *y: slips(c, count, *y), t, q, v).shape[1]
 
 
 @final

@@ -38,7 +38,7 @@ from .._system._constraint import (
 from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractForwardingSystem, AbstractSystem, TreeInertia
-from ._kinds import Instant, KnownKinds, kinds_of, kinds_of_constraint, known_kinds, seek_anew
+from ._kinds import Instant, KnownKinds, kinds_of, known_kinds, seek_anew, size_of_constraint
 
 
 @final
@@ -214,15 +214,14 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
     names, contacts, turning, soft, coefficients = [], [], [], [], []
     told: dict[str, list] = {"angle": [], "impact": []}
     for c in unilateral(system.constraints):
-        own = kinds_of_constraint(c, system, 0, t, q, v)
-        k, dry = sum(len(x.contacts) for x in own), isinstance(c, DryFriction)
+        (k, tangents), dry = size_of_constraint(c, t, q, v), isinstance(c, DryFriction)
         if not k:
             raise InputError(f"'{c.name}' has no contacts: what it returns is empty.")
         if c.names and len(c.names) != k:
             raise InputError(f"'{c.name}' has {k} contacts, but {len(c.names)} names.")
         names += c.names or ([c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)])
-        contacts += [(not dry, own[0].tangents)] * k
-        zero, scale = np.zeros((), q.dtype), np.ones((k, int(not dry) + own[0].tangents), q.dtype)
+        contacts += [(not dry, tangents)] * k
+        zero, scale = np.zeros((), q.dtype), np.ones((k, int(not dry) + tangents), q.dtype)
         if isinstance(c, DryFriction):
             given = zero, zero, c.limit, zero, zero
         else:
@@ -326,11 +325,21 @@ def contact_at(model: Model, t: Array, q: Array, v: Array) -> ContactState:
 def with_push(model: Model, push: Array) -> Model:
     """The model under another force."""
     assert isinstance(model.system, PushedSystem)
+    model = in_pieces(model)
     numbers = model.numbers
-    if numbers is not None and model.code is not None:
-        own, (first, last) = jnp.asarray(numbers[0]), _places_of_push(model, model.code)
-        numbers = jnp.concatenate([own[:first], push[: last - first], own[last:]]), numbers[1]
+    if numbers is not None and isinstance(numbers[0], tuple):
+        numbers = (numbers[0][0], push, numbers[0][2]), numbers[1]
     return dataclasses.replace(model, system=dataclasses.replace(model.system, push=push), numbers=numbers)
+
+
+def in_pieces(model: Model) -> Model:
+    """The model with the numbers at hand, the push apart: outside of a loop, so that they are cut once."""
+    model = model.ready()
+    if model.numbers is None or isinstance(model.numbers[0], tuple):
+        return model
+    own, (first, last) = jnp.asarray(model.numbers[0]), _places_of_push(model, model.code)
+    pieces = own[:first], own[first:last], own[last:]
+    return dataclasses.replace(model, numbers=(pieces, model.numbers[1])) if first < last else model
 
 
 def _push(system: AbstractSystem, t: Array, q: Array, push: Array) -> PushedSystem:
@@ -393,7 +402,7 @@ def _model_of_part(
     own = dataclasses.replace(
         model, system=pushed, code=code, projection=projection, parts=(), kinds=None, numbers=None
     )
-    return own.ready()
+    return in_pieces(own)
 
 
 def models_of_members(model: Model) -> list[Members]:

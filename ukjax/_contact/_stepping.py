@@ -51,7 +51,7 @@ from ._bilateral import BilateralMotion
 from ._history import ContactHistory
 from ._kinds import kinds_of
 from ._moreau import ContactStep
-from ._rows import Coefficients, ContactLayout
+from ._rows import Coefficients, ContactLayout, in_pieces
 from ._run_steps import StepsRun, run_steps
 from ._step_derivatives import SmoothStep
 
@@ -119,10 +119,12 @@ def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Arr
 
 def _smooth_step(smooth: bool, model: Model, layout: ContactLayout, *state: Array) -> SmoothStep:
     """A step that has derivatives if it is `smooth`."""
+    step = contact_step(model, layout, *state)
+    if not smooth:
+        return SmoothStep(step, None)
     arrays, rest = eqx.partition(model, eqx.is_array)
     still = eqx.combine(jax.lax.stop_gradient(arrays), rest)
-    held = contact_step(still, layout, *jax.lax.stop_gradient(state)) if smooth else None
-    return SmoothStep(contact_step(model, layout, *state), held)
+    return SmoothStep(step, contact_step(still, layout, *jax.lax.stop_gradient(state)))
 
 
 def _run_with_derivatives(
@@ -179,7 +181,7 @@ def one_step(
         )
         return jnp.where(finite, after.q, jnp.nan), jnp.where(finite, after.v, jnp.nan)
 
-    given = model.ready(), coefficients, t, y, h
+    given = in_pieces(model), coefficients, t, y, h
     return _run_with_derivatives(given, by_list, lambda end, *_: end)[0]
 
 
@@ -244,7 +246,7 @@ def run_time_stepping(
         return told._replace(q=q, v=v)
 
     t0, t1 = (jnp.asarray(x, dtype) for x in span)
-    given = model.ready(), coefficients, y0, t0, t1, jnp.asarray(steps), ts
+    given = in_pieces(model), coefficients, y0, t0, t1, jnp.asarray(steps), ts
     found, left = _run_with_derivatives(given, by_list, finish)
     return found._replace(left=left)
 

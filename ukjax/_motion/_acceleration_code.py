@@ -58,6 +58,9 @@ from .._system._system import AbstractSystem, TreeInertia
 from ._solve import How, Solution, StepRelativeRank, least_of, solution_by
 from ._traced_system import common, trace_motion
 
+Numbers = Float[Array, " k"] | tuple[Array, Array, Array]
+"""Of the parameters, in one piece or three: the second is another for each of several accelerations at a position."""
+
 _OF_VALUES = ("multipliers", "sure", "known")
 """What of `observed` has no derivative, or is of no use but to states that have values."""
 
@@ -91,6 +94,7 @@ class AccelerationProgram:
         M = equations.arrays.M
         self.symmetric = isinstance(M, TreeInertia) or all(map(_are_the_same, M.flat, M.T.flat))
         self._leaves = leaves
+        self.of_pieces = functools.cache(self._of_pieces)
 
     @property
     def program(self) -> Program:
@@ -143,9 +147,22 @@ class AccelerationProgram:
         """The acceleration (n,) at a state that is no stage of a projected step."""
         return self.stage(numbers, t, q, v, *applied, jnp.full_like(t, jnp.inf))
 
-    def stage(self, *operands: Array) -> Velocities:
+    def stage(self, numbers: Numbers, *state: Array) -> Velocities:
         """The acceleration (n,) at a stage of a step."""
-        return run(self.program, *operands)
+        if isinstance(numbers, tuple):
+            return run(self.of_pieces(tuple(x.size for x in numbers)), *numbers, *state)
+        return run(self.program, numbers, *state)
+
+    def _of_pieces(self, sizes: tuple[int, int, int]) -> Program:
+        """The acceleration's program that takes the numbers in three pieces. What depends neither on the second nor on
+        velocities is computed once for accelerations that differ in these."""
+        whole = self.program
+        numbers, t, q, *late = whole.counts
+        assert numbers == sum(sizes)
+        program = Program(whole.build, whole.outputs, [*sizes, t, q, *late])
+        first = sizes[0]
+        program.divide([*range(first, first + sizes[1]), *range(numbers + t + q, sum(whole.counts))])
+        return program
 
 
 def compile_acceleration(

@@ -23,7 +23,7 @@ from .._misc._types import is_traced
 from .._system._rows import constraint_errors, is_off
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._acceleration_code import AccelerationProgram, compile_acceleration
+from ._acceleration_code import AccelerationProgram, Numbers, compile_acceleration
 from ._project import Projection, iterate_projections, project, tolerance_of
 from ._projection_code import Projected, ProjectionCode, projection_for
 from ._solve import StepRelativeRank
@@ -59,7 +59,7 @@ class Model(eqx.Module):
     stabilizer: AbstractStabilizer
     code: AccelerationProgram | None = eqx.field(static=True, default=None)
     projection: ProjectionCode | None = eqx.field(static=True, default=None)
-    numbers: tuple[Float[Array, " k"], Float[Array, " l"] | None] | None = None
+    numbers: tuple[Numbers, Float[Array, " l"] | None] | None = None
     parts: tuple[tuple[AccelerationProgram, ProjectionCode | None], ...] = eqx.field(static=True, default=())
     kinds: Any = None
     nearness: Float[Array, ""] | float = jnp.inf
@@ -87,7 +87,7 @@ class Model(eqx.Module):
         """The equations of motion, by scalar code where there is any."""
         if self.code is None:
             return equations_of_motion(self.system, t, q, v, self.stabilizer)
-        return with_dense_mass(self.code.equations(*_operands(self, t, q, v)))
+        return with_dense_mass(self.code.equations(*_operands_in_one(self, t, q, v)))
 
     def acceleration(self, t: Array, q: Array, v: Array) -> Array:
         """The stabilized acceleration (n,)."""
@@ -99,7 +99,7 @@ class Model(eqx.Module):
         """What a `Trajectory` tells of a state where the formula is scalar code; else rows and energy alone."""
         if self.code is None:
             return {}
-        found = self.code.told(*_operands(self, t, q, v))
+        found = self.code.told(*_operands_in_one(self, t, q, v))
         if not self.is_solved:
             return found
         e, kept = self.equations(t, q, v), found.pop("kept") > 0.5
@@ -164,13 +164,18 @@ def _solve(formula: AbstractFormula, equations: Equations) -> Array:
     return formula.solve(equations).a
 
 
-def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, ...]:
-    """Those of the acceleration's code."""
+def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Any, ...]:
+    """Those of the acceleration's code, with the numbers in one piece or three."""
     numbers = model.ready().numbers
     assert model.code is not None
     assert numbers is not None
     near = jax.lax.stop_gradient(jnp.asarray(model.nearness, q.dtype))
     return (numbers[0], t, q, v, *model.code.applied(model.system, t, q, v), near)
+
+
+def _operands_in_one(model: Model, *state: Array) -> tuple[Array, ...]:
+    numbers, *others = _operands(model, *state)
+    return jnp.concatenate(numbers) if isinstance(numbers, tuple) else numbers, *others
 
 
 def project_by_code(

@@ -148,6 +148,11 @@ class ContactGaps(eqx.Module):
         return jnp.concatenate([x.gap for x in _meet_contacts(contacts, placed)])
 
     @property
+    def size(self) -> tuple[int, int]:
+        """How many contacts there are, and how many tangential rows each has."""
+        return int(self.places.mechanism.contacts_by_form[self.form].counts().sum()), self.form.tangents
+
+    @property
     def changing(self) -> list[str]:
         """The contacts whose places are now one corner of a shape, now another."""
         own = self.places.mechanism.contacts_by_form[self.form]

@@ -49,7 +49,7 @@ class AbstractShape(eqx.Module):
     @property
     def middle(self) -> Array:
         """A place within it, in the reference posture [m]."""
-        return self.core().origin
+        return as_jax(self.core().origin)
 
 
 class AbstractCentredShape(AbstractShape):

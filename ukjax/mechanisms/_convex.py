@@ -152,20 +152,24 @@ def core_of(
     inradius: Any = jnp.inf,
     links: Any = None,
 ) -> Core:
-    """One body by itself: its points (n, 3) and what else its core has, by default nothing, and all points are linked."""
-    # By NumPy where values are known: JAX would compile a program for each number of points.
+    """One body by itself: its points (n, 3) and what else its core has, by default nothing, and all points are linked.
+
+    Arrays of NumPy where values are known: JAX would compile a program for each number of points.
+    """
     given = points, origin, axes, spread, axis, radius, inradius
     xp, dtype, count = module_for(*given), points.dtype, len(points)
+    none: Any = np.asarray(0)
+    number: Any = np.asarray(count)
     points, origin, axes, spread, axis, radius, inradius = jax.tree.map(xp.asarray, given)
     links = link([range(count)] * count) if links is None else links
     spread = xp.zeros((3, 3), dtype) if spread is None else spread
     square = xp.max(xp.sum((points - origin[None]) ** 2, 1)) + xp.sum(spread**2)
-    core = Core(
+    return Core(
         points,
-        as_jax(np.asarray(0)),
-        as_jax(np.asarray(count)),
+        none,
+        number,
         links,
-        as_jax(np.asarray(0)),
+        none,
         spread,
         xp.zeros(3, dtype) if axis is None else axis,
         xp.asarray(radius, dtype),
@@ -174,7 +178,6 @@ def core_of(
         origin,
         xp.eye(3, dtype=dtype) if axes is None else axes,
     )
-    return jax.tree.map(as_jax, core)
 
 
 def join_cores(cores: Sequence[Core]) -> Core:

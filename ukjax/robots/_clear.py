@@ -13,7 +13,7 @@ from jaxtyping import Array
 from .._compiler import evaluate_at_state
 from .._compiler._structured._scalarize import scalarize
 from .._contact._kinds import Instant, Motion, kinds_of, known_kinds, seek_anew
-from .._contact._rows import gaps_and_bends
+from .._contact._rows import Contacts, gaps_and_bends
 from .._formula._contact_list import empty_rows, entry, put
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, as_jax, choose_by_precision
@@ -56,13 +56,15 @@ def _mark_gaps(rows: Sequence[AbstractUnilateral]) -> np.ndarray:
     return np.concatenate([np.full(len(x.names), isinstance(x, Unilateral)) for x in rows])
 
 
-def _evaluate_gaps(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Array, tuple[Any, ...]]:
+def _evaluate_gaps(
+    tree: TreeSystem, contacts: Contacts, t: Time, q: Coordinates
+) -> tuple[Array, Array, tuple[Any, ...]]:
     """Gaps, also of dry friction, their slopes along velocities, and the same of what holds in both directions, with
     inertia."""
     still = jnp.zeros(len(tree.velocity_labels), q.dtype)
     at = Instant(t, q)
     motion = Motion(at, still, tree.kinematics(t, q, still), still)
-    all_kinds = kinds_of(tree, None, t, q, still)
+    all_kinds = kinds_of(*contacts, t, q, still)
     kinds = [kind for kind in all_kinds if kind.has_gap]
     n, each = sum(len(kind.contacts) for kind in all_kinds), 1 + max(kind.tangents for kind in kinds)
     # Of what is far apart nothing is filled in.
@@ -118,13 +120,15 @@ def _solve_least_norm(A: np.ndarray, b: np.ndarray, B: np.ndarray, h: np.ndarray
     return x + y
 
 
-def _find_nearest_clear(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _find_nearest_clear(
+    tree: TreeSystem, contacts: Contacts, q: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The posture nearest to q, in the mass metric there, that is clear, and its gaps; negative where none was reached;
     and which gaps no motion changes.
 
     Displacements are G y with G G^T = N M^-1 N^T, and each step is the least |y| for gaps and constraints linear in y.
     """
-    at = scalarize(functools.partial(_evaluate_gaps, tree), fallback="xla")
+    at = scalarize(functools.partial(_evaluate_gaps, tree, contacts), fallback="xla")
     t, turning = np.zeros((), q.dtype), tree.quaternions
     rcond, clear = GramSchmidt().threshold(q.dtype), choose_by_precision(q.dtype, *_CLEAR)
     start, moved, any_will_do = q, np.inf, False
@@ -212,7 +216,7 @@ def resolve_start_penetration(
     if start == "as it is":
         why = f"as it is, by {_format_largest(deep)}: simulate(contact='steps', start_tolerance=inf) starts there"
         return tree, q, v, [Feature("start beyond a gap", tuple(deep), why=why)]
-    nearest, gaps, constant = _find_nearest_clear(tree, np.asarray(q))
+    nearest, gaps, constant = _find_nearest_clear(tree, contacts, np.asarray(q))
     names, left = [name for x in gap_rows for name in x.names], below(gap_rows, gaps)
     stuck = {name for name, still in zip(names, constant, strict=True) if still}
     lost = [x for x in tree.mechanism.contacts if left.keys() & x.row_names and stuck.issuperset(x.row_names)]

@@ -167,6 +167,8 @@ def map_entries(function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
     """A function of scalars, of each entry."""
     shapes = {x.shape for x in arrays}
     shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+    if not shape and any(x[()].__class__ is Node for x in arrays):  # most are single numbers
+        return fill_array((), [function(*[x[()] for x in arrays])])
     apply: Any = np.frompyfunc(function, len(arrays), 1)
     with np.errstate(all="ignore"):  # NumPy would warn of constants that are infinite or no number
         return as_object_array(apply(*map(_without_strides_of_zero, arrays)), shape)

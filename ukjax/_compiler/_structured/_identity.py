@@ -288,10 +288,12 @@ class _Writer:
 def _aval(aval: Any) -> str:
     if not hasattr(aval, "shape"):
         raise UnknownError(type(aval).__name__)
-    return f"{_name_of(aval.dtype)}{aval.shape}{getattr(aval, 'weak_type', False)}"
+    return _form(aval.dtype, aval.shape, getattr(aval, "weak_type", False))
 
 
-_name_of = functools.cache(str)
+@functools.cache  # NumPy takes long to name its types
+def _form(dtype: Any, shape: tuple[int, ...], weak: bool) -> str:
+    return f"{dtype}{shape}{weak}"
 
 
 def _array(x: Any) -> str:

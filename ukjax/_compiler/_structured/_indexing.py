@@ -1,5 +1,6 @@
 """Windows of arrays that begin at places which may be known only when a program runs: slices, gathers, scatters."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +30,8 @@ def require_within(e: Any, inputs: list[Value]) -> None:
             )
 
 
-def _offsets(shape: Sequence[int], window: Sequence[int]) -> np.ndarray:
+@functools.cache
+def _offsets(shape: tuple[int, ...], window: tuple[int, ...]) -> np.ndarray:
     """Of each entry of a window, how far from its first in a flat array."""
     offsets = np.zeros(1, int)
     for i, size in enumerate(window):
@@ -150,20 +152,18 @@ def _slice(b: Builder, e: Any, inputs: list[Value]) -> Value:
     return fill_array(sizes, _read(b, x, t, start, offsets))
 
 
+@functools.cache
+def _fill_of(t: str) -> Any:
+    """What stands for an entry outside of an array of a type."""
+    if is_float(t):
+        return math.nan
+    return (np.iinfo(t).min if t[0] == "i" else np.iinfo(t).max) if is_integer(t) else True
+
+
 def _gather(b: Builder, e: Any, inputs: list[Value]) -> Value:
     x, places = inputs[0], to_scalars(b, inputs[1])
     p, t = e.params, type_of(e.outvars[0].aval)
-    fill = p["fill_value"]
-    if fill is None:
-        fill = (
-            math.nan
-            if is_float(t)
-            else np.iinfo(t).min
-            if t[0] == "i"
-            else np.iinfo(t).max
-            if is_integer(t)
-            else True
-        )
+    fill = _fill_of(t) if p["fill_value"] is None else p["fill_value"]
     if is_known(places):
         counted = np.arange(x.size).reshape(x.shape)
         found = gather_entries([counted], [np.asarray(places.tolist(), int).reshape(places.shape)], p)

@@ -1,7 +1,6 @@
 """What is asked of jaxprs before they are interpreted."""
 
 import functools
-import itertools
 import math
 import weakref
 from collections.abc import Callable, Sequence
@@ -62,8 +61,13 @@ def core_jaxpr(x: Any) -> Any:
 
 def jaxprs_in(params: dict) -> list[Any]:
     """The jaxprs among the parameters of an equation."""
-    values = itertools.chain.from_iterable(x if isinstance(x, tuple | list) else [x] for x in params.values())
-    return [x for x in values if hasattr(x, "eqns") or hasattr(x, "jaxpr")]
+    found = list[Any]()
+    for x in params.values():  # of all equations: mostly there are none
+        if x.__class__ is tuple or x.__class__ is list:
+            found += [y for y in x if hasattr(y, "eqns") or hasattr(y, "jaxpr")]
+        elif hasattr(x, "eqns") or hasattr(x, "jaxpr"):
+            found.append(x)
+    return found
 
 
 def count_scanned(equation: Any) -> tuple[int, int]:
@@ -144,6 +148,12 @@ def weakly_cached(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return known[jaxpr]
 
     return remembering
+
+
+@weakly_cached
+def needed_equations(jaxpr: Any) -> list[Any]:
+    """The equations that a jaxpr's outputs need, or that have effects."""
+    return live_equations(jaxpr, jaxpr.outvars)
 
 
 @weakly_cached

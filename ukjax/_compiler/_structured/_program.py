@@ -17,7 +17,7 @@ from ..._misc._garbage import undisturbed
 from ..._misc._progress import COMPILING, say
 from .._foreign import address_of, compiled, register_foreign_function
 from .._machine_code import AT_ONCE, WATCH, Code, width_for
-from ._arrays import LONG, Stored, Value, is_known, to_memory, to_scalars, without_repeats
+from ._arrays import LONG, Stored, Value, is_known, settle, to_memory, to_scalars, without_repeats
 from ._builder import Builder
 from ._forward_mode import push_forward
 from ._identity import Given, derive_identity, identity
@@ -179,7 +179,7 @@ class Program:
         b, needed = interpreter.b, Needed(self.flat)
         members = np.broadcast_shapes(*(x.shape[1:] for x in inputs))
         count, types = math.prod(members), [t for t, _ in self.operands]
-        inputs = list(map(_share, inputs))
+        inputs = [_share(settle(b, x)) for x in inputs]
 
         def results_of(operands: Sequence[Value]) -> list[Any]:
             """Of one member; the entries of each, or the node of the array."""

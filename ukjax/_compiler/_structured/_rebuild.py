@@ -39,7 +39,13 @@ class Rebuilder:
                 self.values[node] = self.scalar(node)
 
     def call(self, node: Node) -> None:
-        results = self.b.results(node.data, [self.get(x) for x in node.args])
+        args, callee = [self.get(x) for x in node.args], node.data
+        # As the changes of what does not vary are, where only some entries of an array do.
+        more_known = any(is_number(y) and not is_number(x) for x, y in zip(node.args, args, strict=True))
+        if more_known and (special := callee.for_numbers(args)):
+            results = self.b.call(special, [x for x in args if not is_number(x)])
+        else:
+            results = self.b.results(callee, args)
         self.values.update((out, results[out.data]) for out in self.needed.outputs.get(node, ()))
 
     def scalar(self, node: Node) -> Any:

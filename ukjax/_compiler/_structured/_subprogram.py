@@ -6,7 +6,11 @@ from typing import Any, final
 
 from ._builder import Builder
 from ._needed import Needed
-from ._nodes import Node, Operand, Region
+from ._nodes import Node, Operand, Region, is_number, name_number
+from ._rebuild import Rebuilder
+
+WORTH_OWN_CODE = 0.8
+"""Of the operations: where some inputs are known and fewer are left, a copy is made for them."""
 
 
 @final
@@ -27,6 +31,7 @@ class Subprogram:
         self.derivatives, self.units = dict[Any, Any](), dict[int, Any]()
         self.parts: tuple[tuple[int, ...], Subprogram, Subprogram] | None = None
         self._tried = set[tuple[int, ...]]()
+        self._for_numbers = dict[Any, Subprogram | None]()
         self._needed = dict[Any, Needed]()
 
     def needed(self, results: tuple[int, ...] | None = None, values: bool = False) -> "Needed":
@@ -57,6 +62,24 @@ class Subprogram:
         assert self.parts
         given, before, rest = self.parts
         return build.call(rest, [*(args[i] for i in given), *build.call(before, args)])
+
+    def for_numbers(self, args: Sequence[Operand]) -> "Subprogram | None":
+        """What computes its results from those of its arguments that are no numbers; None where it is hardly shorter."""
+        known = tuple(name_number(x) if is_number(x) else None for x in args)
+        if known not in self._for_numbers:
+            self._for_numbers[known] = self._specialize(args)
+        return self._for_numbers[known]
+
+    def _specialize(self, args: Sequence[Operand]) -> "Subprogram | None":
+        build = Builder()
+        given = [
+            x if is_number(x) else build.parameter(build.top, p.type, p.size)
+            for x, p in zip(args, self.region.params, strict=True)
+        ]
+        rebuilt = Rebuilder(build, self.needed(), dict(zip(self.region.params, given, strict=True)))
+        rebuilt.nodes(self.needed().outermost)
+        special = Subprogram(build.top, list(map(rebuilt.get, self.results)))
+        return special if special.size < WORTH_OWN_CODE * self.size else None
 
     @functools.cached_property
     def _of_parts(self) -> "Subprogram":

@@ -59,6 +59,7 @@ from ._jaxprs import (
     line_of,
     live_equations,
     loops,
+    needed_equations,
     raises,
     solve_within,
     type_of,
@@ -99,6 +100,9 @@ _PASSED = {
 }
 # Operations of others and of ours whose derivative is that of what they compute.
 _AS_COMPUTED = frozenset(("maybe_set", "noinline", "nontraceable", "lazily_differentiated", "linear"))
+_WAITS = frozenset(
+    ("dot_general", "scalars", "scalars_change")
+)  # besides, what may read arrays entry by entry
 _REFUSED = frozenset(("nondifferentiable", "nondifferentiable_backward", "not_differentiable"))
 
 
@@ -264,7 +268,7 @@ class Interpreter:
         def read(x: Any) -> Value:
             return constants(x.val) if isinstance(x, core.Literal) else values[x]
 
-        for equation in live_equations(jaxpr, wanted):
+        for equation in needed_equations(jaxpr) if of is None else live_equations(jaxpr, of):
             try:
                 outputs = self.equation(equation, [read(x) for x in equation.invars])
             except Untranslatable as error:
@@ -302,9 +306,7 @@ class Interpreter:
         if name == "linear_solve":
             return self._without_raising(lambda: self._by_its_own_function(e, self._settled(inputs)))
         waits = any(isinstance(x, Lazy) for x in inputs)
-        if waits and not (
-            name in MOVES or name in REDUCTIONS or name == "dot_general" or is_of_entries(name)
-        ):
+        if waits and not (name in MOVES or name in REDUCTIONS or name in _WAITS or is_of_entries(name)):
             inputs = self._settled(inputs)
         if name == "custom_jvp_call":
             return self._with_rule(e, inputs, self.closed(params["call_jaxpr"], inputs))
