@@ -44,7 +44,6 @@ def _step(environment: "Environment", states: "EnvironmentState", over: Array, a
 
 
 def _bounds(environment: "Environment", low: Any, high: Any) -> list[np.ndarray]:
-    """Least and greatest action, of the shape of an action."""
     low, high = real_array("low", low), real_array("high", high)
     try:
         shape = np.broadcast_shapes(low.shape, high.shape)

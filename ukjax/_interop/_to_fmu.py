@@ -197,7 +197,6 @@ def _lay_out(
     contacts: ContactNames | None,
     outputs: Sequence[str],
 ) -> _Layout:
-    """All variables, in the order of their values."""
     (of_q, of_v), system, (q0, v0) = file.labels, file.problem.system, start
     units = [x if base_units(x) else "" for x in coordinate_units(system)] or [""] * len(of_q)
     rates = [f"{x}/s" if x in ("m", "rad") else "" for x in units]
@@ -362,7 +361,6 @@ def _describe(
     depends: list[dict[int, str]],
     sources: Sequence[str],
 ) -> str:
-    """modelDescription.xml."""
     problem, old = file.problem, fmi == "2.0"
     constrained, margins = (
         layout.place("constraint_error") is not None,
@@ -443,7 +441,6 @@ def _describe(
 
 
 def _describe_build(file: File, sources: Sequence[str]) -> str:
-    """buildDescription.xml."""
     root = ElementTree.Element("fmiBuildDescription", fmiVersion="3.0")
     configuration = _add(root, "BuildConfiguration", modelIdentifier=file.name)
     files = _add(configuration, "SourceFileSet", language="C99")
@@ -498,7 +495,6 @@ def _find_compiler(target: str) -> list[str]:
 
 
 def _compile(folder: Path, sources: Sequence[str], target: str, output: str) -> bytes:
-    """A shared library."""
     command = _find_compiler(target)
     options = ["-std=c99", "-O2", "-shared", "-fvisibility=hidden", *sources, "-o", output]
     options += [] if target.endswith("windows") else ["-fPIC", "-lm"]

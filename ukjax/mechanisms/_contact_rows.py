@@ -173,7 +173,6 @@ def _meet_contacts(contacts: Sequence[Contact], placed: Placements) -> list[Meet
 def _compute_slip(
     contact: Contact, meeting: Meeting, ends: tuple[AnyPlacement, ...], moves: tuple[Twist, ...]
 ) -> Array:
-    """The slip of a contact (k, tangents)."""
     places = zip(meeting.point, meeting.normal, strict=True)
     return jnp.stack([contact.slip_axes(ends, n).velocities(x, ends, moves) for x, n in places])
 
@@ -273,7 +272,6 @@ def require_no_contacts(mechanism: Mechanism) -> None:
 
 
 def _is_angle(places: AbstractBodyKinematics, limit: Limit) -> bool:
-    """Whether the position of a joint, or a coordinate, is an angle."""
     name = limit.joint
     if limit.length is not None:
         return limit.length.turns

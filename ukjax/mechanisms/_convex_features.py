@@ -202,7 +202,6 @@ def _point_feature(pair: Pair, n: Array) -> Feature:
 
 
 def _nearest_face(p: Polytope) -> Parts:
-    """The nearest face of a polytope."""
     corners = [within(i, CORNERS) for i in item(p.sides, p.nearest)]
     x, y, z = (item(p.w, i) for i in corners)
     m = cross(y - x, z - x)

@@ -164,7 +164,6 @@ class ConvexKind(AbstractSoughtKind):
         return n, (ends[0].astype(i.dtype), ends[1].astype(i.dtype))
 
     def _read(self, kept: _Touches, i: Array) -> Touch:
-        """What is kept of pair i."""
         return unpack(item(kept.records, i), self._touch_like(kept.pairs.placements, kept.records.dtype))
 
     @property

@@ -70,7 +70,6 @@ class FieldKind(AbstractSoughtKind):
         return tuple(n + r for n in self.firsts for r in range(PLACES))
 
     def _pair_of(self, i: Array) -> Array:
-        """The pair of contact i."""
         return entry(jnp.asarray(np.repeat(np.arange(len(self.pairs)), PLACES)), i)
 
     def _shapes(self, pair: Array, dtype: jnp.dtype) -> tuple[Field, Core]:
@@ -85,7 +84,6 @@ class FieldKind(AbstractSoughtKind):
         return slot_like(core, self._ends(placements, zero), field)  # pyright: ignore[reportArgumentType]
 
     def _read(self, kept: _Places, i: Array) -> Slot:
-        """What is kept of contact i."""
         return unpack(item(kept.records, i), self._like(kept.placements, kept.records.dtype))
 
     def nothing(self, at: Instant) -> _Places:

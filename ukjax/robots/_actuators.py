@@ -153,7 +153,6 @@ class Actuators(AbstractTreeLoad):
         return within + self.laws.free_force(state) if self.laws.controllers else within
 
     def _limit_excess(self, motion: TreeMotion, force: Float[Array, " k"]) -> Float[Array, " j"]:
-        """What the limits of joints take away."""
         joints = np.array(self.limits.joints, int)
         if not joints.size:
             return jnp.zeros(0, force.dtype)

@@ -84,7 +84,6 @@ class OpenJoint(AbstractJoint):
 
 
 def _make_joint(at: Reference, of: Closure) -> AbstractJoint:
-    """The joint of `mechanisms`."""
     sites = [at.frame("site", at.names.sites.index(name)) for name in of.sites]
     (parent, child), (point, child_point), (axes, child_axes) = zip(*sites, strict=True)
     if parent == child:

@@ -317,7 +317,6 @@ def _list_exclusions(at: Reference) -> list[Feature]:
 def _require_asked(
     at: Reference, chosen: ContactSelection, names: tuple[str, ...], asked: set[frozenset[str]]
 ) -> None:
-    """Raises `InputError` for pairs that were asked for and do not touch."""
     for pair in chosen.pairs - asked:
         known = [*names, *at.names.bodies]
         require_known("geom or body in contact:", known, *pair)

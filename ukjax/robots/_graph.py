@@ -170,13 +170,11 @@ def grow_tree(
 
 
 def _name_axes(joint: Joint) -> Joint:
-    """The names of its freedoms: its own, and with numbers from the second on."""
     named = lambda i, x: x._replace(name=x.name or (f"{joint.name} {i + 1}" if i else joint.name))
     return joint._replace(axes=tuple(named(i, x) for i, x in enumerate(joint.axes)))
 
 
 def _add_joint(body: Any, joint: Joint, spec: Any) -> None:
-    """The freedoms of a joint of the tree."""
     kinds, place = mujoco().mjtJoint, joint.places[1]
     if joint.kind == "free":
         body.add_freejoint(name=joint.name)

@@ -104,7 +104,6 @@ def _restitution(chosen: ContactSelection, name: str, solref: np.ndarray) -> tup
 
 
 def _is_sum_of_angles(at: Reference, tendon: int) -> bool:
-    """Whether a tendon is a sum of angles."""
     model, start = at.model, int(at.model.tendon_adr[tendon])
     places = range(start, start + int(model.tendon_num[tendon]))
     if any(model.wrap_type[k] != mujoco().mjtWrap.mjWRAP_JOINT for k in places):

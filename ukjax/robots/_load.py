@@ -151,20 +151,17 @@ def load(
 
 
 def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:
-    """The inputs of the actuators; by default those of the keyframe, or zero."""
     given = np.zeros(at.model.nu) if key is None else np.array(at.model.key_ctrl[key])
     return inputs_of(ctrl, given, input_names(at))
 
 
 def _floor_height(floor: Any) -> float | None:
-    """Where the floor is [m]; None for none."""
     if isinstance(floor, bool):
         return 0.0 if floor else None
     return float(check_array("floor", floor, ()))
 
 
 def _keyframe(model: Any, wanted: str | int | None) -> int | None:
-    """The number of the keyframe to start at."""
     names = [model.key(i).name for i in range(model.nkey)]
     if wanted is None:
         return 0 if names else None

@@ -178,7 +178,6 @@ def _anchors(tree: TreeSystem, axes: Axes) -> dict[str, _Number]:
 
 
 def _velocities(tree: TreeSystem) -> dict[str, range]:
-    """The velocities of each joint of the file."""
     places, v = {}, 0
     for joint, _ in zip(tree.joints, tree.bodies, strict=False):
         for part in joint.parts if isinstance(joint, SeveralJoints) else (joint,):
@@ -226,7 +225,6 @@ def _with_armature(tree: TreeSystem, names: Collection[str]) -> TreeSystem:
 
 
 def _losses(tree: TreeSystem, axes: Axes) -> dict[str, _Number]:
-    """Dry friction of joints."""
     numbers = {}
     for i, x in enumerate(tree.further):
         if isinstance(x, DryFriction) and isinstance(x.rate, JointRates):

@@ -153,7 +153,6 @@ def armature(at: Reference) -> tuple[np.ndarray | None, list[Feature]]:
 
 
 def _joints_with(at: Reference, values: np.ndarray) -> tuple[str, ...]:
-    """The names of the joints whose velocities have something."""
     has = np.abs(values).reshape(len(values), -1).any(axis=1)
     return tuple(at.names.joints[i] for i in dict.fromkeys(at.model.dof_jntid[has].tolist()))
 

@@ -201,7 +201,6 @@ class _Reading:
         return {"frame": self.frame("site", site), "members": members, "bodies": bodies}
 
     def _zone(self, site: int) -> dict[str, Any]:
-        """The shape of a site."""
         shape = word_of("Geom", self.at.model.site_type[site])
         if shape not in SOLID:
             raise RefusedError(f"its site is a {shape}")
@@ -328,7 +327,6 @@ class _Reading:
         }
 
     def _list_seen_geoms(self) -> list[int]:
-        """The geoms that MuJoCo's rays meet: those that are not transparent."""
         model = self.at.model
         alpha = lambda i: (
             model.geom_rgba[i] if model.geom_matid[i] < 0 else model.mat_rgba[int(model.geom_matid[i])]

@@ -70,7 +70,6 @@ def _flag(element: ET.Element | None, path: str) -> bool:
 
 
 def _pose(element: ET.Element | None, what: str) -> np.ndarray:
-    """A `<pose>` as a place (4, 4)."""
     text = "" if element is None or not element.text else element.text
     if element is None or not text.strip():
         return np.eye(4)
@@ -121,7 +120,6 @@ class Model:
                 self._nest(_include(child, self))
 
     def _prefix_of(self, name: str) -> str:
-        """That of the names in a model of this scope."""
         return f"{self.prefix}{name}::"
 
     def _add(self, child: ET.Element) -> None:
@@ -344,7 +342,6 @@ def _link(element: ET.Element, scope: Model, folder: Path, touching: bool, rows:
 
 
 def _place_in_link(element: ET.Element, scope: Model, link: ET.Element) -> np.ndarray:
-    """Where an element of a link is in the link (4, 4)."""
     name = str(link.get("name"))
     return inverse(scope.place(name)) @ scope.place_in(element, name)
 
@@ -376,7 +373,6 @@ def _geometry(
 def _shape(
     collision: ET.Element, scope: Model, link: ET.Element, name: str, folder: Path, density: float
 ) -> Shape | str:
-    """The shape of a `<collision>`; its kind where it is not read."""
     what = f"collision '{name}'"
     geometry = _geometry(collision.find("geometry"), what, lambda uri: find_mesh(uri, folder))
     if isinstance(geometry, str):
@@ -414,7 +410,6 @@ def _surface(collision: ET.Element, name: str) -> Iterator[Row]:
 
 
 def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> Iterator[Look]:
-    """The visual elements of a link."""
     name = scope.prefix + str(element.get("name"))
     for visual in element.findall("visual"):
         geometry = _geometry(
@@ -451,7 +446,6 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
 
 
 def _axis(element: ET.Element, tag: str, scope: Model, slides: bool, endless: bool, rows: list[Row]) -> Axis:
-    """An `<axis>` of a joint, in the joint's frame."""
     own, name = element.find(tag), str(element.get("name"))
     what = f"joint '{name}'"
     if own is None:
@@ -594,7 +588,6 @@ def read_sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Descri
 
 
 def _add_frames(spec: Any, scope: Model) -> None:
-    """The frames of a model as sites."""
     for name in (str(x.get("name")) for x in scope.of("frame")):
         link, place = scope.link_of(name)
         here = inverse(place) @ scope.in_world @ scope.place(name)

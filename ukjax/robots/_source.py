@@ -25,7 +25,6 @@ from ._visuals import Look
 
 
 def _missing_assets(spec: Any, assets: Any, folder: str) -> list[Any]:
-    """The assets whose files are not there."""
     start = Path(spec.modelfiledir or ".") / (folder or "")
     known = set(spec.assets or ())
     return [x for x in assets if x.file and x.file not in known and not (start / x.file).is_file()]
@@ -262,7 +261,6 @@ def _add_floor(spec: Any, height: float) -> None:
 
 
 def _set_free(spec: Any) -> None:
-    """Gives the base a free joint."""
     bases = [body for body in spec.worldbody.bodies if not body.joints and not body.mocap]
     if len(bases) != 1:
         names = ", ".join(f"'{body.name}'" for body in bases) or "none"

@@ -128,7 +128,6 @@ def _colour(at: Reference, geom: int) -> np.ndarray:
 
 
 def _shape_of_geom(at: Reference, geom: int) -> dict[str, object] | None:
-    """Kind and size of a geom; None for planes, height fields and what is no shape."""
     model, size = at.model, np.array(at.model.geom_size[geom])
     kind = word_of("Geom", model.geom_type[geom])
     if kind == "mesh" and model.geom_dataid[geom] >= 0:
