@@ -1,4 +1,4 @@
-"""Links and joints in any order, as SDF and USD have them: a tree for MuJoCo, and the joints that close its loops."""
+"""Links and joints in any order, as files have them: a tree for MuJoCo, and the joints that close its loops."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -260,7 +260,6 @@ def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:
         type=getattr(mujoco().mjtGeom, f"mjGEOM_{shape.kind.upper()}"),
         contype=shape.groups,
         conaffinity=shape.groups,
-        group=3,
         density=shape.density if weighed else 0.0,
         **pose_arguments(shape.place),
     )
@@ -268,14 +267,21 @@ def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:
     if shape.kind != "mesh":
         geom.size = [*shape.size, 0.0, 0.0, 0.0][:3]
         return
-    mesh = spec.add_mesh(name=f"mesh of {shape.name}", scale=shape.scale)
+    scale, shell = np.asarray(shape.scale, float), mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL
+    same = (x for x in spec.meshes if x.file == str(shape.mesh) and (x.scale == scale).all())
+    if not weighed and (known := next((x for x in same if x.inertia == shell), None)) is not None:
+        geom.meshname = known.name
+        return
+    name = shape.mesh.stem if isinstance(shape.mesh, Path) else f"mesh of {shape.name}"
+    name = name if spec.mesh(name) is None else f"{name} {len(spec.meshes)}"
+    mesh = spec.add_mesh(name=name, scale=scale)
     geom.meshname = mesh.name
     if isinstance(shape.mesh, tuple):
         mesh.uservert, mesh.userface = shape.mesh[0].ravel(), shape.mesh[1].ravel()
     else:
         mesh.file = str(shape.mesh)
     if not weighed:  # it may be flat, or inside out
-        mesh.inertia = mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL
+        mesh.inertia = shell
 
 
 _CLOSE = 1e-4  # [m], [rad]: files have places in numbers of 32 bits
@@ -311,8 +317,10 @@ def specify(
     joints: Sequence[Joint],
     mimics: Iterable[Mimic] = (),
     fixed: Iterable[str] = (),
+    spec: Any = None,
 ) -> tuple[Any, list[Closure], list[Row]]:
-    """Links and joints as a `MjSpec` with the joints that close its loops, and what is to be said of these."""
+    """Links and joints as a `MjSpec`, by default a new one, with the joints that close its loops, and what is to be said
+    of these."""
     by_name, fixed = {link.name: link for link in links}, tuple(fixed)
     still = by_name.pop(WORLD, None)
     for joint in joints:
@@ -321,7 +329,7 @@ def specify(
                 raise InputError(f"joint '{joint.name}' joins '{end}', and there is no such link.")
         if joint.parent == joint.child:
             raise InputError(f"joint '{joint.name}' joins '{joint.parent}' to itself.")
-    spec = mujoco().MjSpec()
+    spec = mujoco().MjSpec() if spec is None else spec
     spec.modelname, spec.compiler.degree = name, False
     starts, rows = dict[str, Any](), list[Row]()
     tree, closing = grow_tree(by_name, [_name_axes(_fix_locked(x, rows)) for x in joints], fixed)
@@ -372,7 +380,7 @@ def specify(
             ]
     known = {x.name for x in spec.joints}
     for mimic in mimics:
-        lost = [x for x in (mimic.follower, mimic.leader) if x not in known]
+        lost = [x for x in (mimic.follower, mimic.leader) if x and x not in known]
         if lost:
             rows.append(("mimic", mimic.follower, "ignored", f"'{lost[0]}' is no joint of the tree"))
             continue

@@ -31,7 +31,7 @@ from ._graph import (
     specify,
 )
 from ._report import Row, features
-from ._visuals import Look, mesh_shape, read_colour
+from ._visuals import Look, mesh_shape, read_colour, visual_shape
 
 _KINDS = {"continuous": "revolute", "revolute2": "universal"}
 _FREEDOMS = {"revolute": 1, "prismatic": 1, "universal": 2, "gearbox": 2, "screw": 1, "fixed": 0, "ball": 0}
@@ -426,12 +426,7 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
             )
             continue
         kind, size, file, scale = geometry
-        sizes = {"box": 2.0, "cylinder": np.array([1.0, 2.0]), "capsule": np.array([1.0, 2.0])}
-        shape = (
-            {"kind": kind, "size": np.array(size) * sizes.get(kind, 1.0)}
-            if file is None
-            else mesh_shape(file, np.array(scale))
-        )
+        shape = visual_shape(kind, np.array(size)) if file is None else mesh_shape(file, np.array(scale))
         if shape is None:
             rows.append(("visual geometry", name, "off", "its mesh cannot be read"))
             continue
@@ -439,7 +434,7 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
         words = _text(visual, "material/diffuse") or _text(visual, "material/ambient")
         colour = read_colour(words, f"a visual of link '{name}'") if words else None
         yield Look(name, shape, placed[:3, 3], placed[:3, :3], colour)
-        rows.append(("visual geometry", name, "used", "in pictures"))
+        rows.append(("visual geometry", name, "still", "in pictures"))
 
 
 # --- joints
