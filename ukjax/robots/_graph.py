@@ -135,7 +135,8 @@ def inverse(place: np.ndarray) -> np.ndarray:
 
 def pose_arguments(place: np.ndarray) -> dict[str, Any]:
     """A place as MuJoCo has it."""
-    quat = Rotation.from_matrix(place[:3, :3]).as_quat(scalar_first=True)
+    quat = np.zeros(4)
+    mujoco().mju_mat2Quat(quat, place[:3, :3].ravel())
     return {"pos": place[:3, 3], "quat": quat}
 
 
@@ -289,9 +290,9 @@ _CLOSE = 1e-4  # [m], [rad]: files have places in numbers of 32 bits
 
 def _start_of(joint: Joint, place: np.ndarray, rows: list[Row]) -> dict[str, Any]:
     """The positions of a joint by which its child is where the file has it, of its frame in the parent's (4, 4)."""
-    turn, positions, left = Rotation.from_matrix(place[:3, :3]), dict[str, Any](), place[:3, 3].copy()
-    if np.allclose(place, np.eye(4), atol=1e-9) or joint.kind == "free":
+    if np.abs(place - np.eye(4)).max() < 1e-9 or joint.kind == "free":
         return {}
+    turn, positions, left = Rotation.from_matrix(place[:3, :3]), dict[str, Any](), place[:3, 3].copy()
     if joint.kind == "ball":
         R = joint.places[1][:3, :3]
         positions[joint.name] = Rotation.from_matrix(R @ place[:3, :3] @ R.T).as_quat(scalar_first=True)

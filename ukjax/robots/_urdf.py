@@ -71,7 +71,7 @@ def _require_sense(robot: ET.Element) -> None:
 
 def _origin(element: ET.Element | None, what: str) -> np.ndarray:
     xyz, rpy = (numbers_of(element, key, "0 0 0", what) for key in ("xyz", "rpy"))
-    return place_of(xyz, Rotation.from_euler("xyz", rpy))
+    return place_of(xyz, Rotation.from_euler("xyz", rpy) if rpy.any() else None)
 
 
 # --- Links
