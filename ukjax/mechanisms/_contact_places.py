@@ -103,15 +103,16 @@ class AbsolutePlaces(AbstractBodyKinematics):
     def described(self, dtype: jnp.dtype) -> Mechanism:
         return cast_arrays(self.mechanism, dtype)
 
-    def _parts(self, names: Iterable[str]) -> dict[str, AbstractCoordinates]:
+    def coordinates(self, names: Iterable[str]) -> dict[str, AbstractCoordinates]:
+        """The coordinates of some bodies, by name."""
         ground = GroundCoordinates(dimension=self.mechanism.dimension)
         return {name: ground if name == GROUND else self.parts[name] for name in names}
 
     def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
-        return call_each_body("placement", self._parts(names), q)
+        return call_each_body("placement", self.coordinates(names), q)
 
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
-        return self.placements(names, q), call_each_body("twist", self._parts(names), q, v)
+        return self.placements(names, q), call_each_body("twist", self.coordinates(names), q, v)
 
     def divide(self) -> DividedBodies:
         alike: dict[Hashable, list[tuple[AbstractCoordinates, AbstractCoordinates, str]]] = {}
