@@ -54,14 +54,14 @@ class MechanismSystem(AbstractSystem):
     def _locate_bodies(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
         """The mechanism in the precision of q, and where its bodies are."""
         places, names = self.places, (*self.mechanism.by_name, GROUND)
-        return places.described(q.dtype), places.placements(names, q)
+        return places.cast_mechanism(q.dtype), places.placements(names, q)
 
     def _move_bodies(
         self, t: Time | float, q: Coordinates, v: Velocities
     ) -> tuple[Mechanism, Placements, Twists]:
         """The mechanism in the precision of q, where its bodies are, and how they move."""
         places, names = self.places, (*self.mechanism.by_name, GROUND)
-        return places.described(q.dtype), *places.moving(names, q, v)
+        return places.cast_mechanism(q.dtype), *places.place_and_move(names, q, v)
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:

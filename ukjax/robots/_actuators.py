@@ -34,7 +34,7 @@ class ActuatorInputs(eqx.Module):
     takes: int = eqx.field(static=True)  # how many arguments the function takes
     names: tuple[str, ...] = eqx.field(static=True)  # of the actuators
 
-    def replaced(self, ctrl: Any) -> "ActuatorInputs":
+    def with_values(self, ctrl: Any) -> "ActuatorInputs":
         """With other inputs."""
         return self if ctrl is None else ActuatorInputs(_check_input("ctrl", ctrl, self.law), 0, self.names)
 

@@ -268,7 +268,7 @@ def _first_address(model: Any, of: str, i: int) -> int:
 
 def _why_off(at: Reference, i: int) -> str:
     """Why an actuator exerts no force by what the file says; empty where it does."""
-    if at.disabled("ACTUATION"):
+    if at.is_disabled("ACTUATION"):
         return "actuation is disabled in the file"
     group = int(at.model.actuator_group[i])
     off = 0 <= group <= 30 and int(at.model.opt.disableactuator) >> group & 1

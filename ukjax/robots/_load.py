@@ -174,7 +174,7 @@ def _keyframe(model: Any, wanted: str | int | None) -> int | None:
 
 def _gravity(at: Reference) -> FeatureParts:
     g = np.array(at.model.opt.gravity)
-    if at.disabled("GRAVITY") or not g.any():
+    if at.is_disabled("GRAVITY") or not g.any():
         return FeatureParts()
     return FeatureParts(
         loads=(Gravity(g),), features=(Feature("gravity", (f"{np.linalg.norm(g):g} m/s^2",)),)
@@ -270,7 +270,7 @@ def _list_motionless(at: Reference) -> list[Feature]:
 def _list_settings(at: Reference) -> list[Feature]:
     option = at.model.opt
     flags = [x.removeprefix("mjDSBL_") for x in dir(mujoco().mjtDisableBit) if x.startswith("mjDSBL_")]
-    off = tuple(flag.lower() for flag in flags if at.disabled(flag))
+    off = tuple(flag.lower() for flag in flags if at.is_disabled(flag))
     integrator = mujoco().mjtIntegrator(option.integrator).name.removeprefix("mjINT_")
     own = (f"{integrator}, {option.timestep:g} s",)
     return [

@@ -171,7 +171,7 @@ class _Reading:
         model, number = self.at.model, int(self.at.model.sensor_objid[i])
         word = kind[: -len("limitpos")]  # vel and frc are as long
         has = bool((model.jnt_limited if word == "joint" else model.tendon_limited)[number])
-        has &= not self.at.disabled("LIMIT")
+        has &= not self.at.is_disabled("LIMIT")
         low, high = (model.jnt_range if word == "joint" else model.tendon_range)[number]
         low, high = (float(low), float(high)) if has else (-np.inf, np.inf)
         if word == "tendon":
@@ -284,7 +284,7 @@ class _Reading:
         axes = data.ximat[moved].reshape(-1, 3, 3)
         inertias = np.einsum("pab,pb,pcb->pac", axes, model.body_inertia[moved], axes)
         still = [i for i, name in enumerate(self.at.carriers) if name == GROUND and i]
-        gravity = np.zeros(3) if self.at.disabled("GRAVITY") else np.array(model.opt.gravity)
+        gravity = np.zeros(3) if self.at.is_disabled("GRAVITY") else np.array(model.opt.gravity)
         carriers, places, turns, quaternions = zip(*self.placed, strict=True) if self.placed else [()] * 4
         sees = any(x.kind == "rangefinder" for x in sensors)
         of_body = lambda i: int(model.geom_bodyid[i])

@@ -34,7 +34,7 @@ from ._sensor_kinds import (
     RobotState,
     Sensor,
     SensorTable,
-    measured,
+    finish_reading,
     pick,
 )
 from ._state import Conversion
@@ -69,7 +69,7 @@ class _Evaluate(NamedTuple):
             if sensor.kind == "rangefinder":
                 rays[sensor.name] = (x, noise)
             else:
-                readings[sensor.name] = measured(sensor, x, noise)
+                readings[sensor.name] = finish_reading(sensor, x, noise)
         return (readings, rays, at.shifts) if rays else (readings, {}, ())
 
 
@@ -326,7 +326,7 @@ def _cast(sensors: Sensors, rays: dict[str, Any], R: Array, shift: Array) -> dic
     bodies = jnp.asarray(np.array([x.bodies[0] for x in own]))
     scene = cast_arrays(sensors.table.scene, R.dtype)
     far = jax.vmap(lambda line, body: scene.distance(Ray(line[0], line[1], body), R, shift))(lines, bodies)
-    return {x.name: measured(x, far[i], rays[x.name][1]) for i, x in enumerate(own)}
+    return {x.name: finish_reading(x, far[i], rays[x.name][1]) for i, x in enumerate(own)}
 
 
 _cast_at_one = eqx.filter_jit(_cast)
