@@ -236,56 +236,43 @@ def _name_all(at: Reference, kind: str, count: str) -> tuple[str, ...]:
     return tuple(name_of(at.model, kind, i) or f"{kind} {i}" for i in range(getattr(at.model, count, 0)))
 
 
-def _list_surroundings(at: Reference) -> list[Feature]:
-    """Mocap bodies, what bends, and plugins."""
-    model = at.model
-    mocap = np.flatnonzero(np.array(model.body_mocapid) >= 0)
-    return [
-        Feature(
-            "mocap body", tuple(at.names.bodies[i] for i in mocap), "approximated", "it stays where it starts"
-        ),
-        Feature("flex", _name_all(at, "flex", "nflex"), "ignored", "bodies are rigid"),
-        Feature("plugin", _name_all(at, "plugin", "nplugin"), "ignored", "plugins are not run"),
-    ]
-
-
-def _list_motionless(at: Reference) -> list[Feature]:
-    """What does not change the motion."""
-    pictures = {"camera": "ncam", "light": "nlight", "skin": "nskin", "texture": "ntex"}
-    shown = {"mesh": "nmesh", "hfield": "nhfield", "material": "nmat"}
-    given = {"numeric": "nnumeric", "text": "ntext", "tuple": "ntuple"}
-    return [
-        *(
-            Feature(kind, _name_all(at, kind, n), "ignored", "for pictures", moves=False)
-            for kind, n in pictures.items()
-        ),
-        *(Feature(kind, _name_all(at, kind, n), why="in pictures", moves=False) for kind, n in shown.items()),
-        *(
-            Feature(kind, _name_all(at, kind, n), "ignored", "custom data", moves=False)
-            for kind, n in given.items()
-        ),
-    ]
-
-
-def _list_settings(at: Reference) -> list[Feature]:
-    option = at.model.opt
-    flags = [x.removeprefix("mjDSBL_") for x in dir(mujoco().mjtDisableBit) if x.startswith("mjDSBL_")]
-    off = tuple(flag.lower() for flag in flags if at.is_disabled(flag))
-    integrator = mujoco().mjtIntegrator(option.integrator).name.removeprefix("mjINT_")
-    own = (f"{integrator}, {option.timestep:g} s",)
-    return [
-        Feature("turned off by the file", off),
-        Feature("integrator and time step", own, "ignored", "simulate has its own", moves=False),
-    ]
+_PICTURES, _SHOWN, _CUSTOM = (
+    ("ignored", "for pictures", False),
+    ("used", "in pictures", False),
+    ("ignored", "custom data", False),
+)
+_COUNTED: dict[str, tuple[str, tuple[Any, str, bool]]] = {
+    "flex": ("nflex", ("ignored", "bodies are rigid", True)),
+    "plugin": ("nplugin", ("ignored", "plugins are not run", True)),
+    "camera": ("ncam", _PICTURES),
+    "light": ("nlight", _PICTURES),
+    "skin": ("nskin", _PICTURES),
+    "texture": ("ntex", _PICTURES),
+    "mesh": ("nmesh", _SHOWN),
+    "hfield": ("nhfield", _SHOWN),
+    "material": ("nmat", _SHOWN),
+    "numeric": ("nnumeric", _CUSTOM),
+    "text": ("ntext", _CUSTOM),
+    "tuple": ("ntuple", _CUSTOM),
+}
+"""Kinds of objects by MuJoCo's field of how many there are, and what becomes of them: as in `Feature`."""
 
 
 def list_unmodelled(at: Reference, keyframe: int | None) -> list[Feature]:
     """What is not modelled, but for limits, contacts, equalities, tendons and actuators, which tell of themselves."""
-    others: Any = tuple(name for i, name in enumerate(at.names.keyframes) if i != keyframe)
+    model, option = at.model, at.model.opt
+    mocap = tuple(at.names.bodies[i] for i in np.flatnonzero(np.array(model.body_mocapid) >= 0))
+    flags = [x.removeprefix("mjDSBL_") for x in dir(mujoco().mjtDisableBit) if x.startswith("mjDSBL_")]
+    off = tuple(flag.lower() for flag in flags if at.is_disabled(flag))
+    integrator = mujoco().mjtIntegrator(option.integrator).name.removeprefix("mjINT_")
+    steps = (f"{integrator}, {option.timestep:g} s",)
+    own = () if keyframe is None else (at.names.keyframes[keyframe],)
+    others = tuple(name for i, name in enumerate(at.names.keyframes) if i != keyframe)
     return [
-        *_list_surroundings(at),
-        *_list_settings(at),
-        *_list_motionless(at),
-        Feature("keyframe", () if keyframe is None else (at.names.keyframes[keyframe],), why="the start"),
+        Feature("mocap body", mocap, "approximated", "it stays where it starts"),
+        *(Feature(kind, _name_all(at, kind, count), *how) for kind, (count, how) in _COUNTED.items()),
+        Feature("turned off by the file", off),
+        Feature("integrator and time step", steps, "ignored", "simulate has its own", moves=False),
+        Feature("keyframe", own, why="the start"),
         Feature("keyframe", others, "ignored", "load(..., keyframe=...) starts at another", moves=False),
     ]
