@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -591,8 +592,7 @@ def to_fmu(
     compiled = [f"{file.name}.c", of_fmi[0]]
     sources = {f"{file.name}.h": write_header(file), f"{file.name}.c": write_source(file)}
     sources |= {x: Path(__file__).with_name(x).read_text("utf-8") for x in of_fmi}
-    token = hashlib.sha256(f"{layout}{sources}".encode()).hexdigest()[:32]
-    token = f"{{{token[:8]}-{token[8:12]}-{token[12:16]}-{token[16:20]}-{token[20:]}}}"
+    token = f"{{{uuid.UUID(bytes=hashlib.sha256(f'{layout}{sources}'.encode()).digest()[:16])}}}"
     sources["fmu.h"] = _write_glue(file, layout, token)
     contents: dict[str, str | bytes] = {f"sources/{x}": text for x, text in sources.items()}
     contents["modelDescription.xml"] = _describe(file, layout, fmi, token, size, depends, compiled)
