@@ -76,7 +76,7 @@ def model_over_floor(path: str) -> Any:
 
     folder, every = Path(path).resolve().parent, read_contact_selection(True, None, None)
     if path.endswith(".urdf"):
-        spec = mujoco.MjSpec.from_string(read_urdf(ElementTree.parse(path).getroot(), folder, every).text)
+        spec = read_urdf(ElementTree.parse(path).getroot(), folder, every).spec
     else:
         spec = mujoco.MjSpec.from_file(path)
     remove_missing(spec, True)

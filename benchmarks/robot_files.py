@@ -75,7 +75,7 @@ def pairs(path: str) -> dict[str, Any] | None:
     import ukjax as uk
     from ukjax.mechanisms._contact_pairs import is_closed_form
     from ukjax.robots._contact_selection import read_contact_selection
-    from ukjax.robots._geoms import is_offered, kind_of_geom, shape_of, touching
+    from ukjax.robots._geoms import is_offered, kind_of_geom, list_touches, shape_of
     from ukjax.robots._reference import reference
     from ukjax.robots._source import read
 
@@ -87,7 +87,7 @@ def pairs(path: str) -> dict[str, Any] | None:
         return None
     at, kinds, left, closed = reference(found.model, None, True), collections.Counter(), [], True
     shape = functools.cache(lambda geom: shape_of(at, geom))
-    for touch in touching(at):
+    for touch in list_touches(at):
         kind = " and ".join(sorted(kind_of_geom(at, x) for x in touch.geoms))
         kinds[kind] += 1
         own = sorted(map(shape, touch.geoms), key=lambda x: x.order if x is not None else 0)

@@ -333,6 +333,12 @@ def test_fluids_and_wind(kind: str) -> None:
     assert "fluid" in [x.feature for x in robot.report.features if x.status == "used"]
 
 
+def test_a_fluid_around_bodies_without_geoms() -> None:
+    inertial = '<inertial pos="0.1 0 0.2" mass="1" diaginertia="0.1 0.2 0.25"/>'
+    bodies = f'<worldbody><body><joint type="ball"/>{inertial}</body></worldbody>'
+    agree(f'<mujoco><option density="1000" viscosity="0.3"/>{bodies}</mujoco>')
+
+
 def test_a_run_in_water() -> None:
     flags = '<flag contact="disable"/>'
     option = 'density="1000" viscosity="0.3" wind="1 -2 3" timestep="1e-3" integrator="RK4"'

@@ -11,7 +11,7 @@ import pytest
 import ukjax as uk
 from ukjax._system._constraint import unilateral
 from ukjax.robots._contact_selection import read_contact_selection
-from ukjax.robots._geoms import contacts, touching
+from ukjax.robots._geoms import contacts, list_touches
 from ukjax.robots._reference import reference
 from ukjax.robots._source import read
 
@@ -98,7 +98,9 @@ def test_what_cannot_be_is_said() -> None:
 def test_pairs_are_those_of_mujoco() -> None:
     """With balls so large that all touch: those in MuJoCo's list, with its friction and dimension."""
     model = mujoco.MjModel.from_xml_string(SEVERAL)
-    ours = {tuple(sorted(x.geoms)): (*x.friction, x.condim) for x in touching(reference(model, None, True))}
+    ours = {
+        tuple(sorted(x.geoms)): (*x.friction, x.condim) for x in list_touches(reference(model, None, True))
+    }
     model.geom_type[model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE] = mujoco.mjtGeom.mjGEOM_SPHERE
     model.geom_rbound[model.geom_rbound > 0] = model.geom_size[:, 0] = 100.0
     model.geom_aabb[:, 3:] = 100.0

@@ -144,7 +144,6 @@ def problem_of(name: str, pairs: list[str] | None) -> uk.Problem:
 
 
 def _pairs(pairs: list[str]) -> dict[str, str]:
-    """KEY=VALUE pairs."""
     parameters: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

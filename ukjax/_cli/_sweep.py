@@ -85,7 +85,6 @@ def _samples(
 
 
 def _where(runs: Any, place: tuple[Any, ...]) -> dict[str, float]:
-    """The values of the parameters of one run."""
     one = runs.isel(dict(zip(runs["result"].dims, map(int, place), strict=True)))
     names = [name for name in runs.attrs["parameters"] if one[name].ndim == 0]
     return {name: float(one[name]) for name in names}

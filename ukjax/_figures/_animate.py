@@ -215,7 +215,6 @@ def _limit_shades(colours: np.ndarray, darkest: float, lightest: float) -> np.nd
 
 
 def _artists(drawn: Any, scene: Scene, axes: np.ndarray, title: str, shades: tuple[float, float]) -> Any:
-    """A function that moves everything to a frame."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     drawn.add_collection(LineCollection(_ground(scene, axes), colors=_GROUND, linewidths=0.8, zorder=0))

@@ -159,7 +159,6 @@ def _fix_to_bodies(
 
 
 def _stretch_between(name: str, visual: Visual, a: np.ndarray, b: np.ndarray) -> SceneNode:
-    """A shape one long between two places (k, 3) that move."""
     from scipy.spatial.transform import Rotation
 
     length = np.linalg.norm(b - a, axis=1)

@@ -55,7 +55,6 @@ def _add(scene: Any, name: str, visual: Visual, colour: tuple[Any, ...]) -> Any:
 
 
 def _add_part(scene: Any, name: str, part: SceneNode | Curve, colour: tuple[Any, ...]) -> Any:
-    """A part, as what is moved from frame to frame."""
     if isinstance(part, Curve):
         thickness = 2.0 * float(part.radius)
         return scene.add_line_segments(name, _segments(part.points[0]), colour[:3], thickness=thickness)

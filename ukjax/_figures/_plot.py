@@ -281,7 +281,6 @@ def _rank(axes: Any, table: RunTable) -> None:
 
 
 def _some(table: RunTable, name: str) -> bool:
-    """Whether there is a column in which not all is zero."""
     return name in table.columns and bool(np.any(table.columns[name].values))
 
 
@@ -361,7 +360,6 @@ def drawing(
 
 
 def _write(figure: "Figure", path: str | Path) -> None:
-    """Writes a figure."""
     path = as_path("path", path)
     known = figure.canvas.get_supported_filetypes()
     if path.suffix and path.suffix[1:].lower() not in known:

@@ -104,7 +104,6 @@ def write_files(folder: Path, file: File) -> tuple[str, ...]:
 
 
 def _as_comment(text: str) -> str:
-    """A text as it can stand in a comment."""
     return text.replace("*/", "* /").replace("/*", "/ *")
 
 
@@ -113,7 +112,6 @@ def _list_entries(symbol: str, labels: Sequence[str]) -> list[str]:
 
 
 def _list_parts(problem: Problem) -> list[str]:
-    """The bodies and joints of a mechanism."""
     mechanism = mechanism_of(problem.system)
     if mechanism is None:
         return []
@@ -225,7 +223,6 @@ static int compare(const char *what, const {real} *found, const {real} *expected
 
 
 def _write_table(name: str, rows: Sequence[np.ndarray], file: File) -> list[str]:
-    """An array of arrays of constants."""
     inner = [", ".join(literal(float(x), file.dtype) for x in row) for row in rows]
     body = ",\n".join(f"    {{{x}}}" for x in inner)
     return [f"static const {file.real} {name}[{len(rows)}][{len(rows[0])}] = {{", body, "};"]

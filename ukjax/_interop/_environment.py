@@ -67,7 +67,6 @@ def _input_force(apply: Array) -> InputForce:
 
 
 def _require_meant(system, sample, reward, observe, done, dt, horizon, substeps) -> None:
-    """Raises `InputError` for invalid arguments of an `Environment`."""
     if not isinstance(system, AbstractSystem):
         raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
     for name, function, takes in (

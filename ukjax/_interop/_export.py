@@ -28,7 +28,6 @@ _WRITTEN_BY = b"\nukjax_written_by "  # before the versions, behind all that JAX
 
 
 def _as_dict(x: Trajectory) -> dict[str, Any]:
-    """The arrays of a trajectory."""
     columns = {name: getattr(x, name) for name in COLUMNS}
     ok = (x.result == RESULTS.successful) | (x.result == RESULTS.event_occurred)
     ends = {"t_end": x.t_end, "q_end": x.q_end, "v_end": x.v_end, "ok": ok}

@@ -45,7 +45,6 @@ def _step(environment: "Environment", states: "EnvironmentState", over: Array, a
 
 
 def _bounds(environment: "Environment", low: Any, high: Any) -> list[np.ndarray]:
-    """Least and greatest action, of the shape of an action."""
     low, high = real_array("low", low), real_array("high", high)
     try:
         shape = np.broadcast_shapes(low.shape, high.shape)
@@ -81,7 +80,7 @@ class Copies:
         self.states: Any = None
         self._folded: tuple[Any, Any] = (None, None)
 
-    def folded(self, environment: "Environment") -> Any:
+    def folded_entries(self, environment: "Environment") -> Any:
         """Which of its entries are folded into code: looked at once for each environment."""
         if self._folded[0] is not environment:
             self._folded = environment, _reset.folded(environment)
@@ -93,10 +92,10 @@ class Copies:
         for k, seed in enumerate(seeds):
             if seed is not None:
                 words[k] = np.random.SeedSequence(seed).generate_state(2)
-        self.states, seen = _reset(self.environment, words, folded=self.folded(self.environment))
+        self.states, seen = _reset(self.environment, words, folded=self.folded_entries(self.environment))
         return np.array(seen)
 
-    def checked(self, actions: Any) -> Array:
+    def check_actions(self, actions: Any) -> Array:
         """Actions of all copies."""
         if self.states is None:
             raise gym.error.ResetNeeded("reset must be called before step.")  # as Gymnasium has it
@@ -109,7 +108,9 @@ class Copies:
 
     def advance(self, program: JitByZeros, environment: "Environment", *given: Any) -> list[np.ndarray]:
         """What a compiled step of the states tells beside the next ones."""
-        self.states, *told = program(environment, self.states, *given, folded=self.folded(environment))
+        self.states, *told = program(
+            environment, self.states, *given, folded=self.folded_entries(environment)
+        )
         return [np.array(x) for x in told]
 
 
@@ -168,7 +169,7 @@ class VectorEnvironment(gym.vector.VectorEnv):
         return self._copies.reset(self.np_random, seeds), {}
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        actions = self._copies.checked(actions)
+        actions = self._copies.check_actions(actions)
         told = self._copies.advance(_step, self.environment, self._over, actions)
         seen, reward, terminated, truncated = told
         self._over = jnp.asarray(terminated | truncated)
@@ -198,7 +199,7 @@ class SingleEnvironment(gym.Env):
         return self._copies.reset(self.np_random, [seed])[0], {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        actions = self._copies.checked(real_array("action", action)[None])
+        actions = self._copies.check_actions(real_array("action", action)[None])
         told = self._copies.advance(_step, self.environment, jnp.zeros(1, bool), actions)
         seen, reward, terminated, truncated = (x[0] for x in told)
         return seen, float(reward), bool(terminated), bool(truncated), {}

@@ -55,7 +55,7 @@ class StableBaselinesEnvironment(VecEnv):
         return self._copies.reset(np.random.default_rng(), seeds)
 
     def step_async(self, actions: Any) -> None:
-        self._actions = self._copies.checked(actions)
+        self._actions = self._copies.check_actions(actions)
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         told = self._copies.advance(_step, self.environment, self._actions)

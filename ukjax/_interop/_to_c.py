@@ -235,7 +235,6 @@ def _cast(model: Any, dtype: Any) -> Any:
 
 
 def _dtype_of(problem: Problem, dtype: Any) -> np.dtype:
-    """The type of the numbers in C."""
     try:
         name = np.dtype(problem.q0.dtype if dtype is None else dtype).name
     except TypeError:
@@ -250,7 +249,6 @@ def _dtype_of(problem: Problem, dtype: Any) -> np.dtype:
 def _translate(
     function: Function, with_values: Callable[..., Any], count: int, state: State, how: Settings
 ) -> _FunctionProgram:
-    """A function as a program."""
     shapes = dict[str, tuple[int, ...]]()
 
     def compute(*arrays: Any) -> list[Any]:
@@ -280,7 +278,6 @@ def _translate(
 def _make_source(
     x: _FunctionProgram, prefix: str, parameters: Sequence[Parameter], reads: bool, state: State
 ) -> Source:
-    """What the function of a program looks like in C."""
     (real, _), *_ = x.program.results
     c = TYPES[real]
     given = [Argument("", (f"p->{y.name}",)) for y in parameters]

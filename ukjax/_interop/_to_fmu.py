@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -197,7 +198,6 @@ def _lay_out(
     contacts: ContactNames | None,
     outputs: Sequence[str],
 ) -> _Layout:
-    """All variables, in the order of their values."""
     (of_q, of_v), system, (q0, v0) = file.labels, file.problem.system, start
     units = [x if base_units(x) else "" for x in coordinate_units(system)] or [""] * len(of_q)
     rates = [f"{x}/s" if x in ("m", "rad") else "" for x in units]
@@ -362,7 +362,6 @@ def _describe(
     depends: list[dict[int, str]],
     sources: Sequence[str],
 ) -> str:
-    """modelDescription.xml."""
     problem, old = file.problem, fmi == "2.0"
     constrained, margins = (
         layout.place("constraint_error") is not None,
@@ -443,7 +442,6 @@ def _describe(
 
 
 def _describe_build(file: File, sources: Sequence[str]) -> str:
-    """buildDescription.xml."""
     root = ElementTree.Element("fmiBuildDescription", fmiVersion="3.0")
     configuration = _add(root, "BuildConfiguration", modelIdentifier=file.name)
     files = _add(configuration, "SourceFileSet", language="C99")
@@ -498,7 +496,6 @@ def _find_compiler(target: str) -> list[str]:
 
 
 def _compile(folder: Path, sources: Sequence[str], target: str, output: str) -> bytes:
-    """A shared library."""
     command = _find_compiler(target)
     options = ["-std=c99", "-O2", "-shared", "-fvisibility=hidden", *sources, "-o", output]
     options += [] if target.endswith("windows") else ["-fPIC", "-lm"]
@@ -595,8 +592,7 @@ def to_fmu(
     compiled = [f"{file.name}.c", of_fmi[0]]
     sources = {f"{file.name}.h": write_header(file), f"{file.name}.c": write_source(file)}
     sources |= {x: Path(__file__).with_name(x).read_text("utf-8") for x in of_fmi}
-    token = hashlib.sha256(f"{layout}{sources}".encode()).hexdigest()[:32]
-    token = f"{{{token[:8]}-{token[8:12]}-{token[12:16]}-{token[16:20]}-{token[20:]}}}"
+    token = f"{{{uuid.UUID(bytes=hashlib.sha256(f'{layout}{sources}'.encode()).digest()[:16])}}}"
     sources["fmu.h"] = _write_glue(file, layout, token)
     contents: dict[str, str | bytes] = {f"sources/{x}": text for x, text in sources.items()}
     contents["modelDescription.xml"] = _describe(file, layout, fmi, token, size, depends, compiled)

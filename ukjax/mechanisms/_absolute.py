@@ -28,14 +28,13 @@ from ._contacts import AnyContact
 from ._coordinates import (
     AbstractCoordinates,
     EulerCoordinates,
-    GroundCoordinates,
     QuaternionCoordinates,
     call_each_body,
     coordinates_of,
 )
 from ._divide import acts_on_its_own, divide_assembly
 from ._loads import AbstractLoad
-from ._mechanism import Mechanism, Placements, Twists
+from ._mechanism import Mechanism
 from ._mechanism_system import MechanismSystem
 from ._visual import Visual
 from ._vmap_by_structure import vmap_by_structure
@@ -137,7 +136,7 @@ class AbsoluteSystem(MechanismSystem):
 
     @property
     def _joint_constraints(self) -> tuple[AbstractConstraint, ...]:
-        parts, rows = self._all_coordinates(), []
+        parts, rows = self.places.coordinates((*self.mechanism.by_name, GROUND)), []
         for joint in self.joints:
             ends = tuple(parts[name] for name in joint.bodies)
             if joint.holonomic:
@@ -167,17 +166,6 @@ class AbsoluteSystem(MechanismSystem):
     def quaternions(self) -> list[int]:
         kinds = (QuaternionCoordinates, EulerCoordinates)
         return [part.q_start + 3 for part in self.coordinates().values() if isinstance(part, kinds)]
-
-    def _all_coordinates(self) -> dict[str, AbstractCoordinates]:
-        return {**self.coordinates(), GROUND: GroundCoordinates(dimension=self.mechanism.dimension)}
-
-    def _locate_bodies(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
-        return self.mechanism, call_each_body("placement", self._all_coordinates(), q)
-
-    def _move_bodies(
-        self, t: Time | float, q: Coordinates, v: Velocities
-    ) -> tuple[Mechanism, Placements, Twists]:
-        return *self._locate_bodies(t, q), call_each_body("twist", self._all_coordinates(), q, v)
 
     @property
     def _has_own_kinematics(self) -> bool:

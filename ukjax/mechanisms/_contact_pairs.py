@@ -25,10 +25,10 @@ from ._contact_shapes import (
     Surface,
     from_world,
 )
-from ._convex import Core, Pair, join_cores, pick_core
+from ._convex import Core, Pair, join_cores, pick_core, unpack
 from ._convex_features import no_parts
 from ._convex_touch import POINTS, touch_of
-from ._height_fields import PLACES, Field, find_slots, gap_of, least_gap, no_slots, slot_like, unpack_slot
+from ._height_fields import PLACES, Field, find_slots, gap_of, least_gap, no_slots, slot_like
 from ._placement import AnyPlacement, Placement, norm
 from ._vmap_by_structure import unstack_tree, vmap_by_structure
 
@@ -204,7 +204,7 @@ def _meet_field(field: Field, core: Core, ends: tuple[Placement, Placement]) -> 
     point = ends[1].point(core.origin)
 
     def of_place(record: Array) -> Meeting:
-        slot = unpack_slot(record, like)
+        slot = unpack(record, like)
         gap, x, n = gap_of(slot, field, core, ends)
         there = slot.there
         return Meeting(jnp.where(there, gap, least), jnp.where(there, x, point), jnp.where(there, n, up))

@@ -100,18 +100,21 @@ class AbsolutePlaces(AbstractBodyKinematics):
     mechanism: Mechanism
     parts: dict[str, AbstractCoordinates]
 
-    def described(self, dtype: jnp.dtype) -> Mechanism:
+    def cast_mechanism(self, dtype: jnp.dtype) -> Mechanism:
         return cast_arrays(self.mechanism, dtype)
 
-    def _parts(self, names: Iterable[str]) -> dict[str, AbstractCoordinates]:
+    def coordinates(self, names: Iterable[str]) -> dict[str, AbstractCoordinates]:
+        """The coordinates of some bodies, by name."""
         ground = GroundCoordinates(dimension=self.mechanism.dimension)
         return {name: ground if name == GROUND else self.parts[name] for name in names}
 
     def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
-        return call_each_body("placement", self._parts(names), q)
+        return call_each_body("placement", self.coordinates(names), q)
 
-    def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
-        return self.placements(names, q), call_each_body("twist", self._parts(names), q, v)
+    def place_and_move(
+        self, names: Iterable[str], q: Coordinates, v: Velocities
+    ) -> tuple[Placements, Twists]:
+        return self.placements(names, q), call_each_body("twist", self.coordinates(names), q, v)
 
     def divide(self) -> DividedBodies:
         alike: dict[Hashable, list[tuple[AbstractCoordinates, AbstractCoordinates, str]]] = {}
@@ -140,7 +143,7 @@ class TreePlaces(AbstractBodyKinematics):
     mechanism: Mechanism
     order: Order = eqx.field(static=True)
 
-    def described(self, dtype: jnp.dtype) -> Mechanism:
+    def cast_mechanism(self, dtype: jnp.dtype) -> Mechanism:
         return cast_arrays(self.mechanism, dtype)
 
     @property
@@ -160,11 +163,13 @@ class TreePlaces(AbstractBodyKinematics):
         return tuple(i for i, body in enumerate(self.mechanism.bodies) if body.name in wanted)
 
     def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
-        mechanism, numbers = self.described(q.dtype), self._numbers(names)
+        mechanism, numbers = self.cast_mechanism(q.dtype), self._numbers(names)
         located = locate_ends(make_chains(mechanism, self.order.layout), q, bodies=numbers)
         return placements_by_name(mechanism, numbers, located)
 
-    def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
+    def place_and_move(
+        self, names: Iterable[str], q: Coordinates, v: Velocities
+    ) -> tuple[Placements, Twists]:
         at = TreeAt(self.mechanism, self.order.layout, q, self._numbers(names))
         return at.placements, at.twists(v)
 

@@ -32,7 +32,7 @@ class AbstractBodyKinematics(eqx.Module):
     mechanism: eqx.AbstractVar[Mechanism]
 
     @abc.abstractmethod
-    def described(self, dtype: jnp.dtype) -> Mechanism:
+    def cast_mechanism(self, dtype: jnp.dtype) -> Mechanism:
         """The mechanism in one precision."""
 
     @abc.abstractmethod
@@ -40,7 +40,9 @@ class AbstractBodyKinematics(eqx.Module):
         """Where some bodies are, by name."""
 
     @abc.abstractmethod
-    def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
+    def place_and_move(
+        self, names: Iterable[str], q: Coordinates, v: Velocities
+    ) -> tuple[Placements, Twists]:
         """Where some bodies are and how they move, by name."""
 
     @abc.abstractmethod
@@ -67,7 +69,7 @@ def _find_measured_joints(
 ) -> dict[str, AbstractJoint]:
     """The joints whose position is that of no coordinate, by name."""
     wanted = {x.joint for x in items if x.length is None and places.coordinate(x.joint) is None}
-    return {joint.name: joint for joint in places.described(dtype).joints if joint.name in wanted}
+    return {joint.name: joint for joint in places.cast_mechanism(dtype).joints if joint.name in wanted}
 
 
 def _measure_joints(
@@ -79,7 +81,7 @@ def _measure_joints(
     names = dict.fromkeys(name for x in measured for name in x.bodies)
     placed, moved = {}, {}
     if names:
-        placed, moved = (places.placements(names, q), {}) if v is None else places.moving(names, q, v)
+        placed, moved = (places.placements(names, q), {}) if v is None else places.place_and_move(names, q, v)
     of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
     position = lambda joint, *ends: joint.stop_position(*ends)
     rate = lambda joint, ends, moves: rate_of(joint.stop_position, ends, moves)
@@ -107,7 +109,7 @@ class LimitGaps(eqx.Module):
     places: AbstractBodyKinematics
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
-        limits = [x for x in self.places.described(q.dtype).of_joints if isinstance(x, Limit)]
+        limits = [x for x in self.places.cast_mechanism(q.dtype).of_joints if isinstance(x, Limit)]
         positions = _measure_joints(self.places, limits, q, None)
         return jnp.concatenate([x.gaps(at) for x, at in zip(limits, positions, strict=True)])
 
@@ -120,7 +122,7 @@ class FrictionRates(eqx.Module):
     is_linear: ClassVar[bool] = True  # in the velocities
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
-        frictions = [x for x in self.places.described(q.dtype).of_joints if isinstance(x, JointFriction)]
+        frictions = [x for x in self.places.cast_mechanism(q.dtype).of_joints if isinstance(x, JointFriction)]
         return jnp.stack(_measure_joints(self.places, frictions, q, v))
 
 
@@ -143,7 +145,7 @@ class ContactGaps(eqx.Module):
     form: RowForm = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
-        contacts = _list_contacts(self.places.described(q.dtype), self.form)
+        contacts = _list_contacts(self.places.cast_mechanism(q.dtype), self.form)
         placed = self.places.placements(_body_names(contacts), q)
         return jnp.concatenate([x.gap for x in _meet_contacts(contacts, placed)])
 
@@ -178,7 +180,6 @@ def _meet_contacts(contacts: Sequence[Contact], placed: Placements) -> list[Meet
 def _compute_slip(
     contact: Contact, meeting: Meeting, ends: tuple[AnyPlacement, ...], moves: tuple[Twist, ...]
 ) -> Array:
-    """The slip of a contact (k, tangents)."""
     places = zip(meeting.point, meeting.normal, strict=True)
     return jnp.stack([contact.slip_axes(ends, n).velocities(x, ends, moves) for x, n in places])
 
@@ -192,8 +193,8 @@ class ContactSlips(eqx.Module):
     is_linear: ClassVar[bool] = True  # in the velocities
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "k d"]:
-        contacts = _list_contacts(self.places.described(q.dtype), self.form)
-        placed, moved = self.places.moving(_body_names(contacts), q, v)
+        contacts = _list_contacts(self.places.cast_mechanism(q.dtype), self.form)
+        placed, moved = self.places.place_and_move(_body_names(contacts), q, v)
         of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
         met = _meet_contacts(contacts, placed)
         items = [(x, m, of(placed, x), of(moved, x)) for x, m in zip(contacts, met, strict=True)]
@@ -248,7 +249,7 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
     if q.shape != system.q0.shape:
         raise InputError(f"q has shape {q.shape}; the mechanism has {system.q0.size} coordinates.")
     places: AbstractBodyKinematics = system.places
-    mechanism = places.described(q.dtype)
+    mechanism = places.cast_mechanism(q.dtype)
     contacts = _list_contacts(mechanism)
     if not contacts:
         return {}
@@ -280,7 +281,6 @@ def require_no_contacts(mechanism: Mechanism) -> None:
 
 
 def _is_angle(places: AbstractBodyKinematics, limit: Limit) -> bool:
-    """Whether the position of a joint, or a coordinate, is an angle."""
     name = limit.joint
     if limit.length is not None:
         return limit.length.turns

@@ -274,7 +274,6 @@ class Contact(eqx.Module):
             self.direction = self._align(along, two)
 
     def _align(self, along: Any, two: bool) -> Array:
-        """The direction of the first of two frictions."""
         if self.dimension == 2 or not two or along is None:
             raise InputError(
                 f"contact '{self.name}': two frictions, in space, and `along` go together: friction=(0.8, 0.3), "
@@ -400,7 +399,6 @@ def _reference_normal(
 def _order_shapes(
     name: str, first: AbstractShape, second: AbstractShape
 ) -> tuple[AbstractShape, AbstractShape]:
-    """The two shapes, the one of lower order first."""
     a, b = sorted((first, second), key=lambda x: x.order)
     kinds = type(a), type(b)
     if not is_offered(a, b):

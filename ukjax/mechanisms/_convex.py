@@ -55,6 +55,27 @@ def unit(n: Array) -> Array:
     return n / jnp.sqrt(dot(n, n))
 
 
+# --- Pytrees of arrays as rows of numbers, which memory keeps
+
+
+def pack(tree: Any, dtype: jnp.dtype) -> Array:
+    """All its entries, one after the other."""
+    return jnp.concatenate([jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(tree)])
+
+
+def unpack(flat: Array, like: Any) -> Any:
+    """The pytree of packed entries, of the shapes and types of another; what is true is greater than 0."""
+    leaves, tree = jax.tree.flatten(like)
+    parts = jnp.split(flat, np.cumsum([x.size for x in leaves])[:-1].tolist())
+    read = lambda x, like: x > 0 if like.dtype == bool else x.astype(like.dtype)
+    return jax.tree.unflatten(tree, [read(x, y).reshape(y.shape) for x, y in zip(parts, leaves, strict=True)])
+
+
+def packed_size(like: Any) -> int:
+    """How many entries there are."""
+    return sum(x.size for x in jax.tree.leaves(like))
+
+
 # --- Bodies
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Array
 from .._formula._contact_list import entry, item, loop, put_item
 from .._misc._blank import blank
 from .._misc._types import choose_by_precision
-from ._convex import Pair, cross, divide, dot, unit, within
+from ._convex import Pair, cross, divide, dot, pack, packed_size, unit, unpack, within
 from ._convex_search import CORNERS, Parts, Polytope, expand, find_nearest, find_simplex
 from ._joint_rows import across
 
@@ -193,18 +193,6 @@ def _cap(pair: Pair, k: int, n: Array) -> Feature:
     return Feature(n, a, b, edges, jnp.full(2, k == 1), whole, jnp.arange(2) == k)
 
 
-_RECORD = 20
-
-
-def _packed(f: Feature) -> Array:
-    return jnp.concatenate([jnp.ravel(x).astype(f.n.dtype) for x in f])
-
-
-def _unpacked(x: Array, whole: jnp.dtype) -> Feature:
-    n, a, b, edges, of_second, rank, flat = jnp.split(x, [3, 6, 9, 15, 17, 18])
-    return Feature(n, a, b, edges.reshape(2, 3), of_second > 0, rank[0].astype(whole), flat > 0)
-
-
 def _point_feature(pair: Pair, n: Array) -> Feature:
     """The points that are farthest along a normal, and what is curved about them."""
     corner = pair.support(n)
@@ -214,7 +202,6 @@ def _point_feature(pair: Pair, n: Array) -> Feature:
 
 
 def _nearest_face(p: Polytope) -> Parts:
-    """The nearest face of a polytope."""
     corners = [within(i, CORNERS) for i in item(p.sides, p.nearest)]
     x, y, z = (item(p.w, i) for i in corners)
     m = cross(y - x, z - x)
@@ -283,6 +270,8 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
     whole = former.a.dtype
     no = jnp.zeros(2, bool)
     yes = lambda there: there.astype(whole)
+    zero = jnp.zeros(3, dtype)
+    nothing = Feature(start, zero, zero, jnp.zeros((2, 3), dtype), no, jnp.zeros((), whole), no)
 
     def search(s: _Search) -> _Search:
         same, by_former, by_faces = s.stage == _SAME, s.stage <= _FORMER, s.stage == _FACES
@@ -325,10 +314,10 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
             right = (apart + way >= bound - small) & (off <= small)
             return proves & right & (~by_former | (apart > -_SHALLOW * size))
 
-        kept = blank((5, _RECORD), dtype), jnp.zeros((), whole)
+        kept = blank((5, packed_size(nothing)), dtype), jnp.zeros((), whole)
 
         def keep_if(there: Array, kept: tuple, find: Callable[[], Feature]) -> tuple:
-            keep = lambda _, kept: (put_item(kept[0], kept[1], _packed(find())), kept[1] + 1)
+            keep = lambda _, kept: (put_item(kept[0], kept[1], pack(find(), dtype)), kept[1] + 1)
             return loop(yes(there), keep, kept)
 
         kept = keep_if(jnp.asarray(True), kept, lambda: _feature(here, parts, size))
@@ -340,14 +329,14 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
         def look(state: tuple[Array, Array, Array, _Found]) -> tuple[Array, Array, Array, _Found]:
             i, _, records, best = state
             # Last the corners that lie farthest by what is found.
-            last = lambda _, records: put_item(records, i, _packed(_point_feature(here, best.feature.n)))
+            last = lambda _, records: put_item(records, i, pack(_point_feature(here, best.feature.n), dtype))
             records = loop(yes(i >= kept[1]), last, records)
-            best = _settle(here, _unpacked(item(records, i), whole), size, best)
+            best = _settle(here, unpack(item(records, i), nothing), size, best)
             return i + 1, is_nearest(best), records, best
 
         goes_on = lambda state: (state[0] < count) & ~state[1]
-        nothing = jnp.zeros((), whole), jnp.asarray(False), kept[0], s.best
-        _, known, _, best = lax.while_loop(goes_on, look, nothing)
+        first_look = jnp.zeros((), whole), jnp.asarray(False), kept[0], s.best
+        _, known, _, best = lax.while_loop(goes_on, look, first_look)
         # What overlaps deeply is looked for anew.
         deep = (s.stage == _SHRINK) & (best.apart < -touching)
         after = jnp.where(near & (s.stage <= _EXACT), _SHRINK, jnp.where(deep, _FACES, _DONE))
@@ -356,8 +345,6 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
         best = best._replace(apart=jnp.where(by_former & ~known, -jnp.inf, best.apart))
         return _Search(after, parts, near, best)
 
-    zero = jnp.zeros(3, dtype)
-    nothing = Feature(start, zero, zero, jnp.zeros((2, 3), dtype), no, jnp.zeros((), whole), no)
     best = _Found(nothing, jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
     stage = jnp.where(jnp.any(former.weights > 0), _SAME, _ROUGH)
     begin = _Search(stage, former, jnp.asarray(False), best)

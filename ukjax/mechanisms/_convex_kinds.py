@@ -16,15 +16,15 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .._contact._kinds import ContactMotion, Instant
+from .._contact._kinds import Instant
 from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._blank import blank
 from ._contact_shapes import HalfSpace
 from ._contact_table import PairsOfShapes
-from ._convex import Core, Pair, join_cores, pick_core
+from ._convex import Core, Pair, join_cores, pack, packed_size, pick_core, unpack
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
-from ._moving_bodies import AbstractSoughtKind, BodyRow, DividedBodies, MovingBodies
+from ._moving_bodies import AbstractSoughtKind, DividedBodies, Sought
 from ._nearness import Nearness, no_nearness
 from ._placement import norm
 from ._slips import SlipForm
@@ -107,7 +107,7 @@ class ConvexKind(AbstractSoughtKind):
 
     def nothing(self, at: Instant) -> _Touches:
         placements = self.places.locate(self.bodies, at)
-        size = sum(x.size for x in jax.tree.leaves(self._touch_like(placements, at.q.dtype)))
+        size = packed_size(self._touch_like(placements, at.q.dtype))
         zeros = lambda *shape: jnp.zeros(shape, at.q.dtype)
 
         def reaches(i: Array, reach: Array) -> Array:
@@ -139,10 +139,9 @@ class ConvexKind(AbstractSoughtKind):
                 records, last, _ = so_far
                 former = self._read(unsought._replace(records=records), i).parts
                 touch = touch_of(pair, self.on_plane, former)
-                flat = [jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(touch)]
                 ends = jnp.stack([touch.parts.a[0], touch.parts.b[0]]).astype(dtype)
                 last = put_item(last, i, jnp.append(touch.feature.n, ends))
-                return put_item(records, i, jnp.concatenate(flat)), last, touch.nearest
+                return put_item(records, i, pack(touch, dtype)), last, touch.nearest
 
             records, last, apart = loop((bound < margin).astype(i.dtype), find, (*touches, bound))
             return (records, last), apart, margin
@@ -165,12 +164,7 @@ class ConvexKind(AbstractSoughtKind):
         return n, (ends[0].astype(i.dtype), ends[1].astype(i.dtype))
 
     def _read(self, kept: _Touches, i: Array) -> Touch:
-        """What is kept of pair i."""
-        leaves, tree = jax.tree.flatten(self._touch_like(kept.pairs.placements, kept.records.dtype))
-        flat = jnp.split(item(kept.records, i), np.cumsum([x.size for x in leaves])[:-1].tolist())
-        read = lambda x, like: x > 0 if like.dtype == bool else x.astype(like.dtype)
-        found = [read(x, like).reshape(like.shape) for x, like in zip(flat, leaves, strict=True)]
-        return jax.tree.unflatten(tree, found)
+        return unpack(item(kept.records, i), self._touch_like(kept.pairs.placements, kept.records.dtype))
 
     @property
     def is_thin(self) -> bool:
@@ -226,28 +220,14 @@ class ConvexKind(AbstractSoughtKind):
 
         return kept.pairs.over_near(one, so_far)
 
-    def motion(self, moving: MovingBodies, kept: _Touches, i: Array) -> ContactMotion:
-        number, r = self._pair_and_row(i)
-        pair = self._pair(kept.pairs.placements, number, kept.records.dtype)
-        there = (entry(kept.pairs.near, number) > 0) & item(self._read(kept, number).there, r)
-        gap = lambda *places: self._read(kept, number).gap(pair._replace(places=places), r)
-        return self._motion_where(there, gap, pair.cores[1].size, number, pair.places, moving)
-
-    def acceleration(self, moving: MovingBodies, kept: _Touches, i: Array) -> Array:
+    def _sought(self, kept: _Touches, i: Array, *, held: bool = False) -> Sought:
         number, r = self._pair_and_row(i)
         pair = self._pair(kept.pairs.placements, number, kept.records.dtype)
         touch = self._read(kept, number)
+        there = (entry(kept.pairs.near, number) > 0) & item(touch.there, r)  # of others nothing is kept
+        touch = touch.hold_rims(pair) if held else touch
         gap = lambda *places: touch.gap(pair._replace(places=places), r)
-        return self._acceleration(gap, number, pair.places, moving)
-
-    def rows(self, moving: MovingBodies, kept: _Touches, i: Array) -> BodyRow:
-        number, r = self._pair_and_row(i)
-        sought = self._pair(kept.pairs.placements, number, kept.records.dtype)
-        pair = self._pair(moving.placements, number, kept.records.dtype)
-        touch = self._read(kept, number).hold_rims(sought)
-        gap = lambda *places: touch.gap(pair._replace(places=places), r)
-        near = entry(kept.pairs.near, number) > 0  # of others nothing is kept
-        return self._row_where(near, gap, number, pair.places, moving)
+        return Sought(number, there, gap, pair.places, pair.cores[1].size)
 
 
 def convex_kind(places: DividedBodies, of: PairsOfShapes) -> ConvexKind:

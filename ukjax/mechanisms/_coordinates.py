@@ -65,8 +65,7 @@ class AbstractCoordinates(eqx.Module):
     @property
     def sizes(self) -> tuple[int, int]:
         """How many coordinates and velocities it has."""
-        q = self.reference
-        return q.size, q.size
+        return len(self.labels), len(self.velocity_labels)
 
     def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces:
         """Its part of the force that is quadratic in v (k,)."""
@@ -173,6 +172,14 @@ class AbstractSpatialCoordinates(AbstractCoordinates):
         i = self.q_start
         return Placement(rotation_matrix(q[i + 3 : i + 7]), q[i : i + 3], self.body.centre)
 
+    @abc.abstractmethod
+    def _omega(self, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
+        """The angular velocity in body axes."""
+
+    def twist(self, q: Coordinates, v: Velocities) -> Twist:
+        omega = self.placement(q).vector(self._omega(q, v))
+        return Twist(omega, v[self.v_start : self.v_start + 3])
+
 
 @final
 class QuaternionCoordinates(AbstractSpatialCoordinates):
@@ -186,26 +193,19 @@ class QuaternionCoordinates(AbstractSpatialCoordinates):
     def velocity_labels(self) -> tuple[str, ...]:
         return ("x", "y", "z", *ANGULAR_VELOCITY)
 
-    @property
-    def sizes(self) -> tuple[int, int]:
-        return 7, 6
-
-    def _omega(self, v: Velocities) -> Float[Array, "3"]:
+    def _omega(self, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
         return v[self.v_start + 3 : self.v_start + 6]
-
-    def twist(self, q: Coordinates, v: Velocities) -> Twist:
-        return Twist(self.placement(q).vector(self._omega(v)), v[self.v_start : self.v_start + 3])
 
     def inertia(self, q: Coordinates) -> Array:
         return _join_inertia(self.body, self.body.inertia)
 
     def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces:
-        omega = self._omega(v)
+        omega = self._omega(q, v)
         return jnp.concatenate([jnp.zeros_like(omega), -jnp.cross(omega, self.body.inertia @ omega)])
 
     def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
         i = self.q_start + 3
-        turning = quaternion_rate(q[i : i + 4], self._omega(v))
+        turning = quaternion_rate(q[i : i + 4], self._omega(q, v))
         return jnp.concatenate([v[self.v_start : self.v_start + 3], turning])
 
 
@@ -226,9 +226,8 @@ class EulerCoordinates(AbstractSpatialCoordinates):
         vector = p[0] * jnp.eye(3, dtype=p.dtype) - hat(p[1:])
         return 2.0 / jnp.dot(p, p) * jnp.concatenate([-p[1:, None], vector], axis=1)
 
-    def twist(self, q: Coordinates, v: Velocities) -> Twist:
-        omega = self._turning(q) @ self._quaternion(v)
-        return Twist(self.placement(q).vector(omega), v[self.v_start : self.v_start + 3])
+    def _omega(self, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
+        return self._turning(q) @ self._quaternion(v)
 
     def inertia(self, q: Coordinates) -> Array:
         W = self._turning(q)
@@ -258,18 +257,12 @@ def _join_inertia(body: Body, turning: Float[Array, "k k"]) -> Float[Array, "k+3
 
 def coordinates_of(bodies: tuple[AbstractBody, ...], euler: bool) -> dict[str, AbstractCoordinates]:
     """The coordinates of all bodies, one after the other, by name."""
-    by_body, i, j = {}, 0, 0
+    kinds: dict[type, Any] = {PlanarBody: PlanarCoordinates, PointMass: PointCoordinates}
+    kinds[Body] = EulerCoordinates if euler else QuaternionCoordinates
+    by_body, q, v = {}, 0, 0
     for body in bodies:
-        if isinstance(body, Body):
-            by_body[body.name] = (EulerCoordinates if euler else QuaternionCoordinates)(
-                body=body, q_start=i, v_start=j
-            )
-            i, j = i + 7, j + (7 if euler else 6)
-        else:
-            kind = PlanarCoordinates if isinstance(body, PlanarBody) else PointCoordinates
-            by_body[body.name] = kind(body, i, j)  # pyright: ignore
-            k = 3 if kind is PlanarCoordinates else body.dimension
-            i, j = i + k, j + k
+        by_body[body.name] = part = kinds[type(body)](body=body, q_start=q, v_start=v)
+        q, v = q + part.sizes[0], v + part.sizes[1]
     return by_body
 
 

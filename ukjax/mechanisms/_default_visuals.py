@@ -197,7 +197,6 @@ def _is_near(place: np.ndarray, visual: Visual, distance: float) -> bool:
 
 
 def _joint_point(joint: AbstractJoint, body: str) -> np.ndarray:
-    """Where a joint holds a body, in the reference posture."""
     point = getattr(joint, "parent_point", joint.point) if body == joint.parent else joint.point
     return np.asarray(point, float)
 
@@ -309,7 +308,6 @@ def _mesh_of_field(shape: HeightField) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _find_hull_faces(points: np.ndarray) -> np.ndarray:
-    """The triangles of a hull, counterclockwise from outside."""
     from scipy.spatial import ConvexHull as Hull  # slow to load
 
     hull = Hull(points)

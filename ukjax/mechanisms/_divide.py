@@ -35,7 +35,6 @@ def find_groups(names: Sequence[str], joined: Iterable[Sequence[str]]) -> list[l
 
 
 def _drop_points(body: AbstractBody) -> AbstractBody:
-    """A body without points to be reported, which have names."""
     return eqx.tree_at(lambda x: x.points, body, {}) if getattr(body, "points", None) else body
 
 

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._contact._kinds import ContactMotion, Instant
+from .._contact._kinds import Instant
 from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._blank import blank
 from .._misc._types import as_jax, module_for
 from ._contact_table import PairsOfShapes
-from ._convex import Core, join_cores, pick_core
+from ._convex import Core, join_cores, pick_core, unpack
 from ._height_fields import (
     PLACES,
     Field,
@@ -28,9 +28,8 @@ from ._height_fields import (
     least_gap,
     no_slots,
     slot_like,
-    unpack_slot,
 )
-from ._moving_bodies import AbstractSoughtKind, BodyRow, DividedBodies, MovingBodies
+from ._moving_bodies import AbstractSoughtKind, DividedBodies, Sought
 from ._placement import AnyPlacement, norm
 from ._slips import SlipForm
 from ._thin_bodies import bow, share_without_passing
@@ -71,7 +70,6 @@ class FieldKind(AbstractSoughtKind):
         return tuple(n + r for n in self.firsts for r in range(PLACES))
 
     def _pair_of(self, i: Array) -> Array:
-        """The pair of contact i."""
         return entry(jnp.asarray(np.repeat(np.arange(len(self.pairs)), PLACES)), i)
 
     def _shapes(self, pair: Array, dtype: jnp.dtype) -> tuple[Field, Core]:
@@ -86,8 +84,7 @@ class FieldKind(AbstractSoughtKind):
         return slot_like(core, self._ends(placements, zero), field)  # pyright: ignore[reportArgumentType]
 
     def _read(self, kept: _Places, i: Array) -> Slot:
-        """What is kept of contact i."""
-        return unpack_slot(item(kept.records, i), self._like(kept.placements, kept.records.dtype))
+        return unpack(item(kept.records, i), self._like(kept.placements, kept.records.dtype))
 
     def nothing(self, at: Instant) -> _Places:
         placements = self.places.locate(self.bodies, at)
@@ -153,23 +150,10 @@ class FieldKind(AbstractSoughtKind):
     def each(self, kept: _Places, body: Callable[[Array, Any], Any], state: Any) -> Any:
         return loop(len(self.contacts), body, state)
 
-    def motion(self, moving: MovingBodies, kept: _Places, i: Array) -> ContactMotion:
+    def _sought(self, kept: _Places, i: Array, *, held: bool = False) -> Sought:
         pair, slot = self._pair_of(i), self._read(kept, i)
         (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(kept.placements, pair)
-        gap = lambda *places: gap_of(slot, field, core, places)
-        return self._motion_where(slot.there, gap, core.size, pair, ends, moving)
-
-    def acceleration(self, moving: MovingBodies, kept: _Places, i: Array) -> Array:
-        pair, slot = self._pair_of(i), self._read(kept, i)
-        (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(kept.placements, pair)
-        return self._acceleration(lambda *places: gap_of(slot, field, core, places), pair, ends, moving)
-
-    def rows(self, moving: MovingBodies, kept: _Places, i: Array) -> BodyRow:
-        pair, slot = self._pair_of(i), self._read(kept, i)
-        (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(moving.placements, pair)
-        return self._row_where(
-            slot.there, lambda *places: gap_of(slot, field, core, places), pair, ends, moving
-        )
+        return Sought(pair, slot.there, lambda *x: gap_of(slot, field, core, x), ends, core.size)
 
 
 def field_kind(places: DividedBodies, of: PairsOfShapes) -> FieldKind:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from .._formula._contact_list import entry, item, loop, put, put_item
 from .._misc._blank import blank
 from .._misc._types import choose_by_precision
-from ._convex import Core, Pair, core_of, cross, dot, unit
+from ._convex import Core, Pair, core_of, cross, dot, pack, packed_size, unit, unpack
 from ._convex_features import no_parts
 from ._convex_search import Parts
 from ._convex_touch import POINTS, Touch, find_direction, touch_of
@@ -141,19 +141,7 @@ def slot_like(core: Core, places: tuple[Placement, Placement], field: Field) -> 
 
 def no_slots(core: Core, places: tuple[Placement, Placement], field: Field) -> Float[Array, "places size"]:
     """What is known before anything was sought."""
-    size = sum(x.size for x in jax.tree.leaves(slot_like(core, places, field)))
-    return jnp.zeros((PLACES, size), core.size.dtype)
-
-
-def pack_slot(slot: Slot, dtype: jnp.dtype) -> Array:
-    return jnp.concatenate([jnp.ravel(x).astype(dtype) for x in jax.tree.leaves(slot)])
-
-
-def unpack_slot(flat: Array, like: Slot) -> Slot:
-    leaves, tree = jax.tree.flatten(like)
-    parts = jnp.split(flat, np.cumsum([x.size for x in leaves])[:-1].tolist())
-    read = lambda x, like: x > 0 if like.dtype == bool else x.astype(like.dtype)
-    return jax.tree.unflatten(tree, [read(x, y).reshape(y.shape) for x, y in zip(parts, leaves, strict=True)])
+    return jnp.zeros((PLACES, packed_size(slot_like(core, places, field))), core.size.dtype)
 
 
 def find_slots(
@@ -186,7 +174,7 @@ def find_slots(
         gap = jnp.maximum(over_plane, low[2] - jnp.max(corners[:, 2]))
 
         def known(k: Array, parts: Parts) -> Parts:
-            slot = unpack_slot(item(before, k), like)
+            slot = unpack(item(before, k), like)
             same = [x == y for x, y in zip(slot.triangle, triangle, strict=True)]
             there = slot.there & same[0] & same[1] & same[2]
             return jax.tree.map(lambda x, y: jnp.where(there, x, y), slot.touch.parts, parts)
@@ -198,9 +186,7 @@ def find_slots(
             of_plane = over._replace(there=over.there & jnp.stack(inside), parts=former)
             # What is round is nearest to the plane where it is lowest.
             single = (core.number == 1) & ~jnp.any(core.axis != 0) & inside[0]
-            flat = lambda touch, r=0: pack_slot(
-                Slot(triangle, touch, jnp.asarray(r), jnp.asarray(True)), dtype
-            )
+            flat = lambda touch, r=0: pack(Slot(triangle, touch, jnp.asarray(r), jnp.asarray(True)), dtype)
             both = put_item(blank((2, flat(over).size), dtype), 0, flat(of_plane))
 
             def ask(_: Array, both: Array) -> Array:
@@ -214,12 +200,12 @@ def find_slots(
             both = loop((~single).astype(whole), ask, both)
 
             def offer(k: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
-                slot = unpack_slot(item(both, jnp.where(k < POINTS, 0, 1)), like)
+                slot = unpack(item(both, jnp.where(k < POINTS, 0, 1)), like)
                 r = jnp.where(k < POINTS, k, k - POINTS)
                 gap, middle, _ = slot.touch.gap(pair, r)
                 counts = item(slot.touch.there, r) & (gap < near)
                 x = field.local(ground, middle)[:2]
-                record = pack_slot(slot._replace(r=r, there=jnp.asarray(True)), dtype)
+                record = pack(slot._replace(r=r, there=jnp.asarray(True)), dtype)
 
                 def keep(i: Array, slots: tuple[Array, ...]) -> tuple[Array, ...]:
                     records, scores, xs = slots
@@ -271,9 +257,9 @@ def find_slots(
         """Places that are kept already count once."""
         off = lambda j: jnp.max(jnp.abs(item(xs, k) - item(xs, j)))
         again = loop(k, lambda j, again: again | (off(j) < same), jnp.asarray(False))
-        slot = unpack_slot(item(records, k), like)
+        slot = unpack(item(records, k), like)
         there = (entry(scores, k) > -jnp.inf) & ~again
-        return put_item(records, k, pack_slot(slot._replace(there=there), dtype))
+        return put_item(records, k, pack(slot._replace(there=there), dtype))
 
     return loop(PLACES, once, records)
 

@@ -252,7 +252,6 @@ def require_unique(what: str, names: list[str]) -> None:
 
 
 def _resolve_joint(item: Any, joints: dict[str, AbstractAxisJoint]) -> Any:
-    """A drive or a load that refers to a joint by name, with the joint itself."""
     name = getattr(item, "joint", None)
     if not isinstance(name, str):
         return item

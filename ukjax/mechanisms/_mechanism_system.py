@@ -1,6 +1,5 @@
 """What a mechanism has as a system in any coordinates, absolute or those of its joints."""
 
-import abc
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -52,15 +51,17 @@ class MechanismSystem(AbstractSystem):
         """Whether a coordinate of a tree has this name, as those of joints with one freedom do."""
         return self.in_joint_coordinates and name in self.labels
 
-    @abc.abstractmethod
     def _locate_bodies(self, t: Time | float, q: Coordinates) -> tuple[Mechanism, Placements]:
         """The mechanism in the precision of q, and where its bodies are."""
+        places, names = self.places, (*self.mechanism.by_name, GROUND)
+        return places.cast_mechanism(q.dtype), places.placements(names, q)
 
-    @abc.abstractmethod
     def _move_bodies(
         self, t: Time | float, q: Coordinates, v: Velocities
     ) -> tuple[Mechanism, Placements, Twists]:
         """The mechanism in the precision of q, where its bodies are, and how they move."""
+        places, names = self.places, (*self.mechanism.by_name, GROUND)
+        return places.cast_mechanism(q.dtype), *places.place_and_move(names, q, v)
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:

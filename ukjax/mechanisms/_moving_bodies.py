@@ -283,6 +283,16 @@ class AbstractPairKind(eqx.Module):
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
 
 
+class Sought(NamedTuple):
+    """A contact as it was sought."""
+
+    pair: Array  # the number of its pair
+    there: Array  # whether there is one
+    gap: Gap
+    ends: tuple[Any, Any]  # where its bodies were
+    far: Array  # what stands for the gap of one that is not there
+
+
 class AbstractSoughtKind(AbstractPairKind):
     """Contacts whose places are sought and kept. With the places of both bodies they say gap, point and normal."""
 
@@ -291,30 +301,33 @@ class AbstractSoughtKind(AbstractPairKind):
     scales: eqx.AbstractVar[Array | None]
     seeks: ClassVar[bool] = True
 
-    def _motion_where(
-        self, there: Array, gap: Gap, far: Array, pair: Array, ends: tuple[Any, Any], of: MovingBodies
-    ) -> ContactMotion:
-        """The motion of a contact; of one that is not there the gap is `far`."""
+    @abc.abstractmethod
+    def _sought(self, kept: Any, i: Array, *, held: bool = False) -> Sought:
+        """Contact i; where its rows are asked for, with rims of discs that are `held` (`Touch.hold_rims`)."""
+
+    def motion(self, moving: MovingBodies, kept: Any, i: Array) -> ContactMotion:
+        of = self._sought(kept, i)
 
         def look(_: Array, so_far: ContactMotion) -> ContactMotion:
-            distance, point, _ = gap(*ends)
-            return contact_motion(distance, point, ends, self._numbers(pair), of)
+            distance, point, _ = of.gap(*of.ends)
+            return contact_motion(distance, point, of.ends, self._numbers(of.pair), moving)
 
-        none = ContactMotion(far, zero := jnp.zeros_like(far), zero)
-        return loop(there.astype(pair.dtype), look, none)
+        none = ContactMotion(of.far, zero := jnp.zeros_like(of.far), zero)
+        return loop(of.there.astype(of.pair.dtype), look, none)
 
-    def _acceleration(self, gap: Gap, pair: Array, ends: tuple[Any, Any], of: MovingBodies) -> Array:
-        return gap_acceleration(lambda *places: gap(*places)[0], ends, self._numbers(pair), of)
+    def acceleration(self, moving: MovingBodies, kept: Any, i: Array) -> Array:
+        of = self._sought(kept, i)
+        return gap_acceleration(lambda *x: of.gap(*x)[0], of.ends, self._numbers(of.pair), moving)
 
-    def _row_where(
-        self, there: Array, gap: Gap, pair: Array, ends: tuple[Any, Any], of: MovingBodies
-    ) -> BodyRow:
+    def rows(self, moving: MovingBodies, kept: Any, i: Array) -> BodyRow:
         """The rows of a contact; of one that is not there nothing is known."""
-        _, point, normal = gap(*ends)
-        own = lambda x: item(jnp.asarray(x).astype(point.dtype), pair)
+        of = self._sought(kept, i, held=True)
+        ends = self._ends(moving.placements, of.pair)
+        _, point, normal = of.gap(*ends)
+        own = lambda x: item(jnp.asarray(x).astype(point.dtype), of.pair)
         slip = None
         if self.tangents:
             scale = None if self.scales is None else own(self.scales)
             slip = self.form.axes(own(self.directions), ends, normal), scale
-        row = contact_row(lambda *places: gap(*places)[0], point, slip, ends, self._numbers(pair), of)
-        return row._replace(by_twist=jnp.where(there, row.by_twist, 0))
+        row = contact_row(lambda *x: of.gap(*x)[0], point, slip, ends, self._numbers(of.pair), moving)
+        return row._replace(by_twist=jnp.where(of.there, row.by_twist, 0))

@@ -147,7 +147,6 @@ class Nearness(NamedTuple):
 
 
 def _way(x: AnyPlacement, y: AnyPlacement, reach: Array) -> Array:
-    """How far a body's shapes have moved at most."""
     if isinstance(x, Placement) and isinstance(y, Placement):
         return norm(y.p - x.p) + norm(jnp.ravel(y.R - x.R)) * reach
     return norm(y.p - x.p) + jnp.abs(y.angle - x.angle) * reach  # pyright: ignore[reportAttributeAccessIssue]

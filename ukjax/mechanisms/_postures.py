@@ -62,7 +62,6 @@ _POSTURES = 1_000
 
 
 def _value_shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordinates) -> dict[str, Any]:
-    """What values by name look like."""
     return eqx.filter_eval_shape(lambda t, q: system.values_of(tuple(at), t, q), t, q)
 
 
@@ -88,7 +87,6 @@ class HeldAt(eqx.Module):
 
 
 def _hold_values(system: MechanismSystem, values: dict[str, Array]) -> MechanismSystem:
-    """The mechanism with rows that hold what is named."""
     rows = [Holonomic(HeldAt(system, name, x), name=f"{name}, as given") for name, x in values.items()]
     return dataclasses.replace(system, further=(*system.further, *rows))
 
@@ -391,7 +389,6 @@ def _check_value(name: str, value: Any, like: Any) -> Array:
 
 
 def _angles(system: MechanismSystem, name: str, value: np.ndarray) -> Any:
-    """What of a value is angles (k,)."""
     joint = {joint.name: joint for joint in system.joints}.get(name)
     if joint is not None:
         return joint.angles_in(value)

@@ -177,7 +177,6 @@ def _project_onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
 
 
 def _judge_uniqueness(system: MechanismSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
-    """By joint, whether its reaction is unique at each state."""
     (held, norms), unique, i = _compute_range_projectors(A), {}, 0
     for joint in system.joints:
         effect = effects[joint.name]
@@ -198,7 +197,6 @@ def _judge_uniqueness(system: MechanismSystem, A: Any, effects: dict[str, Any]) 
 
 
 def _largest_entry(arrays: list[Any]) -> Any:
-    """The largest absolute value at each state."""
     return jnp.stack([abs(x).max(axis=(1, 2), initial=0) for x in arrays]).max(axis=0)
 
 

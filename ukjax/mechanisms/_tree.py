@@ -186,7 +186,6 @@ class TreeSystem(MechanismSystem):
         return jnp.concatenate(inertias) if inertias else None
 
     def _load_inertia_rates(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
-        """The rates of the loads that move something besides the bodies."""
         own = self.motions(t, q, v)
         return jnp.concatenate([load.rate(motion) for load, motion in own if load.inertia is not None])
 
@@ -273,7 +272,6 @@ class TreeSystem(MechanismSystem):
         )
 
     def _coordinate_load_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        """The generalized forces of the loads on coordinates."""
         loads = cast_arrays(self.on_coordinates, q.dtype)
         _, transposed = jax.vjp(lambda v: [load.rate(q, v) for load in loads], v)
         return transposed([load.effort(t, q, v) for load in loads])[0]
@@ -302,7 +300,6 @@ class TreeSystem(MechanismSystem):
         return transposed(mechanism.efforts(t, at.placements, twists_by_name(self.bodies, twists)))[0]
 
     def _free_fall(self, dtype: jnp.dtype) -> Float[Array, "3"]:
-        """The acceleration of free fall."""
         accelerations = [
             x.acceleration(self.mechanism.dimension, dtype)
             for x in self.mechanism.loads
@@ -496,7 +493,6 @@ def as_tree(x: Any) -> TreeSystem | None:
 
 
 def _with_armature(first: TreeSystem, given: Any) -> Any:
-    """The armature of a tree, by label, with what else is given."""
     if first.armature is None:
         return given
     labels = first.velocity_labels[: len(first.velocity_labels) - len(first.state_labels)]

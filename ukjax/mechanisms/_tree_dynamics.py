@@ -190,7 +190,7 @@ def generalized_force(
     - `falls`: the acceleration with which all bodies would fall.
     """
     layout, o, owner = chains.layout, jnp.zeros(3, v.dtype), np.array(chains.layout.of_velocity, int)
-    owned, links = jnp.asarray(layout.owned(), v.dtype), _make_links(chains, posture, layout.aligned)
+    owned, links = jnp.asarray(layout.ownership(), v.dtype), _make_links(chains, posture, layout.aligned)
     share = lambda axes, x: jnp.zeros_like(posture.arm) if x is None else owned @ (x[:, None] * axes)
     of_each = [share(axes, x) for x in (v, a) for axes in (links.angular, links.linear)]
     ground = _Motion(o, o, o if falls is None else -falls)

@@ -143,14 +143,14 @@ class TreeLayout(NamedTuple):
         parts = jnp.concatenate([jnp.ravel(v[of_v]), jnp.ravel(turning)])
         return parts[np.argsort([*of_q.flat, *balls_q.flat])]
 
-    def owned(self) -> Bool[np.ndarray, "elements n"]:
+    def ownership(self) -> Bool[np.ndarray, "elements n"]:
         """Whether a velocity is of an element."""
         return np.arange(len(self.elements))[:, None] == np.array(self.of_velocity, int)[None]
 
     def moved(self, bodies: tuple[int, ...]) -> Bool[np.ndarray, "bodies n"]:
         """Whether a velocity moves a body; -1 is the ground."""
         reach = [np.zeros(self.nv, bool)]
-        for element, own in zip(self.elements, self.owned(), strict=True):
+        for element, own in zip(self.elements, self.ownership(), strict=True):
             reach.append(reach[element.before] | own)
         return np.stack([reach[self.frames[i] if i >= 0 else 0] for i in bodies])
 
@@ -313,7 +313,7 @@ class Chains(eqx.Module):
     @eqx.filter_jit
     def rates(self, posture: Posture, v: Velocities, a: Velocities | None = None) -> Rates:
         """How frames move with velocities v and accelerations v' = a, by default zero."""
-        owned = jnp.asarray(self.layout.owned(), v.dtype)
+        owned = jnp.asarray(self.layout.ownership(), v.dtype)
         share = lambda axes, x: owned @ (x[:, None] * axes)
         o = jnp.zeros(3, v.dtype)
         own = [share(axes, v) for axes in (posture.angular, posture.linear)]

@@ -72,7 +72,7 @@ class Dimensions(eqx.Module):
     zt: Array
     fa: Array
 
-    def closed(self, Theta: Array) -> Coordinates:
+    def solve_loops(self, Theta: Array) -> Coordinates:
         """(beta, Theta, gamma, Phi, delta, Omega, epsilon) with the loops closed as in the test set [rad].
 
         Each loop is a triangle of known sides, solved by the law of cosines.
@@ -171,7 +171,7 @@ class AndrewsPosture(NamedTuple):
 
 def solve_posture(x: Dimensions, Theta: Array) -> AndrewsPosture:
     """The posture with this angle of K2 against the crank."""
-    q = x.closed(Theta)
+    q = x.solve_loops(Theta)
     beta, Theta, gamma, Phi, delta, Omega, epsilon = q
     angles = [beta, beta + Theta, gamma, Phi + delta, delta, Omega + epsilon, epsilon]
     return AndrewsPosture(q, angles, list(x.centres(q)), x.places(q))

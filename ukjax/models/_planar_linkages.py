@@ -5,6 +5,7 @@ import math
 from typing import final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -55,6 +56,20 @@ class AbstractPlanarSystem(AbstractConstantSystem):
         return jnp.where(np.arange(masses.size) % 3 == 1, -self.gravity * masses, 0.0)
 
 
+class AbstractLinkage(AbstractPlanarSystem):
+    """A linkage of one degree of freedom, whose posture an angle says."""
+
+    @abc.abstractmethod
+    def posture(self, angle: Array) -> Coordinates:
+        """q where the links or the crank are at `angle` [rad] from +x."""
+
+    def state(self, angle: Scalar, rate: Scalar) -> tuple[Coordinates, Velocities]:
+        """q and v of that posture, where the angle grows by `rate` [rad/s]."""
+        dtype = jnp.result_type(*jax.tree.leaves(self))
+        angle, rate = (jnp.asarray(x, dtype) for x in (angle, rate))
+        return jax.jvp(self.posture, (angle,), (rate,))
+
+
 @final
 class GroundPin(eqx.Module):
     """phi of a revolute joint between a body's point and a fixed point `anchor` (two rows [m])."""
@@ -85,7 +100,7 @@ _CRANK, _ROD, _SLIDER = range(3)
 
 
 @final
-class SliderCrank(AbstractPlanarSystem):
+class SliderCrank(AbstractLinkage):
     """Crank, rod and slider in absolute coordinates (x, y, theta), y up.
 
     Crank and rod are uniform; the crank turns about the origin, the slider moves along y = 0.
@@ -135,17 +150,12 @@ class SliderCrank(AbstractPlanarSystem):
         pin, slider = self.points(t, q).values()
         return {"crank": jnp.stack([jnp.zeros_like(pin), pin]), "rod": jnp.stack([pin, slider])}
 
-    def state(self, angle: Scalar, rate: Scalar) -> tuple[Coordinates, Velocities]:
-        """q and v with the crank at `angle` [rad] from +x, the slider to its right."""
+    def posture(self, angle: Array) -> Coordinates:
+        """With the crank at `angle` [rad] from +x, the slider to its right."""
         c, s = self.crank_length * jnp.cos(angle), self.crank_length * jnp.sin(angle)
         tilt = -jnp.arcsin(s / self.rod_length)
-        reach = self.rod_length * jnp.cos(tilt)
-        tilt_rate = -c * rate / reach
-        slider_rate = -s * rate + s * tilt_rate
-        q = [0.5 * c, 0.5 * s, angle, c + 0.5 * reach, 0.5 * s, tilt, c + reach, 0.0, 0.0]
-        rod_rate = [0.5 * (slider_rate - s * rate), 0.5 * c * rate, tilt_rate]
-        v = [-0.5 * s * rate, 0.5 * c * rate, rate, *rod_rate, slider_rate, 0.0, 0.0]
-        return jnp.asarray(q), jnp.asarray(v)
+        reach, o = self.rod_length * jnp.cos(tilt), jnp.zeros_like(c)
+        return jnp.stack([0.5 * c, 0.5 * s, angle, c + 0.5 * reach, 0.5 * s, tilt, c + reach, o, o])
 
 
 def slider_crank(
@@ -194,7 +204,7 @@ _COUPLER = 3
 
 
 @final
-class Parallelogram(AbstractPlanarSystem):
+class Parallelogram(AbstractLinkage):
     """Links 1 to 3 and a coupler in absolute coordinates (x, y, theta) of their centres, y up.
 
     Each link joins a ground pin to the coupler: at its one end, middle and other end, A, B, C.
@@ -243,15 +253,12 @@ class Parallelogram(AbstractPlanarSystem):
             "coupler": jnp.stack([find_body_point(q, _COUPLER, x) for x in (-half, 0.0 * half, half)])
         }
 
-    def state(self, angle: Scalar, rate: Scalar) -> tuple[Coordinates, Velocities]:
-        """q and v of the parallelogram branch, all links at `angle` [rad] from the horizontal."""
+    def posture(self, angle: Array) -> Coordinates:
+        """Of the parallelogram branch, all links at `angle` [rad] from the horizontal."""
         c, s = self.length * jnp.cos(angle), self.length * jnp.sin(angle)
         half = 0.5 * self.coupler_length
-        q, v = [], []
-        for i in range(3):
-            q += [i * half + 0.5 * c, 0.5 * s, angle]
-            v += [-0.5 * s * rate, 0.5 * c * rate, rate]
-        return jnp.asarray([*q, half + c, s, 0.0]), jnp.asarray([*v, -s * rate, c * rate, 0.0])
+        links = [x for i in range(3) for x in (i * half + 0.5 * c, 0.5 * s, angle)]
+        return jnp.stack([*links, half + c, s, jnp.zeros_like(c)])
 
 
 def parallelogram(
@@ -304,7 +311,7 @@ _FOUR_BARS = (
 
 
 @final
-class FourBars(AbstractPlanarSystem):
+class FourBars(AbstractLinkage):
     """2 n + 1 equal rods in absolute coordinates (x, y, theta), y up: link 0, coupler 1, link 1, ..., coupler n, link n.
 
     Link i turns about (i length, 0); coupler i joins the tops of links i - 1 and i. All rows are array operations over
@@ -366,23 +373,15 @@ class FourBars(AbstractPlanarSystem):
         links = {f"link {i}": jnp.stack([start[2 * i], end[2 * i]]) for i in range(self.n + 1)}
         return links | {"couplers": end[::2]}
 
-    def state(self, angle: Scalar, rate: Scalar) -> tuple[Coordinates, Velocities]:
-        """q and v with all links parallel at `angle` [rad] from the horizontal, turning at `rate` [rad/s]."""
-        length = self.length
-        angle, rate = (jnp.asarray(x, length.dtype) for x in (angle, rate))
+    def posture(self, angle: Array) -> Coordinates:
+        """With all links parallel at `angle` [rad] from the horizontal."""
+        length, pivots = self.length, self.length * np.arange(self.n + 1, dtype=self.length.dtype)
         c, s, o = length * jnp.cos(angle), length * jnp.sin(angle), jnp.zeros_like(length)
-        pivots = length * np.arange(self.n + 1, dtype=length.dtype)
-
-        def interleaved(link: list[Array], coupler: list[Array], shift: Array) -> Array:
-            bodies = [
-                jnp.stack([x + shift, *(jnp.full_like(shift, y) for y in rest)], 1)
-                for x, *rest in (link, coupler)
-            ]
-            return jnp.stack(bodies, 1).reshape(-1, 3)[:-1].ravel()
-
-        q = interleaved([0.5 * c, 0.5 * s, angle], [0.5 * length + c, s, o], pivots)
-        link = [-0.5 * s * rate, 0.5 * c * rate, rate]
-        return q, interleaved(link, [-s * rate, c * rate, o], jnp.zeros_like(pivots))
+        bodies = [
+            jnp.stack([x + pivots, *(jnp.full_like(pivots, y) for y in rest)], 1)
+            for x, *rest in ((0.5 * c, 0.5 * s, angle), (0.5 * length + c, s, o))
+        ]
+        return jnp.stack(bodies, 1).reshape(-1, 3)[:-1].ravel()
 
 
 def four_bars(

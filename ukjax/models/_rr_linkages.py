@@ -67,7 +67,7 @@ class RRModule(eqx.Module):
         """Both links as one line [m], from pivot to tip."""
         return jnp.stack([find_body_point(q, 2 * self.leg, -0.5 * self.length), self.elbow(q), self.tip(q)])
 
-    def reaching(self, tip: Float[Array, "2"]) -> list[Array]:
+    def coordinates_of_tip(self, tip: Float[Array, "2"]) -> list[Array]:
         """The six coordinates with the tip there: the links at a + c and a - c, a the direction from the pivot.
 
         Those of a tip that is out of reach are NaN.
@@ -139,7 +139,7 @@ class FiveBar(AbstractPlanarSystem):
     def state(self, x: Scalar, y: Scalar) -> tuple[Coordinates, Velocities]:
         """q with the tip at (x, y) [m], both elbows bent to the same side, and v = 0."""
         tip = jnp.stack([as_parameter(x), as_parameter(y)])
-        q = jnp.stack([coordinate for leg in self.legs for coordinate in leg.reaching(tip)])
+        q = jnp.stack([coordinate for leg in self.legs for coordinate in leg.coordinates_of_tip(tip)])
         return q, jnp.zeros_like(q)
 
 
@@ -272,7 +272,7 @@ class PlanarRRR(AbstractPlanarSystem):
     def state(self, x: Scalar, y: Scalar, phi: Scalar) -> tuple[Coordinates, Velocities]:
         """q at the platform's pose, every elbow bent to the same side, and v = 0."""
         tips = self.vertices(x, y, phi)
-        links = [c for leg, tip in zip(self.legs, tips, strict=True) for c in leg.reaching(tip)]
+        links = [c for leg, tip in zip(self.legs, tips, strict=True) for c in leg.coordinates_of_tip(tip)]
         q = jnp.stack([*links, x, y, phi])
         return q, jnp.zeros_like(q)
 

@@ -34,7 +34,7 @@ class ActuatorInputs(eqx.Module):
     takes: int = eqx.field(static=True)  # how many arguments the function takes
     names: tuple[str, ...] = eqx.field(static=True)  # of the actuators
 
-    def replaced(self, ctrl: Any) -> "ActuatorInputs":
+    def with_values(self, ctrl: Any) -> "ActuatorInputs":
         """With other inputs."""
         return self if ctrl is None else ActuatorInputs(_check_input("ctrl", ctrl, self.law), 0, self.names)
 
@@ -159,7 +159,6 @@ class Actuators(AbstractTreeLoad):
         return within + self.laws.free_force(state) if self.laws.controllers else within
 
     def _limit_excess(self, motion: TreeMotion, force: Float[Array, " k"]) -> Float[Array, " j"]:
-        """What the limits of joints take away."""
         joints = np.array(self.limits.joints, int)
         if not joints.size:
             return jnp.zeros(0, force.dtype)

@@ -122,7 +122,6 @@ def _clean_axis(direction: np.ndarray) -> np.ndarray:
 
 
 def _make_joint(at: Reference, i: int, ends: tuple[str, str]) -> AbstractJoint:
-    """Joint i of MuJoCo between two bodies of the tree."""
     kind, name, point = kind_of(at.model, i), at.names.joints[i], remove_rounding(at.data.xanchor[i])
     if kind == "free":
         return Free(name, *ends, point)

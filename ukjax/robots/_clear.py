@@ -173,14 +173,12 @@ def _find_nearest_clear(
 
 
 def _format_largest(what: dict[str, float]) -> str:
-    """Names and numbers, the largest first."""
     largest = sorted(what.items(), key=lambda x: -abs(x[1]))
     more = f" and {len(largest) - _SHOWN} more" if len(largest) > _SHOWN else ""
     return ", ".join(f"{name} by {x:.3g}" for name, x in largest[:_SHOWN]) + more
 
 
 def _are_of_one_robot(tree: TreeSystem, contact: Contact) -> bool:
-    """Whether the same moving body carries both."""
     mechanism = tree.mechanism  # its first joints carry the bodies, others close loops
     carriers = {joint.child: joint.parent for joint in mechanism.joints[: len(mechanism.bodies)]}
 

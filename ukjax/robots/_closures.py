@@ -164,7 +164,6 @@ def _make_bushing(at: Reference, of: Closure) -> Bushing:
 
 
 def _make_joint(at: Reference, of: Closure) -> AbstractJoint:
-    """The joint of `mechanisms`."""
     (parent, child), (point, child_point), (axes, child_axes) = _find_ends(at, of)
     given = [x.direction for x in of.axes] or [np.array([0.0, 0.0, 1.0])]
     axis, ends = axes @ given[0], (of.name, parent, child)

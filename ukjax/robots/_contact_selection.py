@@ -123,7 +123,7 @@ class ContactSelection(NamedTuple):
         why = f"not asked for: load(..., contact=True), or contact=['{word}']"
         return [(feature, name, "off" if self.given else "ignored", why) for name in names]
 
-    def matching(self, *names: tuple[str, str]) -> set[frozenset[str]]:
+    def asked_pairs(self, *names: tuple[str, str]) -> set[frozenset[str]]:
         """Those of `pairs` that two geoms are."""
         first, second = names if self.pairs else ((), ())
         return {frozenset((a, b)) for a in first for b in second} & self.pairs

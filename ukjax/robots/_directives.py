@@ -97,7 +97,6 @@ def _add_loops(
 
 
 def _change_joint(spec: Any, joint: Any, kind: str, path: Path) -> None:
-    """Makes a joint one of another kind, by `joint_type`."""
     axes = dict(zip("XYZ", np.eye(3), strict=True))
     first, second = kind.removeprefix("UJOINT_")[:1], kind[-1:]
     if kind == "SPHERICAL":
@@ -135,7 +134,6 @@ _KEYS = {
 
 
 def _transform(given: Any, what: str) -> np.ndarray:
-    """A transform's translation and rotation (4, 4)."""
     try:
         turn = given.get("rotation") or {}
         turn: dict[str, Any] = {"deg": turn} if isinstance(turn, list) else turn
@@ -272,7 +270,6 @@ class _Station:
         return own[0] if own else None
 
     def _model_of(self, frame: str) -> str:
-        """The model that a frame is of."""
         frame = self.aliases.get(frame, frame)
         while frame in self.frames:
             frame = self.frames[frame][0]

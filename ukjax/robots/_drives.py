@@ -36,7 +36,6 @@ class _Drives(NamedTuple):
 
 
 def _check_supported(at: Reference, i: int) -> None:
-    """Raises `RefusedError` for laws that are not supported."""
     model = at.model
     gain = word_of("Gain", model.actuator_gaintype[i])
     bias = word_of("Bias", model.actuator_biastype[i])
@@ -55,7 +54,6 @@ def _check_supported(at: Reference, i: int) -> None:
 def _add_target(
     at: Reference, i: int, gear: np.ndarray, lengths: Mapping[int, Lengths | Path], drives: _Drives
 ) -> None:
-    """Finds what an actuator works on."""
     model, kinds = at.model, mujoco().mjtTrn
     kind, target = int(model.actuator_trntype[i]), int(model.actuator_trnid[i][0])
     if kind in (kinds.mjTRN_JOINT, kinds.mjTRN_JOINTINPARENT) and not turns_in_parent(at, i):
@@ -100,7 +98,6 @@ def _make_transmission(
 
 
 def _read_laws(at: Reference, which: Sequence[int]) -> Laws:
-    """The laws of some actuators."""
     model, which = at.model, list(which)
     gain, bias, dynamics = (
         np.array(getattr(model, f"actuator_{x}prm")[which], float) for x in ("gain", "bias", "dyn")
@@ -149,7 +146,6 @@ def _read_laws(at: Reference, which: Sequence[int]) -> Laws:
 
 
 def _controller(model: Any, i: int) -> str:
-    """Its kind, where an actuator is one."""
     kind = word_of("Gain", model.actuator_gaintype[i])
     return kind if kind in SLOTS else ""
 
@@ -280,7 +276,7 @@ def _first_address(model: Any, of: str, i: int) -> int:
 
 def _why_off(at: Reference, i: int) -> str:
     """Why an actuator exerts no force by what the file says; empty where it does."""
-    if at.disabled("ACTUATION"):
+    if at.is_disabled("ACTUATION"):
         return "actuation is disabled in the file"
     group = int(at.model.actuator_group[i])
     off = 0 <= group <= 30 and int(at.model.opt.disableactuator) >> group & 1

@@ -186,7 +186,7 @@ def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> FeatureP
     """The equalities of a model: loops of the tree, and constraints on its coordinates."""
     model, kinds = at.model, mujoco().mjtEq
     loops, ties, rows, names = [], [], [], set()
-    off = at.disabled("EQUALITY") or at.disabled("CONSTRAINT")
+    off = at.is_disabled("EQUALITY") or at.is_disabled("CONSTRAINT")
     for i in range(model.neq):
         kind = int(model.eq_type[i])
         feature = f"equality {word_of('Eq', kind)}"

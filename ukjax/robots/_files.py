@@ -41,7 +41,7 @@ def numbers_in(text: str, count: int, what: str) -> np.ndarray:
         numbers = np.array([float(x) for x in text.split()])
     except ValueError as error:
         raise InputError(f"{what}: {error}.") from error
-    if numbers.size != count or not np.isfinite(numbers[np.abs(numbers) != np.inf]).all():
+    if numbers.size != count or np.isnan(numbers).any():
         raise InputError(f"{what} needs {count} numbers, got '{text}'.")
     return numbers
 

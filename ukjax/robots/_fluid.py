@@ -196,7 +196,7 @@ def fluid(at: Reference) -> FeatureParts:
         return FeatureParts()
     medium = Medium(*(as_jax(np.array(x, float)) for x in (option.density, option.viscosity, option.wind)))
     shaped = {int(model.geom_bodyid[i]): [] for i in range(model.ngeom)}
-    for i in np.flatnonzero(np.array(model.geom_fluid).reshape(model.ngeom, -1)[:, 0] > 0).tolist():
+    for i in np.flatnonzero(np.array(model.geom_fluid).reshape(-1, 12)[:, 0] > 0).tolist():
         shaped[int(model.geom_bodyid[i])].append(i)
     moving = [i for i in range(model.nbody) if at.carriers[i] != GROUND and model.body_mass[i] >= LEAST]
     boxes = [i for i in moving if not shaped.get(i)]

@@ -117,10 +117,10 @@ class _Geoms(NamedTuple):
         return (Touch((i, j), *row) for j, *row in rows)
 
 
-def touching(at: Reference) -> Iterator[Touch]:
+def list_touches(at: Reference) -> Iterator[Touch]:
     """The pairs that may touch, by MuJoCo's rules."""
     model = at.model
-    if at.disabled("CONTACT"):
+    if at.is_disabled("CONTACT"):
         return
     given = set()
     for k in range(model.npair):
@@ -135,7 +135,7 @@ def touching(at: Reference) -> Iterator[Touch]:
             np.array(model.pair_solref[k]),
         )
     excluded = {tuple(sorted((int(x) >> 16, int(x) & 0xFFFF))) for x in model.exclude_signature}
-    geoms, parents = _Geoms.of(model), at.disabled("FILTERPARENT")
+    geoms, parents = _Geoms.of(model), at.is_disabled("FILTERPARENT")
     active = np.flatnonzero(geoms.kind | geoms.affinity)
     for n, i in enumerate(active.tolist()):
         others = geoms.partners(i, active[n + 1 :], parents)
@@ -219,12 +219,12 @@ def contacts(at: Reference, chosen: ContactSelection) -> FeatureParts:
     offered: dict[Any, bool] = {}
     body_of = [at.names.bodies[x] for x in at.model.geom_bodyid]
     is_still = [at.carriers[x] == GROUND for x in at.model.geom_bodyid]
-    for touch in touching(at):
+    for touch in list_touches(at):
         i, j = sorted(touch.geoms, key=is_still.__getitem__)
         bodies = [body_of[x] for x in (i, j)]
         name = f"{names[i]}-{names[j]}"
         word = "ground" if is_still[j] else "self"
-        own = chosen.matching((names[i], bodies[0]), (names[j], bodies[1]))
+        own = chosen.asked_pairs((names[i], bodies[0]), (names[j], bodies[1]))
         asked |= own
         if not (own or chosen.has(word)):
             feature = "contact with what stands still" if word == "ground" else "contact of moving bodies"
@@ -317,7 +317,6 @@ def _list_exclusions(at: Reference) -> list[Feature]:
 def _require_asked(
     at: Reference, chosen: ContactSelection, names: tuple[str, ...], asked: set[frozenset[str]]
 ) -> None:
-    """Raises `InputError` for pairs that were asked for and do not touch."""
     for pair in chosen.pairs - asked:
         known = [*names, *at.names.bodies]
         require_known("geom or body in contact:", known, *pair)

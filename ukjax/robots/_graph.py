@@ -1,4 +1,4 @@
-"""Links and joints in any order, as SDF and USD have them: a tree for MuJoCo, and the joints that close its loops."""
+"""Links and joints in any order, as files have them: a tree for MuJoCo, and the joints that close its loops."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -119,7 +119,8 @@ def inverse(place: np.ndarray) -> np.ndarray:
 
 def pose_arguments(place: np.ndarray) -> dict[str, Any]:
     """A place as MuJoCo has it."""
-    quat = Rotation.from_matrix(place[:3, :3]).as_quat(scalar_first=True)
+    quat = np.zeros(4)
+    mujoco().mju_mat2Quat(quat, place[:3, :3].ravel())
     return {"pos": place[:3, 3], "quat": quat}
 
 
@@ -153,14 +154,12 @@ def grow_tree(
     return carrying, [joint for joint in joints if joint.name not in tree]
 
 
-def name_axes(joint: Joint) -> Joint:
-    """The names of its freedoms: its own, and with numbers from the second on."""
+def _name_axes(joint: Joint) -> Joint:
     named = lambda i, x: x._replace(name=x.name or (f"{joint.name} {i + 1}" if i else joint.name))
     return joint._replace(axes=tuple(named(i, x) for i, x in enumerate(joint.axes)))
 
 
-def add_joint(body: Any, joint: Joint, spec: Any) -> None:
-    """The freedoms of a joint of the tree."""
+def _add_joint(body: Any, joint: Joint, spec: Any) -> None:
     kinds, place = mujoco().mjtJoint, joint.places[1]
     if joint.kind == "free":
         body.add_freejoint(name=joint.name)
@@ -261,7 +260,6 @@ def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:
         type=getattr(mujoco().mjtGeom, f"mjGEOM_{shape.kind.upper()}"),
         contype=shape.groups,
         conaffinity=shape.groups,
-        group=3,
         density=shape.density if weighed else 0.0,
         **pose_arguments(shape.place),
     )
@@ -269,14 +267,21 @@ def add_shape(spec: Any, body: Any, shape: Shape, weighed: bool) -> None:
     if shape.kind != "mesh":
         geom.size = [*shape.size, 0.0, 0.0, 0.0][:3]
         return
-    mesh = spec.add_mesh(name=f"mesh of {shape.name}", scale=shape.scale)
+    scale, shell = np.asarray(shape.scale, float), mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL
+    same = (x for x in spec.meshes if x.file == str(shape.mesh) and (x.scale == scale).all())
+    if not weighed and (known := next((x for x in same if x.inertia == shell), None)) is not None:
+        geom.meshname = known.name
+        return
+    name = shape.mesh.stem if isinstance(shape.mesh, Path) else f"mesh of {shape.name}"
+    name = name if spec.mesh(name) is None else f"{name} {len(spec.meshes)}"
+    mesh = spec.add_mesh(name=name, scale=scale)
     geom.meshname = mesh.name
     if isinstance(shape.mesh, tuple):
         mesh.uservert, mesh.userface = shape.mesh[0].ravel(), shape.mesh[1].ravel()
     else:
         mesh.file = str(shape.mesh)
     if not weighed:  # it may be flat, or inside out
-        mesh.inertia = mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL
+        mesh.inertia = shell
 
 
 _CLOSE = 1e-4  # [m], [rad]: files have places in numbers of 32 bits
@@ -284,9 +289,9 @@ _CLOSE = 1e-4  # [m], [rad]: files have places in numbers of 32 bits
 
 def _start_of(joint: Joint, place: np.ndarray, rows: list[Row]) -> dict[str, Any]:
     """The positions of a joint by which its child is where the file has it, of its frame in the parent's (4, 4)."""
-    turn, positions, left = Rotation.from_matrix(place[:3, :3]), dict[str, Any](), place[:3, 3].copy()
-    if np.allclose(place, np.eye(4), atol=1e-9) or joint.kind == "free":
+    if np.abs(place - np.eye(4)).max() < 1e-9 or joint.kind == "free":
         return {}
+    turn, positions, left = Rotation.from_matrix(place[:3, :3]), dict[str, Any](), place[:3, 3].copy()
     if joint.kind == "ball":
         R = joint.places[1][:3, :3]
         positions[joint.name] = Rotation.from_matrix(R @ place[:3, :3] @ R.T).as_quat(scalar_first=True)
@@ -312,8 +317,10 @@ def specify(
     joints: Sequence[Joint],
     mimics: Iterable[Mimic] = (),
     fixed: Iterable[str] = (),
+    spec: Any = None,
 ) -> tuple[Any, list[Closure], list[Row]]:
-    """Links and joints as a `MjSpec` with the joints that close its loops, and what is to be said of these."""
+    """Links and joints as a `MjSpec`, by default a new one, with the joints that close its loops, and what is to be said
+    of these."""
     by_name, fixed = {link.name: link for link in links}, tuple(fixed)
     still = by_name.pop(WORLD, None)
     for joint in joints:
@@ -322,10 +329,10 @@ def specify(
                 raise InputError(f"joint '{joint.name}' joins '{end}', and there is no such link.")
         if joint.parent == joint.child:
             raise InputError(f"joint '{joint.name}' joins '{joint.parent}' to itself.")
-    spec = mujoco().MjSpec()
+    spec = mujoco().MjSpec() if spec is None else spec
     spec.modelname, spec.compiler.degree = name, False
     starts, rows = dict[str, Any](), list[Row]()
-    tree, closing = grow_tree(by_name, [name_axes(_fix_locked(x, rows)) for x in joints], fixed)
+    tree, closing = grow_tree(by_name, [_name_axes(_fix_locked(x, rows)) for x in joints], fixed)
     bodies, unmoved = {WORLD: spec.worldbody}, {WORLD}
     for shape in () if still is None else still.shapes:
         add_shape(spec, spec.worldbody, shape, False)
@@ -335,7 +342,7 @@ def specify(
         place = joint.places[0] @ inverse(joint.places[1])
         body = bodies[joint.parent].add_body(name=link.name, **pose_arguments(place))
         bodies[link.name] = body
-        add_joint(body, joint, spec)
+        _add_joint(body, joint, spec)
         parent = np.eye(4) if joint.parent == WORLD else by_name[joint.parent].place
         starts |= _start_of(joint, inverse(parent @ joint.places[0]) @ link.place @ joint.places[1], rows)
         if link.mass is not None:
@@ -360,7 +367,7 @@ def specify(
         closures.append(add_closure(spec, joint))
     known = {x.name for x in spec.joints}
     for mimic in mimics:
-        lost = [x for x in (mimic.follower, mimic.leader) if x not in known]
+        lost = [x for x in (mimic.follower, mimic.leader) if x and x not in known]
         if lost:
             rows.append(("mimic", mimic.follower, "ignored", f"'{lost[0]}' is no joint of the tree"))
             continue

@@ -171,7 +171,6 @@ def _plane(p0: Float[Array, "3"], p1: Float[Array, "3"]) -> Float[Array, "2 3"]:
 
 
 def _segments_meet(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """Whether the lines from a to b and from c to d meet."""
     det = moment(b - a, d - c)
     scale = jnp.where(det == 0, 1, det)
     s, r = moment(c - a, d - c) / scale, moment(c - a, b - a) / scale

@@ -60,8 +60,8 @@ def tendon_stops(
 ) -> FeatureParts:
     """The limits of tendons as stops, and their dry friction."""
     model, stops, rows = at.model, list[Limit | JointFriction](), list[Row]()
-    limited = np.array(model.tendon_limited, bool) & (not at.disabled("LIMIT"))
-    loss = np.array(model.tendon_frictionloss) * (not at.disabled("FRICTIONLOSS"))
+    limited = np.array(model.tendon_limited, bool) & (not at.is_disabled("LIMIT"))
+    loss = np.array(model.tendon_frictionloss) * (not at.is_disabled("FRICTIONLOSS"))
     for i, length in lengths.items():
         name, still = at.names.tendons[i], isinstance(length, Path) and len(length.bodies) < 2
         own = TendonLength(name=name, length=length, turns=_is_sum_of_angles(at, i))
@@ -104,7 +104,6 @@ def _restitution(chosen: ContactSelection, name: str, solref: np.ndarray) -> tup
 
 
 def _is_sum_of_angles(at: Reference, tendon: int) -> bool:
-    """Whether a tendon is a sum of angles."""
     model, start = at.model, int(at.model.tendon_adr[tendon])
     places = range(start, start + int(model.tendon_num[tendon]))
     if any(model.wrap_type[k] != mujoco().mjtWrap.mjWRAP_JOINT for k in places):
@@ -119,7 +118,7 @@ def _name_joints(at: Reference, has: np.ndarray) -> tuple[str, ...]:
 def limits(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The limits of joints as stops, from the reference posture."""
     model, of_kind, stops, rows = at.model, joints_by_kind(at), [], list[Row]()
-    limited = np.array(model.jnt_limited, bool) & (not at.disabled("LIMIT"))
+    limited = np.array(model.jnt_limited, bool) & (not at.is_disabled("LIMIT"))
     balls = np.isin(np.arange(model.njnt), of_kind["ball"])
     several = limited & balls & (np.array(model.body_jntnum)[model.jnt_bodyid] > 1)
     features = [
@@ -151,7 +150,7 @@ def limits(at: Reference, chosen: ContactSelection) -> FeatureParts:
 def frictions(at: Reference, chosen: ContactSelection) -> FeatureParts:
     """The dry friction of joints."""
     model = at.model
-    loss = np.zeros(model.nv) if at.disabled("FRICTIONLOSS") else np.array(model.dof_frictionloss)
+    loss = np.zeros(model.nv) if at.is_disabled("FRICTIONLOSS") else np.array(model.dof_frictionloss)
     places = np.flatnonzero(loss > 0)
     owners = model.dof_jntid[places]
     names = tuple(at.names.joints[i] for i in dict.fromkeys(owners.tolist()))

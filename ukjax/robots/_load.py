@@ -153,20 +153,17 @@ def load(
 
 
 def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:
-    """The inputs of the actuators; by default those of the keyframe, or zero."""
     given = np.zeros(at.model.nu) if key is None else np.array(at.model.key_ctrl[key])
     return inputs_of(ctrl, given, input_names(at))
 
 
 def _floor_height(floor: Any) -> float | None:
-    """Where the floor is [m]; None for none."""
     if isinstance(floor, bool):
         return 0.0 if floor else None
     return float(check_array("floor", floor, ()))
 
 
 def _keyframe(model: Any, wanted: str | int | None) -> int | None:
-    """The number of the keyframe to start at."""
     names = [model.key(i).name for i in range(model.nkey)]
     if wanted is None:
         return 0 if names else None
@@ -179,7 +176,7 @@ def _keyframe(model: Any, wanted: str | int | None) -> int | None:
 
 def _gravity(at: Reference) -> FeatureParts:
     g = np.array(at.model.opt.gravity)
-    if at.disabled("GRAVITY") or not g.any():
+    if at.is_disabled("GRAVITY") or not g.any():
         return FeatureParts()
     return FeatureParts(
         loads=(Gravity(g),), features=(Feature("gravity", (f"{np.linalg.norm(g):g} m/s^2",)),)
@@ -241,56 +238,43 @@ def _name_all(at: Reference, kind: str, count: str) -> tuple[str, ...]:
     return tuple(name_of(at.model, kind, i) or f"{kind} {i}" for i in range(getattr(at.model, count, 0)))
 
 
-def _list_surroundings(at: Reference) -> list[Feature]:
-    """Mocap bodies, what bends, and plugins."""
-    model = at.model
-    mocap = np.flatnonzero(np.array(model.body_mocapid) >= 0)
-    return [
-        Feature(
-            "mocap body", tuple(at.names.bodies[i] for i in mocap), "approximated", "it stays where it starts"
-        ),
-        Feature("flex", _name_all(at, "flex", "nflex"), "ignored", "bodies are rigid"),
-        Feature("plugin", _name_all(at, "plugin", "nplugin"), "ignored", "plugins are not run"),
-    ]
-
-
-def _list_motionless(at: Reference) -> list[Feature]:
-    """What does not change the motion."""
-    pictures = {"camera": "ncam", "light": "nlight", "skin": "nskin", "texture": "ntex"}
-    shown = {"mesh": "nmesh", "hfield": "nhfield", "material": "nmat"}
-    given = {"numeric": "nnumeric", "text": "ntext", "tuple": "ntuple"}
-    return [
-        *(
-            Feature(kind, _name_all(at, kind, n), "ignored", "for pictures", moves=False)
-            for kind, n in pictures.items()
-        ),
-        *(Feature(kind, _name_all(at, kind, n), why="in pictures", moves=False) for kind, n in shown.items()),
-        *(
-            Feature(kind, _name_all(at, kind, n), "ignored", "custom data", moves=False)
-            for kind, n in given.items()
-        ),
-    ]
-
-
-def _list_settings(at: Reference) -> list[Feature]:
-    option = at.model.opt
-    flags = [x.removeprefix("mjDSBL_") for x in dir(mujoco().mjtDisableBit) if x.startswith("mjDSBL_")]
-    off = tuple(flag.lower() for flag in flags if at.disabled(flag))
-    integrator = mujoco().mjtIntegrator(option.integrator).name.removeprefix("mjINT_")
-    own = (f"{integrator}, {option.timestep:g} s",)
-    return [
-        Feature("turned off by the file", off),
-        Feature("integrator and time step", own, "ignored", "simulate has its own", moves=False),
-    ]
+_PICTURES, _SHOWN, _CUSTOM = (
+    ("ignored", "for pictures", False),
+    ("used", "in pictures", False),
+    ("ignored", "custom data", False),
+)
+_COUNTED: dict[str, tuple[str, tuple[Any, str, bool]]] = {
+    "flex": ("nflex", ("ignored", "bodies are rigid", True)),
+    "plugin": ("nplugin", ("ignored", "plugins are not run", True)),
+    "camera": ("ncam", _PICTURES),
+    "light": ("nlight", _PICTURES),
+    "skin": ("nskin", _PICTURES),
+    "texture": ("ntex", _PICTURES),
+    "mesh": ("nmesh", _SHOWN),
+    "hfield": ("nhfield", _SHOWN),
+    "material": ("nmat", _SHOWN),
+    "numeric": ("nnumeric", _CUSTOM),
+    "text": ("ntext", _CUSTOM),
+    "tuple": ("ntuple", _CUSTOM),
+}
+"""Kinds of objects by MuJoCo's field of how many there are, and what becomes of them: as in `Feature`."""
 
 
 def list_unmodelled(at: Reference, keyframe: int | None) -> list[Feature]:
     """What is not modelled, but for limits, contacts, equalities, tendons and actuators, which tell of themselves."""
-    others: Any = tuple(name for i, name in enumerate(at.names.keyframes) if i != keyframe)
+    model, option = at.model, at.model.opt
+    mocap = tuple(at.names.bodies[i] for i in np.flatnonzero(np.array(model.body_mocapid) >= 0))
+    flags = [x.removeprefix("mjDSBL_") for x in dir(mujoco().mjtDisableBit) if x.startswith("mjDSBL_")]
+    off = tuple(flag.lower() for flag in flags if at.is_disabled(flag))
+    integrator = mujoco().mjtIntegrator(option.integrator).name.removeprefix("mjINT_")
+    steps = (f"{integrator}, {option.timestep:g} s",)
+    own = () if keyframe is None else (at.names.keyframes[keyframe],)
+    others = tuple(name for i, name in enumerate(at.names.keyframes) if i != keyframe)
     return [
-        *_list_surroundings(at),
-        *_list_settings(at),
-        *_list_motionless(at),
-        Feature("keyframe", () if keyframe is None else (at.names.keyframes[keyframe],), why="the start"),
+        Feature("mocap body", mocap, "approximated", "it stays where it starts"),
+        *(Feature(kind, _name_all(at, kind, count), *how) for kind, (count, how) in _COUNTED.items()),
+        Feature("turned off by the file", off),
+        Feature("integrator and time step", steps, "ignored", "simulate has its own", moves=False),
+        Feature("keyframe", own, why="the start"),
         Feature("keyframe", others, "ignored", "load(..., keyframe=...) starts at another", moves=False),
     ]

@@ -110,7 +110,7 @@ class MocapDrive(AbstractDrive):
         own = {x.child: x.weld for x in getattr(system, "joints", ()) if isinstance(x, GivenPose)}
         require_known("mocap body with a motion:", own, *self.bodies)
         assert isinstance(system, TreeSystem)
-        placed, moved = system.places.moving(self.bodies, q, v)
+        placed, moved = system.places.place_and_move(self.bodies, q, v)
         ramps, given = {}, action.astype(q.dtype)
         for k, name in enumerate(self.bodies):
             p: Any = placed[name]
@@ -120,7 +120,7 @@ class MocapDrive(AbstractDrive):
             first = jnp.concatenate([velocity, moved[name].omega])
             ramps[name] = VelocityRamp(t, dt, start, first, given[6 * k : 6 * k + 6])
         tree = with_motions(system, ramps)
-        return with_inputs(tree, self.inputs.replaced(given[6 * len(self.bodies) :]))
+        return with_inputs(tree, self.inputs.with_values(given[6 * len(self.bodies) :]))
 
 
 def check_motions(given: Any) -> dict[str, Motion]:

@@ -5,8 +5,8 @@ link moves all behind it.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,9 +18,6 @@ from .._misc._errors import InputError, require_known
 from .._misc._types import Numbers
 from .._system._constraint import DryFriction
 from ..mechanisms import (
-    AbstractCoordinateLoad,
-    AbstractJoint,
-    Body,
     Connect,
     Contact,
     Free,
@@ -48,51 +45,88 @@ class Axes(NamedTuple):
     actuators: tuple[str, ...]  # their names
 
 
+class _Number(NamedTuple):
+    """A number of a robot by where its tree has it."""
+
+    where: Callable[[TreeSystem], Any]  # an array of the tree, or several
+    told: Callable[[Any], Array]  # what a file says of what is there
+    put: Callable[[Any, Array], Any]  # what is to be there, of what there was and another number
+
+
+def _entries(where: Callable[[TreeSystem], Any], rows: Sequence[int], *column: int) -> _Number:
+    """The entries of an array in some rows, which are all the same."""
+    return _Number(
+        where, lambda x: x[rows[0], *column], lambda old, x: old.at[(np.array(rows), *column)].set(x)
+    )
+
+
 class _Kind(NamedTuple):
-    """A kind of parameter."""
+    """A kind of parameter: numbers of the tree, of limits, frictions and contacts, or of both."""
 
-    known: Callable[[TreeSystem, Axes], Values]  # what it is of a tree, by name
-    put: Callable[[TreeSystem, Axes, Values], TreeSystem]  # the tree with others
+    numbers: Callable[[TreeSystem, Axes], dict[str, _Number]] = lambda tree, axes: {}
+    # `complete`: the tree with arrays that `numbers` needs and it may lack, for some names.
+    complete: Callable[[TreeSystem, Collection[str]], TreeSystem] = lambda tree, names: tree
+    # `of_contact`: the number of a contact, if it has one; `with_number`: the contact with another.
+    of_contact: Callable[[Any, Axes], Array | None] | None = None
+    with_number: Callable[[Any, Axes, Array], Any] | None = None
+
+    def known(self, tree: TreeSystem, axes: Axes) -> Values:
+        """What it is of a tree, by name."""
+        contacts = tree.mechanism.contacts if self.of_contact else ()
+        told = ((x.name, self.of_contact(x, axes)) for x in contacts)  # pyright: ignore[reportOptionalCall]
+        whole = self.complete(tree, _velocities(tree))
+        return {name: x for name, x in told if x is not None} | {
+            name: x.told(x.where(whole)) for name, x in self.numbers(whole, axes).items()
+        }
+
+    def put(self, tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+        """The tree with others."""
+        tree = self.complete(tree, values)
+        for name, number in self.numbers(tree, axes).items():
+            if name in values:
+                tree = eqx.tree_at(number.where, tree, number.put(number.where(tree), values[name]))
+        if not (self.of_contact and self.with_number):
+            return tree
+        contacts = list(tree.mechanism.contacts)
+        for i, x in enumerate(contacts):
+            if x.name in values and self.of_contact(x, axes) is not None:
+                contacts[i] = self.with_number(x, axes, values[x.name])
+        return with_contacts(tree, tuple(contacts))
 
 
-def _numbers(of: TreeSystem) -> dict[str, int]:
+# --- Bodies, and where they are
+
+
+def _numbers_of(of: TreeSystem) -> dict[str, int]:
     return {body.name: i for i, body in enumerate(of.bodies)}
 
 
-def _make_body_kind(
-    field: str, seen: Callable[[Body, Axes], Array], made: Callable[[Body, Axes, Array], Array]
-) -> _Kind:
-    """A number of each body, which `seen` tells from a field and `made` turns into it."""
+def _of_bodies(field: str, told: Callable[..., Array], put: Callable[..., Array]) -> _Kind:
+    """A field of each body, by the origin and the axes of its frame in the file."""
 
-    def known(tree: TreeSystem, axes: Axes) -> Values:
-        return {body.name: seen(body, axes) for body in tree.bodies}  # pyright: ignore[reportArgumentType]
+    def number(i: int, frame: tuple[Array, Array]) -> _Number:
+        where = lambda tree: getattr(tree.mechanism.bodies[i], field)
+        return _Number(where, lambda x: told(*frame, x), lambda _, x: put(*frame, x))
 
-    def put(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
-        places = [_numbers(tree)[name] for name in values]
-        bodies: Any = tree.bodies
-        made_of = [made(bodies[i], axes, x) for i, x in zip(places, values.values(), strict=True)]
-        tree = _update_compensation(
-            tree, {n: (bodies[i], m) for n, i, m in zip(values, places, made_of, strict=True)}, field
-        )
-        return eqx.tree_at(lambda x: [getattr(x.mechanism.bodies[i], field) for i in places], tree, made_of)
-
-    return _Kind(known, put)
+    return _Kind(
+        lambda tree, axes: {
+            name: number(i, (axes.origins[name], axes.turns[name])) for name, i in _numbers_of(tree).items()
+        }
+    )
 
 
-def _update_compensation(
-    tree: TreeSystem, changed: Mapping[str, tuple[Body, Array]], field: str
-) -> TreeSystem:
+def _follow_weights(before: TreeSystem, tree: TreeSystem, names: Collection[str]) -> TreeSystem:
     """What compensates the weight of bodies follows their masses and centres."""
+    old, new = before.mechanism.by_name, tree.mechanism.by_name
     for i, load in enumerate(tree.mechanism.loads):
         if not isinstance(load, GravityCompensation):
             continue
-        forces, centres = list(load.forces), list(load.centres)
+        forces, centres = load.forces, load.centres
         for k, name in enumerate(load.carriers):
-            if name in changed and field == "mass":
-                forces[k] = forces[k] * (changed[name][1] / changed[name][0].mass)
-            elif name in changed and field == "centre":
-                centres[k] = centres[k] + (changed[name][1] - changed[name][0].centre)
-        other = dataclasses.replace(load, forces=jnp.stack(forces), centres=jnp.stack(centres))
+            if name in names:
+                forces = forces.at[k].multiply(new[name].mass / old[name].mass)
+                centres = centres.at[k].add(new[name].centre - old[name].centre)
+        other = dataclasses.replace(load, forces=forces, centres=centres)
         tree = eqx.tree_at(lambda x, i=i: x.mechanism.loads[i], tree, other)
         if (drives := actuators_of(tree)) is not None and drives.compensation is not None:
             at: Any = lambda x: actuators_of(x).compensation  # pyright: ignore[reportOptionalMemberAccess]
@@ -100,202 +134,134 @@ def _update_compensation(
     return tree
 
 
-def _find_carrying_joints(tree: TreeSystem) -> dict[str, AbstractJoint]:
-    """The joint that carries each body that moves against its parent, but for those that move freely."""
-    carrying = {tree.joints[i].child: tree.joints[i] for i in tree.order.carrying}
-    free = lambda x: isinstance(x, Free) or not x.freedoms(tree.bodies[_numbers(tree)[x.child]])
-    return {name: joint for name, joint in carrying.items() if not free(joint)}
+def _positions(tree: TreeSystem, axes: Axes) -> dict[str, _Number]:
+    """Of bodies that move against their parents, but for those that move freely."""
+    numbers = {}
+    for joint in (tree.joints[i] for i in tree.order.carrying):
+        i = _numbers_of(tree)[joint.child]
+        if isinstance(joint, Free) or not joint.freedoms(tree.bodies[i]):
+            continue
+        turn, apart = axes.turns[joint.parent], axes.origins[joint.child] - axes.origins[joint.parent]
+        told = lambda x, i=i, turn=turn, apart=apart: turn.T @ (apart + x[i])
+        put = lambda old, x, i=i, turn=turn, apart=apart: old.at[i].set(turn @ x - apart)
+        numbers[joint.child] = _Number(lambda tree: tree.mechanism.offsets, told, put)
+    return numbers
 
 
-def _positions(tree: TreeSystem, axes: Axes) -> Values:
-    offsets, positions = tree.mechanism.offsets, {}
-    for name, joint in _find_carrying_joints(tree).items():
-        apart = axes.origins[name] - axes.origins[joint.parent]
-        more = 0.0 if offsets is None else offsets[_numbers(tree)[name]]
-        positions[name] = axes.turns[joint.parent].T @ (apart + more)
-    return positions
+def _with_offsets(tree: TreeSystem, names: Collection[str]) -> TreeSystem:
+    none = jnp.zeros((len(tree.bodies), 3), tree.q0.dtype)
+    known = tree.mechanism.offsets is not None
+    is_none = lambda x: x is None
+    return tree if known else eqx.tree_at(lambda x: x.mechanism.offsets, tree, none, is_leaf=is_none)
 
 
-def _set_positions(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
-    offsets, joints = tree.mechanism.offsets, _find_carrying_joints(tree)
-    offsets_of_bodies = jnp.zeros((len(tree.bodies), 3), tree.q0.dtype) if offsets is None else offsets
-    for name, x in values.items():
-        apart = axes.origins[name] - axes.origins[joints[name].parent]
-        offsets_of_bodies = offsets_of_bodies.at[_numbers(tree)[name]].set(
-            axes.turns[joints[name].parent] @ x - apart
-        )
-    return eqx.tree_at(lambda x: x.mechanism.offsets, tree, offsets_of_bodies, is_leaf=lambda x: x is None)
+def _anchors(tree: TreeSystem, axes: Axes) -> dict[str, _Number]:
+    numbers = {}
+    for i, joint in enumerate(tree.joints):
+        if isinstance(joint, Connect):
+            frames = [(axes.origins[x], axes.turns[x]) for x in (joint.parent, joint.child)]
+            told = lambda points, frames=frames: jnp.stack(
+                [R.T @ (x - origin) for (origin, R), x in zip(frames, points, strict=True)]
+            )
+            put = lambda _, given, frames=frames: tuple(
+                origin + R @ x for (origin, R), x in zip(frames, given, strict=True)
+            )
+            of_ends = lambda tree, i=i: (
+                tree.mechanism.joints[i].parent_point,
+                tree.mechanism.joints[i].point,
+            )
+            numbers[joint.name] = _Number(of_ends, told, put)
+    return numbers
 
 
-def _connects(tree: TreeSystem) -> dict[str, tuple[int, Connect]]:
-    return {x.name: (i, x) for i, x in enumerate(tree.joints) if isinstance(x, Connect)}
-
-
-def _anchors(tree: TreeSystem, axes: Axes) -> Values:
-    seen = lambda body, x: axes.turns[body].T @ (x - axes.origins[body])
-    return {
-        name: jnp.stack([seen(x.parent, x.parent_point), seen(x.child, x.point)])
-        for name, (_, x) in _connects(tree).items()
-    }
-
-
-def _set_anchors(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
-    for name, (first, second) in values.items():
-        i, old = _connects(tree)[name]
-        made = lambda body, x: axes.origins[body] + axes.turns[body] @ x
-        points = (made(old.parent, first), made(old.child, second))
-        at = lambda x, i=i: (x.mechanism.joints[i].parent_point, x.mechanism.joints[i].point)
-        tree = eqx.tree_at(at, tree, points)
-    return tree
+# --- Joints
 
 
 def _velocities(tree: TreeSystem) -> dict[str, range]:
-    """The velocities of each joint of the file."""
     places, v = {}, 0
     for joint, _ in zip(tree.joints, tree.bodies, strict=False):
         for part in joint.parts if isinstance(joint, SeveralJoints) else (joint,):
-            n = sum(x.nv for x in part.freedoms(tree.bodies[_numbers(tree)[joint.child]]))
+            n = sum(x.nv for x in part.freedoms(tree.bodies[_numbers_of(tree)[joint.child]]))
             places |= {part.name: range(v, v + n)} if n else {}
             v += n
     return places
 
 
-def _load(tree: TreeSystem, kind: type) -> tuple[int, Any] | None:
-    return next(((i, x) for i, x in enumerate(tree.on_coordinates) if isinstance(x, kind)), None)
+def _of_load(kind: type, field: str, velocities: Callable[[Any], tuple[int, ...]]) -> Any:
+    """The linear coefficients of joints in a load on coordinates, by the velocities it is on."""
+
+    def numbers(tree: TreeSystem, axes: Axes) -> dict[str, _Number]:
+        found = {}
+        for i, load in enumerate(tree.on_coordinates):
+            own = velocities(load) if isinstance(load, kind) else ()
+            where = lambda tree, i=i: getattr(tree.on_coordinates[i], field)
+            for name, v in _velocities(tree).items():
+                if v[0] in own:
+                    found[name] = _entries(where, [own.index(k) for k in v if k in own], 0)
+        return found
+
+    return numbers
 
 
-def _with_load(tree: TreeSystem, i: int, load: AbstractCoordinateLoad) -> TreeSystem:
-    loads = (*tree.on_coordinates[:i], load, *tree.on_coordinates[i + 1 :])
-    return dataclasses.replace(tree, on_coordinates=loads)
+def _with_dampers(tree: TreeSystem, names: Collection[str]) -> TreeSystem:
+    """The tree with a damper of each velocity of some joints, by default of zero."""
+    loads = tree.on_coordinates
+    i = next((i for i, x in enumerate(loads) if isinstance(x, JointDamping)), len(loads))
+    none = JointDamping(damping=jnp.zeros((0, 3), tree.q0.dtype), places=(), conversion=None)
+    old: Any = loads[i] if i < len(loads) else none
+    more = [k for name in names for k in _velocities(tree)[name] if k not in old.places]
+    damping = jnp.pad(old.damping, ((0, len(more)), (0, 0)))
+    new = JointDamping(damping=damping, places=(*old.places, *more), conversion=old.conversion)
+    return dataclasses.replace(tree, on_coordinates=(*loads[:i], new, *loads[i + 1 :]))
 
 
-def _dampings(tree: TreeSystem, _: Axes) -> Values:
-    load = (_load(tree, JointDamping) or (0, None))[1]
-    own = {} if load is None else dict(zip(load.places, load.damping[:, 0], strict=True))
-    return {name: own.get(v[0], jnp.zeros((), tree.q0.dtype)) for name, v in _velocities(tree).items()}
+def _armatures(tree: TreeSystem, axes: Axes) -> dict[str, _Number]:
+    return {name: _entries(lambda tree: tree.armature, v) for name, v in _velocities(tree).items()}
 
 
-def _set_dampings(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
-    places = [k for name in values for k in _velocities(tree)[name]]
-    i, old = _load(tree, JointDamping) or (len(tree.on_coordinates), None)
-    if old is None:
-        old = JointDamping(damping=jnp.zeros((0, 3), tree.q0.dtype), places=(), conversion=None)
-    more = [k for k in places if k not in old.places]
-    damping = jnp.concatenate([old.damping, jnp.zeros((len(more), 3), old.damping.dtype)])
-    every = (*old.places, *more)
-    for name, x in values.items():
-        for k in _velocities(tree)[name]:
-            damping = damping.at[every.index(k), 0].set(x)
-    return _with_load(tree, i, JointDamping(damping=damping, places=every, conversion=old.conversion))
+def _with_armature(tree: TreeSystem, names: Collection[str]) -> TreeSystem:
+    none = jnp.zeros(len(tree.velocity_labels), tree.q0.dtype)
+    return dataclasses.replace(tree, armature=none if tree.armature is None else tree.armature)
 
 
-def _stiffnesses(tree: TreeSystem, _: Axes) -> Values:
-    load = (_load(tree, JointSprings) or (0, None))[1]
-    if load is None:
-        return {}
-    own = dict(zip(load.places[1], load.stiffness[:, 0], strict=True))
-    return {name: own[v[0]] for name, v in _velocities(tree).items() if v[0] in own}
+def _losses(tree: TreeSystem, axes: Axes) -> dict[str, _Number]:
+    numbers = {}
+    for i, x in enumerate(tree.further):
+        if isinstance(x, DryFriction) and isinstance(x.rate, JointRates):
+            places = x.rate.places
+            for name, v in _velocities(tree).items():
+                if own := [row for row, k in enumerate(places) if k in v]:
+                    where: Any = lambda tree, i=i: tree.further[i].limit
+                    numbers[name] = _entries(where, own)
+    return numbers
 
 
-def _set_stiffnesses(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
-    i, old = _load(tree, JointSprings)  # pyright: ignore[reportGeneralTypeIssues]
-    stiffness = old.stiffness
-    for name, x in values.items():
-        stiffness = stiffness.at[old.places[1].index(_velocities(tree)[name][0]), 0].set(x)
-    return _with_load(tree, i, dataclasses.replace(old, stiffness=stiffness))
+# --- Limits, frictions and contacts
 
 
-def _rotors(tree: TreeSystem) -> Array:
-    return jnp.zeros(len(tree.velocity_labels), tree.q0.dtype) if tree.armature is None else tree.armature
+def _of_contacts(kinds: tuple[type, ...], field: str) -> dict[str, Any]:
+    """A number of contacts, or of these and of stops."""
+    return {
+        "of_contact": lambda x, axes: getattr(x, field) if isinstance(x, kinds) else None,
+        "with_number": lambda x, axes, value: eqx.tree_at(lambda x: getattr(x, field), x, value),
+    }
 
 
-def _armatures(tree: TreeSystem, _: Axes) -> Values:
-    return {name: _rotors(tree)[v[0]] for name, v in _velocities(tree).items()}
+def _range(x: Any, axes: Axes) -> Array | None:
+    if not isinstance(x, Limit):
+        return None
+    ends = (-jnp.inf if x.lower is None else x.lower, jnp.inf if x.upper is None else x.upper)
+    return jnp.stack([jnp.asarray(end, x.restitution.dtype) for end in ends]) + axes.starts.get(x.name, 0.0)
 
 
-def _set_armatures(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
-    rotors = _rotors(tree)
-    for name, x in values.items():
-        for k in _velocities(tree)[name]:
-            rotors = rotors.at[k].set(x)
-    return dataclasses.replace(tree, armature=rotors)
+def _with_range(x: Limit, axes: Axes, value: Array) -> Limit:
+    given = value - axes.starts.get(x.name, 0.0)
+    ends = (None if old is None else new for old, new in zip((x.lower, x.upper), given, strict=True))
+    of = x.joint if x.length is None else x.length
+    return Limit(of, *ends, restitution=x.restitution, impact=x.impact, name=x.name)
 
 
-def _make_contact_kind(kinds: tuple[type, ...], field: str) -> _Kind:
-    """A number of contacts, or of these and of stops, by their names."""
-
-    def known(tree: TreeSystem, _: Axes) -> Values:
-        return {x.name: getattr(x, field) for x in tree.mechanism.contacts if isinstance(x, kinds)}
-
-    def put(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
-        def changed(x: Any) -> Any:
-            if not (isinstance(x, kinds) and x.name in values):
-                return x
-            if isinstance(x, Contact) and field == "friction":  # whether it has any is known when it is made
-                return x.with_friction(values[x.name])
-            return eqx.tree_at(lambda x: getattr(x, field), x, values[x.name])
-
-        return with_contacts(tree, tuple(map(changed, tree.mechanism.contacts)))
-
-    return _Kind(known, put)
-
-
-def _limits(tree: TreeSystem, axes: Axes) -> Values:
-    zero = jnp.zeros((), tree.q0.dtype)
-    ranges = {}
-    for x in tree.mechanism.contacts:
-        if isinstance(x, Limit):
-            ends = (-jnp.inf if x.lower is None else x.lower, jnp.inf if x.upper is None else x.upper)
-            ranges[x.name] = jnp.stack([zero + end for end in ends]) + axes.starts.get(x.name, zero)
-    return ranges
-
-
-def _set_limits(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
-    def changed(x: Any) -> Any:
-        if not (isinstance(x, Limit) and x.name in values):
-            return x
-        lower, upper = values[x.name] - axes.starts.get(x.name, 0.0)
-        given = (None if x.lower is None else lower, None if x.upper is None else upper)
-        return Limit(
-            x.joint if x.length is None else x.length,
-            *given,
-            restitution=x.restitution,
-            impact=x.impact,
-            name=x.name,
-        )
-
-    return with_contacts(tree, tuple(map(changed, tree.mechanism.contacts)))
-
-
-def _joint_friction(tree: TreeSystem) -> tuple[int, DryFriction] | None:
-    return next(
-        (
-            (i, x)
-            for i, x in enumerate(tree.further)
-            if isinstance(x, DryFriction) and isinstance(x.rate, JointRates)
-        ),
-        None,
-    )
-
-
-def _losses(tree: TreeSystem, _: Axes) -> Values:
-    losses = {x.name: x.limit for x in tree.mechanism.contacts if isinstance(x, JointFriction)}
-    if own := _joint_friction(tree):
-        places = own[1].rate.places  # pyright: ignore[reportFunctionMemberAccess]
-        of_joints = {k: name for name, v in _velocities(tree).items() for k in v}
-        losses |= {of_joints[k]: x for k, x in reversed(list(zip(places, own[1].limit, strict=True)))}
-    return losses
-
-
-def _set_losses(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
-    if own := _joint_friction(tree):
-        i, old = own
-        of_joints = {k: name for name, v in _velocities(tree).items() for k in v}
-        places = old.rate.places  # pyright: ignore[reportFunctionMemberAccess]
-        given = (values.get(of_joints[k]) for k in places)
-        limit = jnp.stack([old if new is None else new for old, new in zip(old.limit, given, strict=True)])
-        tree = eqx.tree_at(lambda x: x.further[i].limit, tree, limit)
-    return _make_contact_kind((JointFriction,), "limit").put(tree, axes, values)
+# --- Actuators
 
 
 def _drives(tree: TreeSystem, axes: Axes) -> dict[str, int]:
@@ -304,86 +270,61 @@ def _drives(tree: TreeSystem, axes: Axes) -> dict[str, int]:
     return {} if load is None else {axes.actuators[k]: n for n, k in enumerate(load.which)}
 
 
-def _make_drive_kind(field: str, curves: str) -> _Kind:
+def _of_drives(field: str, curves: str) -> _Kind:
     """Three numbers of each actuator, but of those that have curves of muscles or controllers instead."""
 
-    def known(tree: TreeSystem, axes: Axes) -> Values:
+    def numbers(tree: TreeSystem, axes: Axes) -> dict[str, _Number]:
         if (drives := actuators_of(tree)) is None:
             return {}
         controlled = (x.place + k for x in drives.laws.controllers for k in range(x.width))
         others = {*controlled, *getattr(drives.laws, curves)}
-        coefficients = getattr(drives.laws, field)
-        return {name: coefficients[n] for name, n in _drives(tree, axes).items() if n not in others}
+        where: Any = lambda tree: getattr(actuators_of(tree).laws, field)  # pyright: ignore[reportOptionalMemberAccess]
+        return {name: _entries(where, [n]) for name, n in _drives(tree, axes).items() if n not in others}
 
-    def put(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
-        own: Any = actuators_of
-        of = lambda tree: getattr(own(tree).laws, field)
-        coefficients = of(tree)
-        for name, x in values.items():
-            coefficients = coefficients.at[_drives(tree, axes)[name]].set(x)
-        return eqx.tree_at(of, tree, coefficients)
-
-    return _Kind(known, put)
+    return _Kind(numbers)
 
 
-def _gears(tree: TreeSystem, axes: Axes) -> Values:
-    load: Any = actuators_of(tree)
-    gears = {}
+def _gears(tree: TreeSystem, axes: Axes) -> dict[str, _Number]:
+    load, numbers, of = actuators_of(tree), {}, cast("Any", actuators_of)
+    if load is None:
+        return {}
     for name, n in _drives(tree, axes).items():
-        if n < len(load.lengths):
-            gears |= {name: load.gear[n]} if n in load.geared else {}
-        elif isinstance(own := load.transmissions[n - len(load.lengths)], PathTransmission | Crank):
-            gears[name] = own.gear
-    return gears
+        if n in load.geared:
+            where = lambda x: (of(x).lengths.coefficients, of(x).lengths.reference, of(x).gear)
 
+            def put(old: tuple[Array, ...], x: Array, n: int = n) -> tuple[Array, ...]:
+                share = x / old[2][n]
+                return old[0].at[n].multiply(share), old[1].at[n].multiply(share), old[2].at[n].set(x)
 
-def _set_gears(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
-    of: Any = actuators_of
-    for name, x in values.items():
-        n, load = _drives(tree, axes)[name], of(tree)
-        if (k := n - len(load.lengths)) < 0:
-            lengths, share = load.lengths, x / load.gear[n]
-            where = lambda y: (of(y).lengths.coefficients, of(y).lengths.reference, of(y).gear)
-            new = (
-                lengths.coefficients.at[n].multiply(share),
-                lengths.reference.at[n].multiply(share),
-                load.gear.at[n].set(x),
-            )
-            tree = eqx.tree_at(where, tree, new)
-        else:
-            tree = eqx.tree_at(lambda y, k=k: of(y).transmissions[k].gear, tree, x)
-    return tree
-
-
-def _rotate_inertia(body: Body, axes: Axes, x: Array) -> Array:
-    R = axes.turns[body.name]
-    return R @ x @ R.T
+            numbers[name] = _Number(where, lambda x, n=n: x[2][n], put)
+        elif (k := n - len(load.lengths)) >= 0 and isinstance(
+            load.transmissions[k], PathTransmission | Crank
+        ):
+            gear = lambda x, k=k: of(x).transmissions[k].gear
+            numbers[name] = _Number(gear, lambda x: x, lambda _, x: x)
+    return numbers
 
 
 _KINDS = {
-    "mass": _make_body_kind("mass", lambda body, _: body.mass, lambda body, _, x: x),
-    "centre": _make_body_kind(
-        "centre",
-        lambda body, axes: axes.turns[body.name].T @ (body.centre - axes.origins[body.name]),
-        lambda body, axes, x: axes.origins[body.name] + axes.turns[body.name] @ x,
+    "mass": _of_bodies("mass", lambda _, R, x: x, lambda _, R, x: x),
+    "centre": _of_bodies("centre", lambda o, R, x: R.T @ (x - o), lambda o, R, x: o + R @ x),
+    "inertia": _of_bodies("inertia", lambda _, R, x: R.T @ x @ R, lambda _, R, x: R @ x @ R.T),
+    "position": _Kind(_positions, _with_offsets),
+    "anchor": _Kind(_anchors),
+    "damping": _Kind(_of_load(JointDamping, "damping", lambda x: x.places), _with_dampers),
+    "stiffness": _Kind(_of_load(JointSprings, "stiffness", lambda x: x.places[1])),
+    "armature": _Kind(_armatures, _with_armature),
+    # Whether a contact has friction is known when it is made.
+    "friction": _Kind(
+        of_contact=lambda x, axes: x.friction if isinstance(x, Contact) else None,
+        with_number=lambda x, axes, value: x.with_friction(value),
     ),
-    "inertia": _make_body_kind(
-        "inertia",
-        lambda body, axes: axes.turns[body.name].T @ body.inertia @ axes.turns[body.name],
-        _rotate_inertia,
-    ),
-    "position": _Kind(_positions, _set_positions),
-    "anchor": _Kind(_anchors, _set_anchors),
-    "damping": _Kind(_dampings, _set_dampings),
-    "stiffness": _Kind(_stiffnesses, _set_stiffnesses),
-    "armature": _Kind(_armatures, _set_armatures),
-    "friction": _make_contact_kind((Contact,), "friction"),
-    "restitution": _make_contact_kind((Contact, Limit), "restitution"),
-    "frictionloss": _Kind(_losses, _set_losses),
-    "limit": _Kind(_limits, _set_limits),
-    "gain": _make_drive_kind("gain", "pulls"),
-    "bias": _make_drive_kind("bias", "resists"),
-    "gear": _Kind(_gears, _set_gears),
+    "restitution": _Kind(**_of_contacts((Contact, Limit), "restitution")),
+    "frictionloss": _Kind(_losses, **_of_contacts((JointFriction,), "limit")),
+    "limit": _Kind(of_contact=_range, with_number=_with_range),
+    "gain": _of_drives("gain", "pulls"),
+    "bias": _of_drives("bias", "resists"),
+    "gear": _Kind(_gears),
 }
 _POSITIVE, _NOT_NEGATIVE = ("mass",), ("armature", "friction", "frictionloss", "restitution")
 _MOVES = ("position", "anchor")  # what opens closed loops
@@ -398,6 +339,7 @@ def with_parameters(
     tree: TreeSystem, axes: Axes, changes: Mapping[str, Mapping[str, Numbers]]
 ) -> tuple[TreeSystem, bool]:
     """A robot's tree with other numbers, and whether its loops may have opened."""
+    before = tree
     for kind, given in changes.items():
         require_known("parameter", _KINDS, kind)
         if not isinstance(given, Mapping):
@@ -405,6 +347,8 @@ def with_parameters(
         known = _KINDS[kind].known(tree, axes)
         values = {name: _check_number(kind, name, x, known) for name, x in given.items()}
         tree = _KINDS[kind].put(tree, axes, values) if values else tree
+    carried = {name for kind in ("mass", "centre") for name in changes.get(kind, ())}
+    tree = _follow_weights(before, tree, carried) if carried else tree
     return tree, any(changes.get(kind) for kind in _MOVES)
 
 

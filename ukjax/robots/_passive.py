@@ -153,7 +153,6 @@ def armature(at: Reference) -> tuple[np.ndarray | None, list[Feature]]:
 
 
 def _joints_with(at: Reference, values: np.ndarray) -> tuple[str, ...]:
-    """The names of the joints whose velocities have something."""
     has = np.abs(values).reshape(len(values), -1).any(axis=1)
     return tuple(at.names.joints[i] for i in dict.fromkeys(at.model.dof_jntid[has].tolist()))
 
@@ -164,7 +163,7 @@ def damping(at: Reference) -> FeatureParts:
     if hasattr(at.model, "actuator_damping"):
         of_joints = from_actuators(at, "jnt", _coefficients(at.model, "actuator", "damping"))
         values = values + of_joints[at.model.dof_jntid]
-    if at.disabled("DAMPER") or at.disabled("PASSIVE") or not values.any():
+    if at.is_disabled("DAMPER") or at.is_disabled("PASSIVE") or not values.any():
         return FeatureParts()
     places = tuple(np.flatnonzero(values.any(axis=1)).tolist())
     turning = joints_by_kind(at)["ball"] + joints_by_kind(at)["free"]
@@ -177,7 +176,7 @@ def damping(at: Reference) -> FeatureParts:
 def springs(at: Reference) -> FeatureParts:
     """Springs of joints."""
     values, model = _coefficients(at.model, "jnt", "stiffness"), at.model
-    if at.disabled("SPRING") or at.disabled("PASSIVE") or not values.any():
+    if at.is_disabled("SPRING") or at.is_disabled("PASSIVE") or not values.any():
         return FeatureParts()
     stiff, of_kind = np.flatnonzero(values.any(axis=1)).tolist(), joints_by_kind(at)
     starts = lambda i: (int(model.jnt_qposadr[i]), int(model.jnt_dofadr[i]))
@@ -203,15 +202,15 @@ def springs(at: Reference) -> FeatureParts:
 
 def is_passive_off(at: Reference) -> bool:
     """Whether the file turns all passive forces off: with springs and dampers MuJoCo 4 leaves out the others, too."""
-    both = hasattr(at.model, "nactuator") and at.disabled("SPRING") and at.disabled("DAMPER")
-    return at.disabled("PASSIVE") or both
+    both = hasattr(at.model, "nactuator") and at.is_disabled("SPRING") and at.is_disabled("DAMPER")
+    return at.is_disabled("PASSIVE") or both
 
 
 def compensation(at: Reference) -> FeatureParts:
     """Gravity compensation of bodies."""
     model = at.model
     has = [i for i in np.flatnonzero(model.body_gravcomp).tolist() if at.carriers[i] != GROUND]
-    if not has or at.disabled("GRAVITY") or is_passive_off(at) or not model.opt.gravity.any():
+    if not has or at.is_disabled("GRAVITY") or is_passive_off(at) or not model.opt.gravity.any():
         return FeatureParts()
     shares = (model.body_gravcomp * model.body_mass)[has]
     load = GravityCompensation(

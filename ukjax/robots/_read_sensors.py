@@ -171,7 +171,7 @@ class _Reading:
         model, number = self.at.model, int(self.at.model.sensor_objid[i])
         word = kind[: -len("limitpos")]  # vel and frc are as long
         has = bool((model.jnt_limited if word == "joint" else model.tendon_limited)[number])
-        has &= not self.at.disabled("LIMIT")
+        has &= not self.at.is_disabled("LIMIT")
         low, high = (model.jnt_range if word == "joint" else model.tendon_range)[number]
         low, high = (float(low), float(high)) if has else (-np.inf, np.inf)
         if word == "tendon":
@@ -201,7 +201,6 @@ class _Reading:
         return {"frame": self.frame("site", site), "members": members, "bodies": bodies}
 
     def _zone(self, site: int) -> dict[str, Any]:
-        """The shape of a site."""
         shape = word_of("Geom", self.at.model.site_type[site])
         if shape not in SOLID:
             raise RefusedError(f"its site is a {shape}")
@@ -296,7 +295,7 @@ class _Reading:
         axes = data.ximat[moved].reshape(-1, 3, 3)
         inertias = np.einsum("pab,pb,pcb->pac", axes, model.body_inertia[moved], axes)
         still = [i for i, name in enumerate(self.at.carriers) if name == GROUND and i]
-        gravity = np.zeros(3) if self.at.disabled("GRAVITY") else np.array(model.opt.gravity)
+        gravity = np.zeros(3) if self.at.is_disabled("GRAVITY") else np.array(model.opt.gravity)
         carriers, places, turns, quaternions = zip(*self.placed, strict=True) if self.placed else [()] * 4
         sees = any(x.kind == "rangefinder" for x in sensors)
         of_body = lambda i: int(model.geom_bodyid[i])
@@ -339,7 +338,6 @@ class _Reading:
         }
 
     def _list_seen_geoms(self) -> list[int]:
-        """The geoms that MuJoCo's rays meet: those that are not transparent."""
         model = self.at.model
         alpha = lambda i: (
             model.geom_rgba[i] if model.geom_matid[i] < 0 else model.mat_rgba[int(model.geom_matid[i])]

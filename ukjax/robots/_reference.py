@@ -68,7 +68,7 @@ class Reference(NamedTuple):
         places, axes = (getattr(self.data, f"{prefix}{x}")[number] for x in ("xpos", "xmat"))
         return self.carriers[body], remove_rounding(places), remove_rounding(axes.reshape(3, 3))
 
-    def disabled(self, flag: str) -> bool:
+    def is_disabled(self, flag: str) -> bool:
         """Whether the file turns something off, such as `"GRAVITY"`."""
         return bool(self.model.opt.disableflags & getattr(mujoco().mjtDisableBit, f"mjDSBL_{flag}", 0))
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 from .._misc._display import html_of
 from .._misc._errors import InputError
@@ -89,7 +89,8 @@ def report_of(source: str, features: Iterable[Feature], strict: bool, problem: P
 
 
 Row = tuple[str, str, str, str]
-"""A feature, the name of what has it, its status and why, as in `Feature`; `"off"` for what the file turns off."""
+"""A feature, the name of what has it, its status and why, as in `Feature`; of what does not change the motion the status
+is `"still"` where it is used, and `"off"` where it is ignored."""
 
 
 class RefusedError(Exception):
@@ -101,8 +102,9 @@ def features(rows: Iterable[Row]) -> tuple[Feature, ...]:
     names_of: dict[tuple[str, str, str], list[str]] = {}
     for feature, name, status, why in rows:
         names_of.setdefault((feature, status, why), []).append(name)
+    known: Any = {"off": "ignored", "still": "used"}
     return tuple(
-        Feature(feature, tuple(names), "ignored" if status == "off" else status, why, status != "off")  # pyright: ignore[reportArgumentType]
+        Feature(feature, tuple(names), known.get(status, status), why, status not in known)
         for (feature, status, why), names in names_of.items()
     )
 

@@ -304,6 +304,6 @@ class Robot(eqx.Module):
         self, qpos: Numbers, qvel: Numbers, ctrl: Numbers | None, act: Numbers | None
     ) -> tuple[Array, Array]:
         q, v = self.state_from_mujoco(qpos, qvel, act)
-        system = without_contacts(with_inputs(self.mechanism, self.inputs.replaced(ctrl)))
+        system = without_contacts(with_inputs(self.mechanism, self.inputs.with_values(ctrl)))
         motion, n = acceleration_at(UdwadiaKalaba(), system, jnp.zeros((), q.dtype), q, v), self._sizes[1]
         return self.conversion.rates(motion.a[:n]), motion.a[n:]

@@ -33,7 +33,7 @@ from ._graph import (
     specify,
 )
 from ._report import Row, features
-from ._visuals import Look, mesh_shape, read_colour
+from ._visuals import Look, mesh_shape, read_colour, visual_shape
 
 _KINDS = {"continuous": "revolute", "revolute2": "universal"}
 _FREEDOMS = {"revolute": 1, "prismatic": 1, "universal": 2, "gearbox": 2, "screw": 1, "fixed": 0, "ball": 0}
@@ -72,7 +72,6 @@ def _flag(element: ET.Element | None, path: str) -> bool:
 
 
 def _pose(element: ET.Element | None, what: str) -> np.ndarray:
-    """A `<pose>` as a place (4, 4)."""
     text = "" if element is None or not element.text else element.text
     if element is None or not text.strip():
         return np.eye(4)
@@ -123,7 +122,6 @@ class Model:
                 self._nest(_include(child, self))
 
     def _prefix_of(self, name: str) -> str:
-        """That of the names in a model of this scope."""
         return f"{self.prefix}{name}::"
 
     def _add(self, child: ET.Element) -> None:
@@ -346,7 +344,6 @@ def _link(element: ET.Element, scope: Model, folder: Path, touching: bool, rows:
 
 
 def _place_in_link(element: ET.Element, scope: Model, link: ET.Element) -> np.ndarray:
-    """Where an element of a link is in the link (4, 4)."""
     name = str(link.get("name"))
     return inverse(scope.place(name)) @ scope.place_in(element, name)
 
@@ -378,7 +375,6 @@ def _geometry(
 def _shape(
     collision: ET.Element, scope: Model, link: ET.Element, name: str, folder: Path, density: float
 ) -> Shape | str:
-    """The shape of a `<collision>`; its kind where it is not read."""
     what = f"collision '{name}'"
     geometry = _geometry(collision.find("geometry"), what, lambda uri: find_mesh(uri, folder))
     if isinstance(geometry, str):
@@ -416,7 +412,6 @@ def _surface(collision: ET.Element, name: str) -> Iterator[Row]:
 
 
 def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> Iterator[Look]:
-    """The visual elements of a link."""
     name = scope.prefix + str(element.get("name"))
     for visual in element.findall("visual"):
         geometry = _geometry(
@@ -433,12 +428,7 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
             )
             continue
         kind, size, file, scale = geometry
-        sizes = {"box": 2.0, "cylinder": np.array([1.0, 2.0]), "capsule": np.array([1.0, 2.0])}
-        shape = (
-            {"kind": kind, "size": np.array(size) * sizes.get(kind, 1.0)}
-            if file is None
-            else mesh_shape(file, np.array(scale))
-        )
+        shape = visual_shape(kind, np.array(size)) if file is None else mesh_shape(file, np.array(scale))
         if shape is None:
             rows.append(("visual geometry", name, "off", "its mesh cannot be read"))
             continue
@@ -446,14 +436,13 @@ def _looks(element: ET.Element, scope: Model, folder: Path, rows: list[Row]) -> 
         words = _text(visual, "material/diffuse") or _text(visual, "material/ambient")
         colour = read_colour(words, f"a visual of link '{name}'") if words else None
         yield Look(name, shape, placed[:3, 3], placed[:3, :3], colour)
-        rows.append(("visual geometry", name, "used", "in pictures"))
+        rows.append(("visual geometry", name, "still", "in pictures"))
 
 
 # --- joints
 
 
 def _axis(element: ET.Element, tag: str, scope: Model, slides: bool, endless: bool, rows: list[Row]) -> Axis:
-    """An `<axis>` of a joint, in the joint's frame."""
     own, name = element.find(tag), str(element.get("name"))
     what = f"joint '{name}'"
     if own is None:
@@ -636,7 +625,6 @@ def read_sdf(root: ET.Element, folder: Path, wanted: ContactSelection) -> Descri
 
 
 def _add_frames(spec: Any, scope: Model) -> None:
-    """The frames of a model as sites."""
     for name in (str(x.get("name")) for x in scope.of("frame")):
         link, place = scope.link_of(name)
         here = inverse(place) @ scope.in_world @ scope.place(name)

@@ -340,7 +340,7 @@ class RobotState:
             return {}
         return contact_frames(self.tree, self.t, self.q)
 
-    def transmitted(self, sensor: Sensor) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+    def transmitted_wrench(self, sensor: Sensor) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
         """The force that goes into a subtree, and its moment about a frame, in world axes."""
         force, moment = (jnp.sum(x[np.array(sensor.members, int)], axis=0) for x in self._asked)
         for (first, second), its_force, its_moment in self._given:
@@ -349,7 +349,7 @@ class RobotState:
                 force, moment = force + sign * its_force, moment + sign * its_moment
         return force, moment - cross(self.x[sensor.frame], force)
 
-    def pressed(self, sensor: Sensor) -> Float[Array, ""]:
+    def pressing_force(self, sensor: Sensor) -> Float[Array, ""]:
         """The normal forces of contacts of a body whose normal meets a zone."""
         total, (body,), ends = jnp.zeros((), self.q.dtype), sensor.bodies, dict(self.table.ends)
         size, back = jnp.asarray(sensor.numbers, self.q.dtype), self.R[sensor.frame].T
@@ -459,9 +459,9 @@ READ: dict[str, Callable[[RobotState, Sensor], Array]] = {
     "velocimeter": lambda at, s: _in_frame(at, s, at.motion.velocity[s.frame]),
     "accelerometer": lambda at, s: _in_frame(at, s, at.felt[s.frame]),
     "magnetometer": lambda at, s: _in_frame(at, s, at.table.magnetic),
-    "force": lambda at, s: _in_frame(at, s, at.transmitted(s)[0]),
-    "torque": lambda at, s: _in_frame(at, s, at.transmitted(s)[1]),
-    "touch": RobotState.pressed,
+    "force": lambda at, s: _in_frame(at, s, at.transmitted_wrench(s)[0]),
+    "torque": lambda at, s: _in_frame(at, s, at.transmitted_wrench(s)[1]),
+    "touch": RobotState.pressing_force,
     "contact": lambda at, s: read_contacts(at, s),
     "jointpos": lambda at, s: at.qpos[s.number],
     "jointvel": lambda at, s: at.qvel[s.number],
@@ -512,7 +512,7 @@ DISTANT = ("distance", "normal", "fromto")
 STOPPED = ("jointlimitfrc", "tendonlimitfrc")
 
 
-def measured(sensor: Sensor, x: Array, noise: Array | None) -> Array:
+def finish_reading(sensor: Sensor, x: Array, noise: Array | None) -> Array:
     """A reading with noise, if there is any (size,), within the cutoff."""
     if noise is not None and sensor.noise:
         off = sensor.noise * noise

@@ -35,7 +35,7 @@ from ._sensor_kinds import (
     RobotState,
     Sensor,
     SensorTable,
-    measured,
+    finish_reading,
     pick,
 )
 from ._state import Conversion
@@ -70,7 +70,7 @@ class _Evaluate(NamedTuple):
             if sensor.kind == "rangefinder":
                 rays[sensor.name] = (x, noise)
             else:
-                readings[sensor.name] = measured(sensor, x, noise)
+                readings[sensor.name] = finish_reading(sensor, x, noise)
         return (readings, rays, at.shifts) if rays else (readings, {}, ())
 
 
@@ -252,7 +252,6 @@ class Sensors(eqx.Module):
     # --- How they are read
 
     def _needed(self, given: dict[str, Array]) -> dict[str, Array]:
-        """What of the given is needed by some sensor."""
         own, contacts, loops = self.chosen_sensors, self.tree.mechanism.contacts, self.tree.loops
         shapes, stops = (any(isinstance(x, kind) for x in contacts) for kind in (Contact, Limit))
         closed = any(x.name in dict(self.table.ends) for x in loops)
@@ -317,20 +316,18 @@ def _own_acceleration(tree: TreeSystem, t: Array, q: Array, v: Array) -> dict[st
 
 
 def _rows_of_contacts(tree: TreeSystem, t: Array, q: Array, v: Array) -> tuple[tuple[str, int, int], ...]:
-    """The rows of each contact, by name."""
     layout = layout_of(tree, t, q, v)[0]
     ends = np.cumsum([0, *(int(normal) + tangents for normal, tangents in layout.contacts)]).tolist()
     return tuple(zip(layout.names, ends, ends[1:], strict=False))
 
 
 def _cast(sensors: Sensors, rays: dict[str, Any], R: Array, shift: Array) -> dict[str, Array]:
-    """What rangefinders read."""
     own = [x for x in sensors.chosen_sensors if x.name in rays]
     lines = jnp.stack([rays[x.name][0] for x in own])
     bodies = jnp.asarray(np.array([x.bodies[0] for x in own]))
     scene = cast_arrays(sensors.table.scene, R.dtype)
     far = jax.vmap(lambda line, body: scene.distance(Ray(line[0], line[1], body), R, shift))(lines, bodies)
-    return {x.name: measured(x, far[i], rays[x.name][1]) for i, x in enumerate(own)}
+    return {x.name: finish_reading(x, far[i], rays[x.name][1]) for i, x in enumerate(own)}
 
 
 _cast_at_one = eqx.filter_jit(_cast)

@@ -1,7 +1,6 @@
 """Where a robot comes from: a file, a text, or what MuJoCo has read already; and what MuJoCo makes of it."""
 
 import warnings
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,28 +12,17 @@ from ._closures import Closure
 from ._contact_selection import ContactSelection
 from ._directives import read_directives
 from ._files import parse_xml
-from ._graph import Description, add_closure, add_joint
+from ._graph import Description
 from ._mocap import set_mocap_free
 from ._reference import mujoco
 from ._report import Feature
-from ._report import features as as_features
 from ._sdf import read_sdf
-from ._urdf import (
-    add_frames,
-    add_mimics,
-    add_motors,
-    allow_flat_meshes,
-    fix_drake_joints,
-    name_drake_joints,
-    read_urdf,
-    take_loops,
-)
+from ._urdf import read_urdf
 from ._usd import USD_ENDINGS, read_usd
 from ._visuals import Look
 
 
 def _missing_assets(spec: Any, assets: Any, folder: str) -> list[Any]:
-    """The assets whose files are not there."""
     start = Path(spec.modelfiledir or ".") / (folder or "")
     known = set(spec.assets or ())
     return [x for x in assets if x.file and x.file not in known and not (start / x.file).is_file()]
@@ -154,7 +142,7 @@ def _describe_text(
     if root is not None and root.tag in ("sdf", "gazebo"):
         return read_sdf(root, folder, wanted)
     if root is not None and root.tag == "robot":
-        return _describe_urdf(root, folder, wanted, title)
+        return read_urdf(root, folder, wanted)
     if root is not None and path is not None and path.suffix.lower() in (".sdf", ".world"):
         raise InputError(f"{title} is no SDF: its root is <{root.tag}>, not <sdf>.")
     from_file, from_text = mujoco().MjSpec.from_file, mujoco().MjSpec.from_string
@@ -164,30 +152,6 @@ def _describe_text(
         else _call_mujoco(title, from_file, str(path))
     )
     return Description(spec, features)
-
-
-def _describe_urdf(root: ET.Element, folder: Path, wanted: ContactSelection, title: str) -> Description:
-    of_drake = name_drake_joints(root)
-    loops, rows = take_loops(root)
-    joints = fix_drake_joints(root, of_drake)
-    given = read_urdf(root, folder, wanted)
-    spec = _call_mujoco(title, mujoco().MjSpec.from_string, given.text)
-    if spec.body(given.root) is None:  # before 4.0 the root link is the world, and loses its inertia
-        spec = _call_mujoco(title, mujoco().MjSpec.from_string, _attach_to_world(root, given.root))
-    for joint in joints:
-        add_joint(spec.body(joint.child), joint, spec)
-    add_frames(spec, root)
-    allow_flat_meshes(spec)
-    add_mimics(spec, given)
-    rows += add_motors(spec, root)
-    closures = tuple(add_closure(spec, joint) for joint in loops)
-    return Description(
-        spec,
-        (*given.features, *as_features(rows)),
-        given.looks,
-        closures,
-        "" if given.root == "world" else given.root,
-    )
 
 
 def _file(path: Path) -> Path:
@@ -210,15 +174,6 @@ def _call_mujoco(title: str, function: Any, *arguments: Any) -> Any:
         raise
     except Exception as error:
         raise InputError(f"MuJoCo cannot read {title}: {error}") from error
-
-
-def _attach_to_world(robot: ET.Element, root: str) -> str:
-    """The URDF with its root link fixed to a link more, which becomes the world."""
-    ET.SubElement(robot, "link", name="root of the file")
-    joint = ET.SubElement(robot, "joint", name="root of the file", type="fixed")
-    ET.SubElement(joint, "parent", link="root of the file")
-    ET.SubElement(joint, "child", link=root)
-    return ET.tostring(robot, encoding="unicode")
 
 
 def _compile_spec(
@@ -276,7 +231,6 @@ def _add_floor(spec: Any, height: float) -> None:
 
 
 def _set_free(spec: Any) -> None:
-    """Gives the base a free joint."""
     bases = [body for body in spec.worldbody.bodies if not body.joints and not body.mocap]
     if len(bases) != 1:
         names = ", ".join(f"'{body.name}'" for body in bases) or "none"

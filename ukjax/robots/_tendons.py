@@ -208,8 +208,8 @@ def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mappi
     of_actuators = np.zeros(model.ntendon)
     if hasattr(model, "actuator_damping"):
         of_actuators = from_actuators(at, "tendon", model.actuator_damping)
-    springs = not (at.disabled("SPRING") or at.disabled("PASSIVE"))
-    dampers = not (at.disabled("DAMPER") or at.disabled("PASSIVE"))
+    springs = not (at.is_disabled("SPRING") or at.is_disabled("PASSIVE"))
+    dampers = not (at.is_disabled("DAMPER") or at.is_disabled("PASSIVE"))
     for i, name in enumerate(at.names.tendons):
         if i in refused:
             rows.append(("tendon", name, "ignored", refused[i]))

@@ -140,7 +140,6 @@ class Crank(AbstractTransmission):
 
 
 def _is_servo(model: Any, i: int) -> bool:
-    """Whether its force depends on its length."""
     return bool(model.actuator_gainprm[i][1] or model.actuator_biasprm[i][1]) and bool(
         model.actuator_gaintype[i] or model.actuator_biastype[i]
     )
@@ -165,7 +164,6 @@ def find_joint_terms(at: Reference, i: int, gear: np.ndarray) -> tuple[list[Term
 
 
 def _is_carried_by(model: Any, body: int, ancestor: int) -> bool:
-    """Whether a body is another, or is carried by it."""
     while body not in (0, ancestor):
         body = int(model.body_parentid[body])
     return body == ancestor

@@ -1,4 +1,4 @@
-"""URDF: what MuJoCo loses of it, loops that its standard has not, and motors of its transmissions.
+"""URDF, with loops that its standard has not, and motors of its transmissions.
 
 Meshes of links that have an inertia say nothing of the motion but in contacts, so they are taken out where these are not
 asked for, and need not be there. Loops are read in the forms that files and proposals have:
@@ -13,14 +13,14 @@ Motors are those of ROS 1, of `ros2_control`, of PR2's controllers and of Drake.
 """
 
 import xml.etree.ElementTree as ET
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from .._misc._errors import InputError, require_known
+from .._misc._errors import InputError, require_known, unknown_name
 from ._closures import CLOSING
 from ._contact_selection import ContactSelection
 from ._files import find_mesh, is_ascii, local_name, numbers_of
@@ -28,18 +28,21 @@ from ._graph import (
     BUSHING_LAWS,
     WORLD,
     Axis,
+    Description,
     Joint,
+    Link,
     Mimic,
+    Shape,
+    finite_limits,
     make_bushing,
-    name_axes,
     place_of,
     pose_arguments,
-    tie,
+    specify,
 )
 from ._reference import mujoco
-from ._report import Feature, Row, features
+from ._report import Row, features
 from ._sdf import Model, joint_of
-from ._visuals import Look, read_looks
+from ._visuals import Look, mesh_shape, read_colour, visual_shape
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
 _OTHERS = ("gazebo", "sensor", "calibration", "safety_controller")
@@ -57,16 +60,6 @@ _NUMBERS = _LENGTHS | {
     "mimic": ("multiplier", "offset"),
     "dynamics": ("damping", "friction"),
 }
-
-
-class Urdf(NamedTuple):
-    """A URDF as MuJoCo is to read it."""
-
-    text: str  # the XML
-    root: str  # the name of its root link
-    mimics: tuple[Mimic, ...]  # joints that follow others
-    features: tuple[Feature, ...]  # what MuJoCo does not read
-    looks: tuple[Look, ...]  # its visual elements
 
 
 def _require_sense(robot: ET.Element) -> None:
@@ -90,114 +83,191 @@ def _require_sense(robot: ET.Element) -> None:
                     raise InputError(f"{what}: {x.tag} {key} must be finite, got '{x.get(key)}'.")
 
 
-def _take_lone_mimics(robot: ET.Element) -> Iterator[Row]:
-    """Takes mimics of joints that are not there out of a URDF: MuJoCo would fix their joints."""
-    known = {x.get("name") for x in robot.findall("joint")}
-    for joint in robot.findall("joint"):
-        mimic = joint.find("mimic")
-        leader = None if mimic is None else mimic.get("joint")
-        if mimic is not None and leader is not None and leader not in known:
-            joint.remove(mimic)
-            yield "mimic", str(joint.get("name")), "ignored", f"'{leader}' is no joint of the tree"
+def _origin(element: ET.Element | None, what: str) -> np.ndarray:
+    xyz, rpy = (numbers_of(element, key, "0 0 0", what) for key in ("xyz", "rpy"))
+    return place_of(xyz, Rotation.from_euler("xyz", rpy) if rpy.any() else None)
 
 
-def _meshes(element: ET.Element) -> list[ET.Element]:
-    return list(element.iter("mesh"))
+# --- Links
+
+_UNREAD = "its mesh is not there, or of a kind that is not read"
+_WEIGHED = "no inertial, so 1000 kg/m^3 of the collision geometry are taken, as by MuJoCo; URDF means no mass"
 
 
-def _has_size(element: ET.Element) -> bool:
-    """Whether no length of a shape is 0."""
-    lengths = [x.get(key) or "0" for x in element.iter() for key in _LENGTHS.get(x.tag, ())]
-    return all(float(x) != 0.0 for text in lengths for x in text.split())
+def _geometry(element: ET.Element, what: str) -> tuple[str, np.ndarray, ET.Element | None]:
+    """Kind and MuJoCo's size of the shape of a `<visual>` or a `<collision>`, and the shape's element."""
+    own = element.find("geometry/*")
+    kind = "" if own is None else own.tag
+    of = lambda key: numbers_of(own, key, "0 0 0" if key == "size" else "0", what)
+    lengths = np.concatenate([np.zeros(0), *map(of, _LENGTHS.get(kind, ()))])
+    return kind, lengths * {"box": 0.5, "cylinder": [1, 0.5], "capsule": [1, 0.5]}.get(kind, 1.0), own
 
 
-def _remove_meshes(links: Iterable[ET.Element], folder: Path, touching: bool) -> Iterator[tuple[str, str]]:
-    """Takes meshes out of links, but for those an inertia follows from or that touch; yields what was lost, and of which
-    link."""
-    for link in links:
-        name, weighed = str(link.get("name")), link.find("inertial") is not None
-        for kind in ("visual", "collision"):
-            for element in link.findall(kind):
-                meshes = _meshes(element)
-                if kind == "visual":
-                    link.remove(element)
-                elif not _has_size(element):
-                    link.remove(element)
-                    yield "sizeless", name
-                elif meshes and weighed and not touching:
-                    link.remove(element)
-                    yield "unasked", name
-                elif meshes:
-                    file = find_mesh(str(meshes[0].get("filename")), folder)
-                    if file is None or is_ascii(file):
-                        link.remove(element)
-                        yield ("collision" if weighed else "missing"), name
-                    else:
-                        meshes[0].set("filename", str(file))
-        if not weighed and link.find("collision") is not None:
-            yield "weighed", name
+def _mesh_of(own: ET.Element, what: str, folder: Path) -> tuple[Path | None, np.ndarray]:
+    return find_mesh(str(own.get("filename")), folder), numbers_of(own, "scale", "1 1 1", what)
 
 
-_REPORTED = {
-    "visual": ("visual geometry", "ignored", "its mesh is not there, or of a kind that is not read", False),
-    "collision": (
-        "collision mesh",
-        "ignored",
-        "its mesh is not there, or of a kind that is not read",
-        True,
-    ),
-    "sizeless": ("shape without size", "ignored", "one of its lengths is 0", False),
-    "missing": (
-        "link without mass",
-        "approximated",
-        "no inertial, and its collision mesh is not there",
-        True,
-    ),
-    "weighed": (
-        "mass from geometry",
-        "approximated",
-        "no inertial, so MuJoCo takes 1000 kg/m^3 of the collision geometry; URDF means no mass",
-        True,
-    ),
-}
+def _shapes(link: ET.Element, folder: Path, wanted: ContactSelection, rows: list[Row]) -> Iterator[Shape]:
+    """What touches; meshes where that is asked for, or an inertia follows from them."""
+    name, weighed = str(link.get("name")), link.find("inertial") is None
+    what = f"a collision of link '{name}'"
+    for collision in link.findall("collision"):
+        kind, size, own = _geometry(collision, what)
+        file, scale = None, np.ones(3)
+        if own is None or kind not in (*_LENGTHS, "mesh"):
+            rows.append((f"collision of a {kind or 'shape'}", name, "ignored", "such a shape is not read"))
+            continue
+        if not size.all():
+            rows.append(("shape without size", name, "off", "one of its lengths is 0"))
+            continue
+        if kind == "mesh":
+            if not (weighed or wanted.touching):
+                rows += wanted.left_out("collision mesh", [name], "self")
+                continue
+            file, scale = _mesh_of(own, what, folder)
+            if file is None or is_ascii(file):
+                why = "no inertial, and its collision mesh is not there"
+                lost = ("link without mass", name, "approximated", why)
+                rows.append(lost if weighed else ("collision mesh", name, "ignored", _UNREAD))
+                continue
+        place = _origin(collision.find("origin"), what)
+        yield Shape(collision.get("name", ""), kind, size, place, file, scale)
 
 
+def _link(
+    element: ET.Element, place: np.ndarray, folder: Path, wanted: ContactSelection, rows: list[Row]
+) -> Link:
+    name, inertial = str(element.get("name")), element.find("inertial")
+    what, shapes = f"link '{name}'", tuple(_shapes(element, folder, wanted, rows))
+    if inertial is None:
+        rows += [("mass from geometry", name, "approximated", _WEIGHED)] if shapes else []
+        return Link(name, place, None, np.eye(4), np.zeros((3, 3)), shapes)
+    number = lambda tag, key: float(numbers_of(inertial.find(tag), key, "0", what)[0])
+    xx, yy, zz, xy, xz, yz = (number("inertia", f"i{x}") for x in ("xx", "yy", "zz", "xy", "xz", "yz"))
+    inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    return Link(name, place, number("mass", "value"), _origin(inertial.find("origin"), what), inertia, shapes)
+
+
+def _looks(robot: ET.Element, folder: Path, rows: list[Row]) -> Iterator[Look]:
+    """The visual elements."""
+    materials = ((str(x.get("name")), x.find("color")) for x in robot.iter("material"))
+    named = {name: colour for name, colour in materials if colour is not None}
+    for link in robot.findall("link"):
+        name = str(link.get("name"))
+        what = f"a visual of link '{name}'"
+        for visual in link.findall("visual"):
+            kind, size, own = _geometry(visual, what)
+            shape = visual_shape(kind, size) if kind in _LENGTHS else None
+            if own is not None and kind == "mesh":
+                file, scale = _mesh_of(own, what, folder)
+                shape = None if file is None else mesh_shape(file, scale)
+            if shape is None:
+                rows.append(("visual geometry", name, "off", _UNREAD))
+                continue
+            material, colour = visual.find("material"), None
+            if material is not None and (colour := material.find("color")) is None:
+                colour = named.get(str(material.get("name")))
+            rgba = None if colour is None else read_colour(colour.get("rgba") or "0.5 0.5 0.5 1", what)
+            place = _origin(visual.find("origin"), what)
+            rows.append(("visual geometry", name, "still", "in pictures"))
+            yield Look(name, shape, place[:3, 3], place[:3, :3], rgba)
+
+
+# --- Joints
+
+_KINDS = {"continuous": "revolute", "spherical": "ball", "floating": "free"}
+_TREE = ("revolute", "prismatic", "fixed", "planar", "ball", "free")  # the kinds of joints of its tree
 _NO_PLAY = "its ends are the same, or the wrong way round, so the joint moves freely"
 
 
-def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
-    limits = [(str(x.get("name")), x.find("limit")) for x in robot.findall("joint")]
-    with_limit = lambda kind: tuple(
-        name for name, x in limits if x is not None and float(x.get(kind) or 0) > 0
+def _axis(element: ET.Element, what: str, kind: str, rows: list[Row]) -> Axis:
+    """The axis of a joint, and what acts along it."""
+    name, given = element.get("name", element.tag), element.get("type", "")
+    limit, dynamics = element.find("limit"), element.find("dynamics")
+    number = lambda of, key: float(numbers_of(of, key, "0", what)[0])
+    low, high, effort = (number(limit, x) for x in ("lower", "upper", "effort"))
+    if limit is not None and given in ("revolute", "prismatic") and low >= high:
+        rows.append(("limit without play", name, "ignored", _NO_PLAY))
+    if number(limit, "velocity") > 0:
+        rows.append(("velocity limit", name, "ignored", "speeds have no limits"))
+    if effort > 0:
+        rows.append(("effort limit", name, "still", "of actuators, if there are any"))
+    return Axis(
+        numbers_of(element.find("axis"), "xyz", "1 0 0", what),
+        kind == "prismatic",
+        finite_limits(low, high) if low < high and given != "continuous" else (-np.inf, np.inf),
+        number(dynamics, "damping"),
+        friction=number(dynamics, "friction"),
+        effort=effort if effort > 0 else np.inf,
     )
-    stuck = tuple(
-        str(x.get("name"))
-        for x in robot.findall("joint")
-        if x.get("type") in ("revolute", "prismatic") and (limit := x.find("limit")) is not None
-        if float(limit.get("lower") or 0.0) >= float(limit.get("upper") or 0.0)
-    )
-    listed = [
-        Feature("limit without play", stuck, "ignored", _NO_PLAY),
-        Feature("velocity limit", with_limit("velocity"), "ignored", "speeds have no limits"),
-        Feature("effort limit", with_limit("effort"), why="of actuators, if there are any", moves=False),
-    ]
-    for kind, (feature, status, why, moves) in _REPORTED.items():
-        names = tuple(dict.fromkeys(name for x, name in lost if x == kind))
-        listed.append(Feature(feature, names, status, why, moves))  # pyright: ignore[reportArgumentType]
-    unknown = dict.fromkeys(local_name(x.tag) for x in robot if x.tag not in (*_KNOWN, *_OTHERS))
-    listed += [Feature(tag, (tag,), "ignored", "not read") for tag in unknown]
-    for tag in _OTHERS:
-        names = tuple(x.get("name") or x.get("reference") or tag for x in robot.iter(tag))
-        listed.append(Feature(tag, names, "ignored", "not read", moves=False))
-    return listed
+
+
+def _joint(element: ET.Element, links: Mapping[str, np.ndarray], loop: bool, rows: list[Row]) -> Joint:
+    """A `<joint>`, of the tree or one that closes a loop."""
+    name, given = str(element.get("name", "joint")), element.get("type", "")
+    what = f"joint '{name}'"
+    kind = _closing_kind(element, what) if loop else _KINDS.get(given, given)
+    if not loop and kind not in _TREE:
+        raise unknown_name(f"type of {what}:", given, [*_KINDS, *_TREE])
+    ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
+    axis = _axis(element, what, kind, rows)
+    axes = () if kind in ("fixed", "free") and not loop else (axis,)
+    if kind == "planar":
+        x, y, z = np.eye(3)
+        each = (("TX", x, True), ("TY", y, True), ("RZ", z, False))
+        axes = tuple(axis._replace(direction=d, slides=s, name=f"{name}_{word}") for word, d, s in each)
+    places = _origin(element.find("origin"), what), np.eye(4)
+    return Joint(name, kind, *ends, places, axes, loop=loop)
+
+
+def _name_drake_joints(robot: ET.Element) -> list[ET.Element]:
+    """Makes each `<drake:joint>` a `<joint>`; returns these."""
+    own = [x for x in robot if "}" in x.tag and local_name(x.tag) == "joint"]
+    for joint in own:
+        joint.tag = "joint"
+    return own
+
+
+def _drake_joint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
+    """A `<drake:joint>` of the tree."""
+    name, kind = str(element.get("name")), element.get("type", "")
+    what = f"<drake:joint> '{name}'"
+    ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
+    frame, axis = np.eye(4), numbers_of(element.find("axis"), "xyz", "1 0 0", what)
+    if not axis.any():
+        raise InputError(f"{what}: the axis must not be the zero vector.")
+    dynamics, x, y, z = element.find("dynamics"), *np.eye(3)
+    if kind == "planar":
+        frame = place_of(turn=Rotation.align_vectors([axis], [z])[0])
+        c = numbers_of(dynamics, "damping", "0 0 0", what)
+        axes = (Axis(x, True, damping=c[0]), Axis(y, True, damping=c[1]), Axis(z, damping=c[2]))
+    elif kind in ("ball", "universal", "screw"):
+        c = float(numbers_of(dynamics, "damping", "0", what)[0])
+        turn = axis / np.linalg.norm(axis)
+        axes = {
+            "ball": (Axis(x, damping=c),),
+            "universal": (Axis(x, damping=c), Axis(y, damping=c)),
+            "screw": (Axis(turn, damping=c), Axis(turn, True)),
+        }[kind]
+    else:
+        raise InputError(f"{what} of type '{kind}' is not read; planar, ball, universal and screw are.")
+    pitch = [x for x in element if local_name(x.tag) == "screw_thread_pitch"]
+    ratio = float(numbers_of(pitch[0] if pitch else None, "value", "0", what)[0])
+    if kind == "screw" and ratio == 0.0:
+        raise InputError(f"{what} needs <drake:screw_thread_pitch>, and it must not be 0.")
+    places = _origin(element.find("origin"), what) @ frame, frame
+    return Joint(name, kind, *ends, places, axes, ratio)
 
 
 def _mimics(robot: ET.Element) -> Iterator[Mimic]:
+    """Who follows a joint that the file fixes stays at the offset."""
+    kinds = {str(x.get("name")): x.get("type") for x in robot.findall("joint")}
     for joint in robot.findall("joint"):
-        mimic = joint.find("mimic")
-        if mimic is not None:
-            offset, factor = float(mimic.get("offset") or 0.0), float(mimic.get("multiplier") or 1.0)
-            yield Mimic(str(joint.get("name")), str(mimic.get("joint")), offset, factor)
+        mimic, name = joint.find("mimic"), str(joint.get("name"))
+        if mimic is not None and kinds[name] != "fixed":
+            offset, factor = (float(mimic.get(x) or y) for x, y in (("offset", 0.0), ("multiplier", 1.0)))
+            leader = str(mimic.get("joint"))
+            yield Mimic(name, "" if kinds.get(leader) == "fixed" else leader, offset, factor)
 
 
 def _root(robot: ET.Element) -> str:
@@ -208,65 +278,60 @@ def _root(robot: ET.Element) -> str:
     return roots[0]
 
 
-def read_urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Urdf:
-    """A URDF as MuJoCo is to read it."""
+def _settings(robot: ET.Element) -> Any:
+    """A specification with what the `<mujoco>` of a URDF says of compiling and simulating."""
+    own, given = ET.Element("mujoco"), robot.find("mujoco")
+    own.extend(x for x in (() if given is None else given) if x.tag in ("compiler", "option", "size"))
+    for compiler in own.findall("compiler"):
+        compiler.attrib.pop("meshdir", None)  # the paths are whole
+    try:
+        spec = mujoco().MjSpec.from_string(ET.tostring(own, encoding="unicode"))
+    except ValueError as error:
+        raise InputError(f"<mujoco> of this URDF: {error}") from error
+    spec.compiler.fusestatic = False  # links keep their names
+    return spec
+
+
+def _list_unread(robot: ET.Element) -> Iterator[Row]:
+    for tag in dict.fromkeys(local_name(x.tag) for x in robot if x.tag not in (*_KNOWN, *_OTHERS)):
+        yield tag, tag, "ignored", "not read"
+    for x in (x for tag in _OTHERS for x in robot.iter(tag)):
+        yield x.tag, x.get("name") or x.get("reference") or x.tag, "off", "not read"
+
+
+def read_urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Description:
+    """A URDF file."""
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
+    of_drake = _name_drake_joints(robot)
     _require_sense(robot)
-    lone = features(_take_lone_mimics(robot))
     ends = {str(x.get("link")) for x in robot.findall("joint/parent")}
-    if "world" in ends - {x.get("name") for x in robot.findall("link")}:
-        ET.SubElement(robot, "link", name="world")  # Drake's files take it for granted
-    visuals = list(read_looks(robot, lambda name: find_mesh(name, folder)))
-    lost = [("visual", x) for x in visuals if isinstance(x, str)]
-    lost += _remove_meshes(robot.findall("link"), folder, wanted.touching)
-    extension = robot.find("mujoco")
-    extension = ET.SubElement(robot, "mujoco") if extension is None else extension
-    compiler = extension.find("compiler")
-    compiler = ET.SubElement(extension, "compiler") if compiler is None else compiler
-    compiler.set("strippath", "false")  # the paths are whole
-    compiler.attrib.pop("meshdir", None)
-    compiler.set("fusestatic", "false")  # links keep their names
-    text = ET.tostring(robot, encoding="unicode")
-    seen = tuple(x for x in visuals if isinstance(x, Look))
-    used = Feature(
-        "visual geometry", tuple(dict.fromkeys(x.link for x in seen)), why="in pictures", moves=False
-    )
-    unasked = dict.fromkeys(name for x, name in lost if x == "unasked")
-    off = features(wanted.left_out("collision mesh", unasked, "self"))
-    return Urdf(text, _root(robot), tuple(_mimics(robot)), (*_features(robot, lost), *lone, *off, used), seen)
-
-
-def allow_flat_meshes(spec: Any) -> None:
-    """Lets meshes be flat or inside out where no inertia follows from them."""
-    weighed = {geom.meshname for geom in spec.geoms if not geom.parent.explicitinertial}
-    for mesh in spec.meshes:
-        if mesh.name not in weighed:
-            mesh.inertia = mujoco().mjtMeshInertia.mjMESH_INERTIA_SHELL
-
-
-def add_mimics(spec: Any, given: Urdf) -> None:
-    """Adds the mimics that MuJoCo has not read, as those before 4.0 have not."""
-    known = {(x.name1, x.name2) for x in spec.equalities}
-    moving = {joint.name for joint in spec.joints}
-    for mimic in given.mimics:
-        if mimic.follower in moving and (mimic.follower, mimic.leader) not in known:
-            # Who follows a joint that the file fixes stays at the offset.
-            tie(spec, mimic if mimic.leader in moving else mimic._replace(leader=""))
+    if WORLD in ends - {x.get("name") for x in robot.findall("link")}:
+        ET.SubElement(robot, "link", name=WORLD)  # Drake's files take it for granted
+    root, places = _root(robot), _place_links(robot)
+    closing, rows = _take_loops(robot, places)
+    links = [_link(x, places[str(x.get("name"))], folder, wanted, rows) for x in robot.findall("link")]
+    joints, reached = list[Joint](), set[str]()
+    for element in robot.findall("joint"):
+        child = _link_of_end(element, "child", places, f"joint '{element.get('name')}'")
+        own = element in of_drake and child not in reached
+        joints.append(
+            _drake_joint(element, places) if own else _joint(element, places, child in reached, rows)
+        )
+        reached.add(child)
+    fixed = () if root == WORLD else (root,)
+    name, mimics = robot.get("name", ""), _mimics(robot)
+    spec, closures, of_graph = specify(name, links, [*joints, *closing], mimics, fixed, _settings(robot))
+    _add_frames(spec, robot)
+    looks = tuple(_looks(robot, folder, rows))
+    rows += [*of_graph, *_list_unread(robot), *add_motors(spec, robot)]
+    return Description(spec, features(dict.fromkeys(rows)), looks, tuple(closures), "".join(fixed))
 
 
 # --- Loops
 
 
-_KINDS = {"continuous": "revolute", "spherical": "ball", "floating": "free"}
-
-
-def _origin(element: ET.Element | None, what: str) -> np.ndarray:
-    xyz, rpy = (numbers_of(element, key, "0 0 0", what) for key in ("xyz", "rpy"))
-    return place_of(xyz, Rotation.from_euler("xyz", rpy))
-
-
-def _kind(element: ET.Element, what: str) -> str:
+def _closing_kind(element: ET.Element, what: str) -> str:
     given = element.get("type", "")
     kind = _KINDS.get(given, given)
     has_axes = kind != "universal" or element.tag == "constraint"
@@ -277,7 +342,7 @@ def _kind(element: ET.Element, what: str) -> str:
     return kind
 
 
-def _link_of_end(element: ET.Element, tag: str, links: Collection[str], what: str) -> str:
+def _link_of_end(element: ET.Element, tag: str, links: Mapping[str, np.ndarray], what: str) -> str:
     """The link of a `<parent link="...">` or the like."""
     own = element.find(tag)
     name = "" if own is None else own.get("link") or (own.text or "").strip()
@@ -285,31 +350,11 @@ def _link_of_end(element: ET.Element, tag: str, links: Collection[str], what: st
     return name
 
 
-def _laws(element: ET.Element, what: str, slides: bool, rows: list[Row]) -> Axis:
-    """What acts along the axis of a joint that closes a loop."""
-    number = lambda tag, key, default: float(numbers_of(element.find(tag), key, default, f"{what}: {tag}")[0])
-    name, limits, limit = element.get("name", element.tag), (-np.inf, np.inf), element.find("limit")
-    if limit is not None and element.get("type") != "continuous":
-        low, high = number("limit", "lower", "0"), number("limit", "upper", "0")
-        limits = (low, high) if low < high else limits
-        rows += [("limit without play", name, "ignored", _NO_PLAY)] if low >= high else []
-        rows += (
-            [("velocity limit", name, "ignored", "speeds have no limits")]
-            if number("limit", "velocity", "0") > 0
-            else []
-        )
-    if element.find("mimic") is not None:
-        rows.append(("mimic", name, "ignored", "its joint closes a loop"))
-    direction = numbers_of(element.find("axis"), "xyz", "1 0 0", what)
-    damping, friction = (number("dynamics", x, "0") for x in ("damping", "friction"))
-    return Axis(direction, slides, limits, damping, friction=friction)
-
-
 def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
     name = element.get("name", "constraint")
     what = f"constraint '{name}'"
     kind, ends = (
-        _kind(element, what),
+        _closing_kind(element, what),
         (_link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)),
     )
     places = [_origin(element.find(f"{end}_origin"), what) for end in ("parent", "child")]
@@ -318,33 +363,22 @@ def _read_constraint(element: ET.Element, links: Mapping[str, np.ndarray], rows:
     )
     if not (first.any() and second.any()):
         raise InputError(f"{what}: an axis must not be the zero vector.")
-    laws = _laws(element, what, kind == "prismatic", rows)
-    axes = [laws._replace(direction=first), Axis(second)]
+    axes = [_axis(element, what, kind, rows)._replace(direction=first), Axis(second)]
     if kind != "universal" and (first != second).any():  # one axis, in different axes of the two frames
         places[1] = places[1] @ place_of(turn=Rotation.align_vectors([second], [first])[0])
-    return Joint(name, kind, *ends, (places[0], places[1]), tuple(axes if kind == "universal" else axes[:1]))
+    own = tuple(axes if kind == "universal" else axes[:1])
+    return Joint(name, kind, *ends, (places[0], places[1]), own, loop=True)
 
 
 def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
     name = element.get("name", "loop")
     what = f"loop '{name}'"
     ends = _link_of_end(element, "predecessor", links, what), _link_of_end(element, "successor", links, what)
-    kind, places = (
-        _kind(element, what),
-        [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")],
-    )
+    places = [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")]
     places[0] = _origin(element.find("origin"), what) @ places[0]
-    return Joint(
-        name, kind, *ends, (places[0], places[1]), (_laws(element, what, kind == "prismatic", rows),)
-    )
-
-
-def _read_joint(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
-    name = element.get("name", "joint")
-    what = f"joint '{name}'"
-    ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
-    kind, places = _kind(element, what), (_origin(element.find("origin"), what), np.eye(4))
-    return Joint(name, kind, *ends, places, (_laws(element, what, kind == "prismatic", rows),))
+    kind = _closing_kind(element, what)
+    own = (_axis(element, what, kind, rows),)
+    return Joint(name, kind, *ends, (places[0], places[1]), own, loop=True)
 
 
 def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
@@ -358,7 +392,7 @@ def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[
     if len(ends) < 2:
         raise InputError(f"{what} needs <drake:ball_constraint_body_A> and <drake:ball_constraint_body_B>.")
     points = [place_of(numbers_of(own.get(x), "value", "0 0 0", what)) for x in ("p_AP", "p_BQ")]
-    return Joint(f"ball {ends[0]} {ends[1]}", "ball", ends[0], ends[1], (points[0], points[1]))
+    return Joint(f"ball {ends[0]} {ends[1]}", "ball", ends[0], ends[1], (points[0], points[1]), loop=True)
 
 
 def _read_bushings(robot: ET.Element, links: Mapping[str, np.ndarray]) -> Iterator[Joint]:
@@ -426,21 +460,12 @@ def _take_gazebo_joints(
         if WORLD in (taken.parent, taken.child) and WORLD not in links:
             root = next(name for name, place in links.items() if (place == np.eye(4)).all())
             taken = taken._replace(parent=root)
-        yield taken
+        yield taken._replace(loop=True)
 
 
-def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
-    """The joints that close loops, taken out of a URDF, and what is to be said of them."""
-    links, closing, rows = _place_links(robot), list[Joint](), list[Row]()
-    reached = set[str]()
-    for joint in robot.findall("joint"):
-        child = joint.find("child")
-        name = "" if child is None else str(child.get("link"))
-        if name in reached:
-            closing.append(_read_joint(joint, links, rows))
-            robot.remove(joint)
-        reached.add(name)
-    closing += _read_bushings(robot, links)
+def _take_loops(robot: ET.Element, links: Mapping[str, np.ndarray]) -> tuple[list[Joint], list[Row]]:
+    """What closes loops besides joints, taken out of a URDF, and what is to be said of it."""
+    closing, rows = list(_read_bushings(robot, links)), list[Row]()
     kinds = {"constraint": _read_constraint, "loop": _read_loop, "ball_constraint": _read_ball}
     for element in list(robot):
         tag = local_name(element.tag)
@@ -458,54 +483,7 @@ def take_loops(robot: ET.Element) -> tuple[list[Joint], list[Row]]:
     return closing, rows
 
 
-# --- Drake's joints
-
-
-def name_drake_joints(robot: ET.Element) -> list[ET.Element]:
-    """Makes each `<drake:joint>` a `<joint>`; returns these."""
-    own = [x for x in robot if "}" in x.tag and local_name(x.tag) == "joint"]
-    for joint in own:
-        joint.tag = "joint"
-    return own
-
-
-def fix_drake_joints(robot: ET.Element, own: list[ET.Element]) -> list[Joint]:
-    """The joints of Drake that close no loop, which become fixed in the file: MuJoCo does not know them."""
-    joints, links = [], [str(x.get("name")) for x in robot.findall("link")]
-    for element in (x for x in own if x in list(robot)):
-        name, kind = str(element.get("name")), element.get("type", "")
-        what = f"<drake:joint> '{name}'"
-        parent, child = (_link_of_end(element, x, {*links, WORLD}, what) for x in ("parent", "child"))
-        frame, axis = np.eye(4), numbers_of(element.find("axis"), "xyz", "1 0 0", what)
-        if not axis.any():
-            raise InputError(f"{what}: the axis must not be the zero vector.")
-        dynamics, x, y, z = element.find("dynamics"), *np.eye(3)
-        if kind == "planar":
-            frame = place_of(turn=Rotation.align_vectors([axis], [z])[0])
-            c = numbers_of(dynamics, "damping", "0 0 0", what)
-            axes = (Axis(x, True, damping=c[0]), Axis(y, True, damping=c[1]), Axis(z, damping=c[2]))
-        elif kind in ("ball", "universal", "screw"):
-            c = float(numbers_of(dynamics, "damping", "0", what)[0])
-            turn = axis / np.linalg.norm(axis)
-            axes = {
-                "ball": (Axis(x, damping=c),),
-                "universal": (Axis(x, damping=c), Axis(y, damping=c)),
-                "screw": (Axis(turn, damping=c), Axis(turn, True)),
-            }[kind]
-        else:
-            raise InputError(f"{what} of type '{kind}' is not read; planar, ball, universal and screw are.")
-        pitch = [x for x in element if local_name(x.tag) == "screw_thread_pitch"]
-        ratio = float(numbers_of(pitch[0] if pitch else None, "value", "0", what)[0])
-        if kind == "screw" and ratio == 0.0:
-            raise InputError(f"{what} needs <drake:screw_thread_pitch>, and it must not be 0.")
-        element.set("type", "fixed")
-        for x in [x for x in element if x.tag not in ("parent", "child", "origin")]:
-            element.remove(x)
-        joints.append(name_axes(Joint(name, kind, parent, child, (frame, frame), axes, ratio)))
-    return joints
-
-
-def add_frames(spec: Any, robot: ET.Element) -> None:
+def _add_frames(spec: Any, robot: ET.Element) -> None:
     """The frames of Drake's files as sites."""
     for frame in robot.findall("frame"):
         name, link = frame.get("name"), frame.get("link")

@@ -180,7 +180,6 @@ class _Stage:
     # --- shapes
 
     def _shapes(self) -> dict[str, list[Shape]]:
-        """The shapes that touch, by link."""
         from pxr import UsdPhysics  # pyright: ignore[reportMissingImports]
 
         kinds = (
@@ -258,7 +257,6 @@ class _Stage:
         return None
 
     def _mesh(self, path: Any, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Vertices and triangles."""
         from pxr import UsdGeom  # pyright: ignore[reportMissingImports]
 
         mesh = UsdGeom.Mesh(self.stage.GetPrimAtPath(path))
@@ -307,7 +305,6 @@ class _Stage:
                 yield Look(link, kind, self.metre * np.array(relative.ExtractTranslation(), float), R, colour)
 
     def _look(self, prim: Any, scale: np.ndarray) -> tuple[dict[str, Any], str] | None:
-        """Kind and size of a shape, and its axis."""
         from pxr import UsdGeom  # pyright: ignore[reportMissingImports]
 
         kind, get = str(prim.GetTypeName()), lambda name: prim.GetAttribute(name).Get()
@@ -356,7 +353,6 @@ class _Stage:
         return Joint(name, kind, *ends, (first, second), axes, loop=bool(x.excludeFromArticulation))
 
     def _freedoms(self, x: Any, name: str, kind: str) -> tuple[str, tuple[Axis, ...]]:
-        """The kind of a joint, and its axes."""
         armature = float(
             self.stage.GetPrimAtPath(x.primPath).GetAttribute("physxJoint:armature").Get() or 0.0
         )
@@ -509,7 +505,6 @@ _UNITS = {"X": np.array([1.0, 0.0, 0.0]), "Y": np.array([0.0, 1.0, 0.0]), "Z": n
 
 
 def _turn_z_to(axis: str) -> np.ndarray:
-    """Turns z to an axis (4, 4)."""
     turns = {
         "X": Rotation.from_euler("y", 90, degrees=True),
         "Y": Rotation.from_euler("x", -90, degrees=True),

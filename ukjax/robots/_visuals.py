@@ -2,16 +2,13 @@
 
 Meshes are read by MuJoCo one by one, so that one it cannot read, or that is not there, is told of and costs no other."""
 
-import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from ..mechanisms import Visual
-from ._files import numbers_in, numbers_of
+from ._files import numbers_in
 from ._reference import Reference, mujoco, remove_rounding, word_of
 
 
@@ -40,21 +37,13 @@ def _mesh(path: Path, scale: np.ndarray) -> dict[str, Any]:
     return {"kind": "mesh", "vertices": vertices, "faces": np.array(model.mesh_face)}
 
 
-def _shape_of_geometry(
-    geometry: ET.Element, find: Callable[[str], Path | None], what: str
-) -> dict[str, Any] | None:
-    """What a geometry is; None for a mesh that is not there or cannot be read, and for what URDF does not know."""
-    kind = next((x.tag for x in geometry), "")
-    element = geometry.find(kind) if kind else None
-    number = lambda key: float(numbers_of(element, key, "0", what)[0])
-    if kind == "box":
-        return {"kind": kind, "size": numbers_of(element, "size", "0 0 0", what)}
-    if kind == "sphere":
-        return {"kind": kind, "size": [number("radius")]}
-    if kind in ("cylinder", "capsule"):
-        return {"kind": kind, "size": [number("radius"), number("length")]}
-    file = find(str(element.get("filename"))) if kind == "mesh" and element is not None else None
-    return None if file is None else mesh_shape(file, numbers_of(element, "scale", "1 1 1", what))
+def visual_shape(kind: str, size: np.ndarray) -> dict[str, Any] | None:
+    """The arguments of a `Visual` for a shape as MuJoCo has it; None for one that is not shown."""
+    scales = {"box": 2.0, "sphere": [1.0], "ellipsoid": 1.0, "capsule": [1.0, 2.0], "cylinder": [1.0, 2.0]}
+    if kind not in scales:
+        return None
+    scale = np.array(scales[kind])
+    return {"kind": kind, "size": np.asarray(size)[: scale.size if scale.ndim else 3] * scale}
 
 
 def mesh_shape(file: Path, scale: np.ndarray) -> dict[str, Any] | None:
@@ -69,28 +58,6 @@ def read_colour(text: str, what: str) -> np.ndarray:
     """Red, green, blue and opacity from 0 to 1, of a text that may leave out the last."""
     numbers = numbers_in(text, 4 if len(text.split()) > 3 else 3, f"{what}: the colour")
     return np.append(numbers, 1.0)[:4].clip(0.0, 1.0)
-
-
-def read_looks(robot: ET.Element, find: Callable[[str], Path | None]) -> Iterator[Look | str]:
-    """The visual elements of a URDF; for one that cannot be shown the name of its link."""
-    named = {
-        str(x.get("name")): x.find("color") for x in robot.iter("material") if x.find("color") is not None
-    }
-    for link in robot.findall("link"):
-        for visual in link.findall("visual"):
-            name, geometry, material = str(link.get("name")), visual.find("geometry"), visual.find("material")
-            what = f"a visual of link '{name}'"
-            shape = None if geometry is None else _shape_of_geometry(geometry, find, what)
-            if shape is None:
-                yield name
-                continue
-            colour = None
-            if material is not None and (colour := material.find("color")) is None:
-                colour = named.get(str(material.get("name")))
-            origin = visual.find("origin")
-            place, rpy = (numbers_of(origin, x, "0 0 0", what) for x in ("xyz", "rpy"))
-            rgba = None if colour is None else read_colour(colour.get("rgba") or "0.5 0.5 0.5 1", what)
-            yield Look(name, shape, place, Rotation.from_euler("xyz", rpy).as_matrix(), rgba)
 
 
 def make_visuals(at: Reference, given: tuple[Look, ...]) -> list[Visual]:
@@ -128,7 +95,6 @@ def _colour(at: Reference, geom: int) -> np.ndarray:
 
 
 def _shape_of_geom(at: Reference, geom: int) -> dict[str, object] | None:
-    """Kind and size of a geom; None for planes, height fields and what is no shape."""
     model, size = at.model, np.array(at.model.geom_size[geom])
     kind = word_of("Geom", model.geom_type[geom])
     if kind == "mesh" and model.geom_dataid[geom] >= 0:
@@ -136,14 +102,7 @@ def _shape_of_geom(at: Reference, geom: int) -> dict[str, object] | None:
         vertices = slice(model.mesh_vertadr[mesh], model.mesh_vertadr[mesh] + model.mesh_vertnum[mesh])
         faces = slice(model.mesh_faceadr[mesh], model.mesh_faceadr[mesh] + model.mesh_facenum[mesh])
         return {"kind": kind, "vertices": model.mesh_vert[vertices], "faces": model.mesh_face[faces]}
-    sizes = {
-        "box": 2 * size,
-        "sphere": size[:1],
-        "capsule": size[:2] * (1, 2),
-        "cylinder": size[:2] * (1, 2),
-        "ellipsoid": size,
-    }
-    return {"kind": kind, "size": sizes[kind]} if kind in sizes else None
+    return visual_shape(kind, size)
 
 
 def visuals(at: Reference, looks: tuple[Look, ...]) -> list[Visual]:

@@ -56,8 +56,6 @@ def _coordinates(problem: Problem, run: Trajectory) -> np.ndarray:
 
 
 def _point(name: str) -> Callable[[Problem, Trajectory], np.ndarray]:
-    """The named point along a trajectory."""
-
     def at(problem: Problem, run: Trajectory) -> np.ndarray:
         assert problem.points is not None
         points = problem.points

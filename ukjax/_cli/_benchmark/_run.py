@@ -109,7 +109,6 @@ def _simulate_compiled(
 
 
 def _time_run(case: Case, problem: Problem, tolerance: float) -> tuple[float, Trajectory]:
-    """Seconds of one run, and the run."""
     solver, traced = case.solver(), jnp.asarray(tolerance)
     start = time.perf_counter()
     trajectory = jax.block_until_ready(_simulate_compiled(problem, solver, traced, case.t1))
