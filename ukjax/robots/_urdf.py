@@ -303,8 +303,8 @@ def read_urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Desc
     """A URDF file."""
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
-    of_drake = _name_drake_joints(robot)
     _require_sense(robot)
+    of_drake = _name_drake_joints(robot)
     ends = {str(x.get("link")) for x in robot.findall("joint/parent")}
     if WORLD in ends - {x.get("name") for x in robot.findall("link")}:
         ET.SubElement(robot, "link", name=WORLD)  # Drake's files take it for granted
