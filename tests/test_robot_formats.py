@@ -55,6 +55,8 @@ LOOPS = {
       <child_axis xyz="1 0 0"/></constraint>""",
     "loop": """<loop name="end" type="revolute"><predecessor link="coupler"/><successor link="rocker"/>
       <origin xyz="0.6 0 0"/><successor_origin xyz="0.4 0 0"/><axis xyz="0 1 0"/></loop>""",
+    "loop of URDF+": """<loop name="end" type="revolute"><predecessor link="coupler"><origin xyz="0.6 0 0"/></predecessor>
+      <successor link="rocker"><origin xyz="0.4 0 0"/></successor><axis xyz="0 1 0"/></loop>""",
     "ball": """<drake:ball_constraint><drake:ball_constraint_body_A name="coupler"/>
       <drake:ball_constraint_body_B name="rocker"/><drake:ball_constraint_p_AP value="0.6 0 0"/>
       <drake:ball_constraint_p_BQ value="0.4 0 0"/></drake:ball_constraint>""",
@@ -152,7 +154,7 @@ def four_bar(kind: str, tmp_path: Path) -> tuple[uk.robots.Robot, np.ndarray]:
     return uk.load(URDF % LOOPS[kind]), zero
 
 
-@pytest.mark.parametrize("kind", ["constraint", "loop", "ball", "second parent", "sdf", "usd"])
+@pytest.mark.parametrize("kind", [*LOOPS, "second parent", "sdf", "usd"])
 def test_a_four_bar_moves_as_in_mjcf(kind: str, tmp_path: Path) -> None:
     robot, zero = four_bar(kind, tmp_path)
     tolerance = 1e-9 if kind != "usd" else 1e-6  # its places have 32 bits
@@ -179,6 +181,14 @@ def test_a_loop_of_a_file_stays_closed() -> None:
     run = uk.simulate(robot.problem, t1=0.3)
     assert run.position_error.max() < 1e-10
     assert row_of(robot, "revolute joint that closes a loop").names == ("end",)
+
+
+def test_parts_of_loops_that_are_not_read_are_told() -> None:
+    place = '<parent link="coupler"><origin xyz="0.1 0 0"/></parent><safety/>'
+    robot = uk.load(URDF % LOOPS["constraint"].replace('<parent link="coupler"/>', place))
+    for part in ("parent/origin", "safety"):
+        feature = row_of(robot, f"<{part}> of a constraint")
+        assert (feature.status, feature.names, feature.moves) == ("ignored", ("end",), True)
 
 
 def closing_angle(qpos: np.ndarray) -> float:

@@ -330,6 +330,14 @@ def read_urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Desc
 
 # --- Loops
 
+_PARTS_OF_LOOPS = {
+    "constraint": "parent child parent_origin child_origin parent_axis child_axis limit dynamics",
+    "loop": "predecessor successor origin predecessor_origin successor_origin predecessor/origin successor/origin axis "
+    "limit dynamics",
+    "ball_constraint": "ball_constraint_body_A ball_constraint_body_B ball_constraint_p_AP ball_constraint_p_BQ",
+}
+"""What is read of each element that closes a loop."""
+
 
 def _closing_kind(element: ET.Element, what: str) -> str:
     given = element.get("type", "")
@@ -374,11 +382,23 @@ def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[
     name = element.get("name", "loop")
     what = f"loop '{name}'"
     ends = _link_of_end(element, "predecessor", links, what), _link_of_end(element, "successor", links, what)
-    places = [_origin(element.find(x), what) for x in ("predecessor_origin", "successor_origin")]
+    places = [
+        _origin(element.find(f"{x}_origin"), what) @ _origin(element.find(f"{x}/origin"), what)
+        for x in ("predecessor", "successor")
+    ]
     places[0] = _origin(element.find("origin"), what) @ places[0]
     kind = _closing_kind(element, what)
     own = (_axis(element, what, kind, rows),)
     return Joint(name, kind, *ends, (places[0], places[1]), own, loop=True)
+
+
+def _list_unread_parts(element: ET.Element) -> Iterator[Row]:
+    """The parts of what closes a loop that its reader does not look at."""
+    kind = local_name(element.tag)
+    parts = [local_name(x.tag) for x in element] + [f"{x.tag}/{y.tag}" for x in element for y in x]
+    for part in parts:
+        if part not in _PARTS_OF_LOOPS[kind].split():
+            yield f"<{part}> of a {kind}", element.get("name", kind), "ignored", "not read"
 
 
 def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
@@ -471,6 +491,7 @@ def _take_loops(robot: ET.Element, links: Mapping[str, np.ndarray]) -> tuple[lis
         tag = local_name(element.tag)
         if tag in kinds:
             closing.append(kinds[tag](element, links, rows))
+            rows += _list_unread_parts(element)
             robot.remove(element)
         elif tag == "coupling":
             rows.append(
