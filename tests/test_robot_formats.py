@@ -181,6 +181,9 @@ def test_a_loop_of_a_file_stays_closed() -> None:
     run = uk.simulate(robot.problem, t1=0.3)
     assert run.position_error.max() < 1e-10
     assert row_of(robot, "revolute joint that closes a loop").names == ("end",)
+    moved = row_of(robot, "start moved onto the loops")  # from zero, where the file has all joints
+    assert set(moved.names) == set(robot.mechanism.labels)
+    assert f"by at most {np.abs(robot.problem.q0).max():.2g} rad" in moved.why
 
 
 def test_parts_of_loops_that_are_not_read_are_told() -> None:

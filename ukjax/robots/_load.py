@@ -10,6 +10,7 @@ from .._misc._errors import InputError, unknown_name
 from .._misc._garbage import collector_held_back, with_room
 from .._misc._progress import say
 from .._misc._types import as_jax
+from .._motion._project import tolerance_of
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
 from ..mechanisms._bodies import check_array
@@ -211,12 +212,16 @@ def _make_problem(
     if around:  # nothing says which way round: any small turn does
         aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
         q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + aside))
+    far, moved = (), dict[str, float]()
     if mechanism.bilateral_constraints:
+        of_file = np.asarray(q0)
         q0, v0, far = close_loops(without_contacts(mechanism), as_jax(0.0), q0, v0)
         q0 = as_jax(with_unit_quaternions(mechanism, q0))
-    else:
-        far = ()
+        moves = zip(mechanism.labels, np.abs(q0 - of_file), strict=True)
+        moved = {label: x for label, x in moves if x > tolerance_of(q0.dtype)}
     mechanism, q0, v0, of_start = resolve_start_penetration(mechanism, q0, v0, start)
+    why = f"by at most {max(moved.values(), default=0.0):.2g} rad or m"
+    of_start.append(Feature("start moved onto the loops", tuple(moved), why=why, moves=False))
     why = "no posture near the file's closes them; they start closed in another, of several maybe"
     of_start.append(Feature("loop far from closed", far, "approximated", why))
     why = "closed one of the two ways round; MuJoCo holds it so, as its force vanishes there"
