@@ -186,12 +186,27 @@ def test_a_loop_of_a_file_stays_closed() -> None:
     assert f"by at most {np.abs(robot.problem.q0).max():.2g} rad" in moved.why
 
 
-def test_parts_of_loops_that_are_not_read_are_told() -> None:
-    place = '<parent link="coupler"><origin xyz="0.1 0 0"/></parent><safety/>'
-    robot = uk.load(URDF % LOOPS["constraint"].replace('<parent link="coupler"/>', place))
-    for part in ("parent/origin", "safety"):
-        feature = row_of(robot, f"<{part}> of a constraint")
-        assert (feature.status, feature.names, feature.moves) == ("ignored", ("end",), True)
+def test_parts_of_a_urdf_that_are_not_read_are_told() -> None:
+    loop = LOOPS["constraint"].replace(
+        '<parent link="coupler"/>', '<parent link="coupler"><origin/></parent><safety/>'
+    )
+    urdf = (URDF % loop).replace('<dynamics damping="0.1"/>', '<dynamics dampng="0.1"/><spring k="1"/>')
+    robot = uk.load(urdf.replace('<mass value="0.4"/>', '<mass value="0.4" unit="kg"/>'))
+    pins = ("crank pin", "coupler pin", "rocker pin")
+    unread = {x.feature: x.names for x in robot.report.of("ignored") if x.why == "not read"}
+    assert unread == {
+        "origin of <parent>": ("end",),
+        "safety of <constraint>": ("end",),
+        "unit of <mass>": ("rocker",),
+        "spring of <joint>": pins,
+        "dampng of <dynamics>": pins,
+    }
+
+
+def test_a_joint_that_mimics_itself_is_refused() -> None:
+    urdf = (URDF % "").replace('<dynamics damping="0.1"/>', '<mimic joint="crank pin"/>', 1)
+    with pytest.raises(uk.InputError, match="'crank pin' of this URDF mimics itself"):
+        uk.load(urdf)
 
 
 def closing_angle(qpos: np.ndarray) -> float:

@@ -267,6 +267,8 @@ def _mimics(robot: ET.Element) -> Iterator[Mimic]:
         if mimic is not None and kinds[name] != "fixed":
             offset, factor = (float(mimic.get(x) or y) for x, y in (("offset", 0.0), ("multiplier", 1.0)))
             leader = str(mimic.get("joint"))
+            if leader == name:
+                raise InputError(f"joint '{name}' of this URDF mimics itself: it must follow another joint.")
             yield Mimic(name, "" if kinds.get(leader) == "fixed" else leader, offset, factor)
 
 
@@ -292,7 +294,42 @@ def _settings(robot: ET.Element) -> Any:
     return spec
 
 
+_READ = {
+    "link": "name inertial visual collision",
+    "inertial": "origin mass inertia",
+    "mass": "value",
+    "inertia": "ixx ixy ixz iyy iyz izz",
+    "joint": "name type parent child origin axis dynamics limit mimic screw_thread_pitch",
+    "constraint": "name type parent child parent_origin child_origin parent_axis child_axis limit dynamics",
+    "loop": "name type predecessor successor origin predecessor_origin successor_origin axis limit dynamics",
+    "ball_constraint": "ball_constraint_body_A ball_constraint_body_B ball_constraint_p_AP ball_constraint_p_BQ",
+    **dict.fromkeys(("parent", "child"), "link"),
+    **dict.fromkeys(("predecessor", "successor"), "link origin"),
+    **dict.fromkeys(("origin", "parent_origin", "child_origin"), "xyz rpy"),
+    **dict.fromkeys(("predecessor_origin", "successor_origin"), "xyz rpy"),
+    **dict.fromkeys(("axis", "parent_axis", "child_axis"), "xyz"),
+    "dynamics": "damping friction",
+    "limit": "lower upper effort velocity",
+    "mimic": "joint multiplier offset",
+}
+"""Attributes and elements that are read of an element."""
+
+
+def _list_unread_parts(element: ET.Element, name: str) -> Iterator[Row]:
+    """Attributes and elements of links, joints and what closes loops that no reader looks at."""
+    kind = local_name(element.tag)
+    for part in map(local_name, (*element.attrib, *(x.tag for x in element))):
+        if part not in (*_READ[kind].split(), *_OTHERS):
+            yield f"{part} of <{kind}>", name, "ignored", "not read"
+    for x in element:
+        if local_name(x.tag) in _READ:
+            yield from _list_unread_parts(x, name)
+
+
 def _list_unread(robot: ET.Element) -> Iterator[Row]:
+    for x in robot:
+        if x.tag in ("link", "joint"):
+            yield from _list_unread_parts(x, str(x.get("name")))
     for tag in dict.fromkeys(local_name(x.tag) for x in robot if x.tag not in (*_KNOWN, *_OTHERS)):
         yield tag, tag, "ignored", "not read"
     for x in (x for tag in _OTHERS for x in robot.iter(tag)):
@@ -329,14 +366,6 @@ def read_urdf(robot: ET.Element, folder: Path, wanted: ContactSelection) -> Desc
 
 
 # --- Loops
-
-_PARTS_OF_LOOPS = {
-    "constraint": "parent child parent_origin child_origin parent_axis child_axis limit dynamics",
-    "loop": "predecessor successor origin predecessor_origin successor_origin predecessor/origin successor/origin axis "
-    "limit dynamics",
-    "ball_constraint": "ball_constraint_body_A ball_constraint_body_B ball_constraint_p_AP ball_constraint_p_BQ",
-}
-"""What is read of each element that closes a loop."""
 
 
 def _closing_kind(element: ET.Element, what: str) -> str:
@@ -390,15 +419,6 @@ def _read_loop(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[
     kind = _closing_kind(element, what)
     own = (_axis(element, what, kind, rows),)
     return Joint(name, kind, *ends, (places[0], places[1]), own, loop=True)
-
-
-def _list_unread_parts(element: ET.Element) -> Iterator[Row]:
-    """The parts of what closes a loop that its reader does not look at."""
-    kind = local_name(element.tag)
-    parts = [local_name(x.tag) for x in element] + [f"{x.tag}/{y.tag}" for x in element for y in x]
-    for part in parts:
-        if part not in _PARTS_OF_LOOPS[kind].split():
-            yield f"<{part}> of a {kind}", element.get("name", kind), "ignored", "not read"
 
 
 def _read_ball(element: ET.Element, links: Mapping[str, np.ndarray], rows: list[Row]) -> Joint:
@@ -491,7 +511,7 @@ def _take_loops(robot: ET.Element, links: Mapping[str, np.ndarray]) -> tuple[lis
         tag = local_name(element.tag)
         if tag in kinds:
             closing.append(kinds[tag](element, links, rows))
-            rows += _list_unread_parts(element)
+            rows += _list_unread_parts(element, element.get("name", tag))
             robot.remove(element)
         elif tag == "coupling":
             rows.append(
