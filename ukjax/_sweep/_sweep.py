@@ -184,7 +184,7 @@ def sweep(
     - `params`: the values, by name: a dict of arrays (k,) for a `Grid`, or `Grid`, `Table`, `LatinHypercube`, `Sobol`, or
       any other table. Names are arguments of the function; `q0`, `v0`; fields of the system such as `mass`; gains
       `alpha`, `beta` of `Baumgarte`; components such as `q0[2]`; and labels of coordinates, such as the name of a joint,
-      for where it starts, `elbow'` for its initial velocity.
+      for where it starts before its projection onto the constraints, `elbow'` for its initial velocity.
     - `outputs`: names and functions of a `Trajectory`, or a dict of them. The names: `q`, `v`, `a`, `constraint_force`,
       `multipliers`, `position_error`, `velocity_error`, `energy`, `rank`, `points` at the saved times; `t_end`, `q_end`,
       `v_end`, `points_end`; `max_position_error`, `max_velocity_error`, `energy_drift`, `rank_min`, `rank_max` over the
