@@ -240,3 +240,16 @@ def test_zeros_of_both_signs_are_not_taken_for_each_other() -> None:
     for entries in (signs, signs * np.ones((3, 1))):
         sign_of = uk.scalarize(lambda i, x=entries: jnp.sign(1 / jnp.asarray(x).reshape(-1)[i]))
         assert [float(sign_of(i)) for i in range(4)] == [1.0, -1.0, 1.0, -1.0]
+
+
+def test_members_that_are_all_alike_are_as_one() -> None:
+    inner = uk.scalarize(lambda a, b: jnp.sin(a @ b) @ a + jnp.exp(-a) * b)
+    a, b = np.random.default_rng(0).normal(size=(2, 4, 4))
+    many = lambda a, b: jax.vmap(inner)(jnp.broadcast_to(a, (90, 4, 4)), jnp.broadcast_to(b, (90, 4, 4)))
+    of_numpy = np.sin(a @ b) @ a + np.exp(-a) * b
+    assert_allclose(uk.scalarize(many)(a, b), np.broadcast_to(of_numpy, (90, 4, 4)), rtol=1e-12)
+    change = jax.grad(lambda a: uk.scalarize(many)(a, b).sum())(a)
+    difference = lambda d: (inner(a + d, b).sum() - inner(a - d, b).sum()) / 2e-6 * 90
+    d = np.zeros((4, 4))
+    d[1, 2] = 1e-6
+    assert_allclose(change[1, 2], difference(d), rtol=1e-6)

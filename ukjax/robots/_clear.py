@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from .._compiler import evaluate_at_state
 from .._compiler._structured._scalarize import scalarize
 from .._contact._kinds import Instant, Motion, kinds_of, known_kinds, seek_anew
 from .._contact._rows import Contacts, gaps_and_bends
-from .._formula._contact_list import empty_rows, entry, put
+from .._formula._contact_list import entry, put
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, as_jax, choose_by_precision
 from .._motion._project import (
@@ -56,6 +56,22 @@ def _mark_gaps(rows: Sequence[AbstractUnilateral]) -> np.ndarray:
     return np.concatenate([np.full(len(x.names), isinstance(x, Unilateral)) for x in rows])
 
 
+@final
+class _Slopes(eqx.Module):
+    """Of the rows of contacts the first of each, by all velocities: what others have is not computed."""
+
+    values: Array
+    velocities: int = eqx.field(static=True)
+
+    def begin(self, k: Array) -> "_Slopes":
+        """As of `SparseRows`, like `add`."""
+        return self
+
+    def add(self, k: Array, row: Array, velocity: Any, values: Sequence[Array]) -> "_Slopes":
+        at = k * self.velocities + velocity
+        return _Slopes(put(self.values, at, entry(self.values, at) + values[0]), self.velocities)
+
+
 def _evaluate_gaps(
     tree: TreeSystem, contacts: Contacts, t: Time, q: Coordinates
 ) -> tuple[Array, Array, tuple[Any, ...]]:
@@ -66,22 +82,19 @@ def _evaluate_gaps(
     motion = Motion(at, still, tree.kinematics(t, q, still), still)
     all_kinds = kinds_of(*contacts, t, q, still)
     kinds = [kind for kind in all_kinds if kind.has_gap]
-    n, each = sum(len(kind.contacts) for kind in all_kinds), 1 + max(kind.tangents for kind in kinds)
+    n = sum(len(kind.contacts) for kind in all_kinds)
     # Of what is far apart nothing is filled in.
-    gaps, slopes = jnp.ones(n, q.dtype), jnp.zeros(n * still.size, q.dtype)
-    J = empty_rows(1, each, max(kind.width for kind in kinds), q.dtype)
+    gaps, slopes = jnp.ones(n, q.dtype), _Slopes(jnp.zeros(n * still.size, q.dtype), still.size)
     for kind in kinds:
         kept, which = seek_anew(kind, at), jnp.asarray(np.array(kind.contacts))
         gaps, moving = kind.gaps(at, kept, gaps), kind.moving(motion)
 
-        def write(i: Array, so_far: tuple, kind: Any = kind, of: tuple = (moving, kept, which)) -> tuple:
-            (slopes, J), (moving, kept, which), first = so_far, of, jnp.asarray(0)
-            J, own = kind.write(kind.rows(moving, kept, i), J, first, first), entry(which, i) * still.size
-            add = lambda c, j, x: put(x, own + j, entry(x, own + j) + entry(J.values, c))
-            return J.over_columns(first, add, slopes), J
+        def write(i: Array, slopes: Any, kind: Any = kind, of: tuple = (moving, kept, which)) -> Any:
+            moving, kept, which = of
+            return kind.write(kind.rows(moving, kept, i), slopes, entry(which, i), jnp.asarray(0))
 
-        slopes, J = kind.each(kept, write, (slopes, J))
-    return gaps, slopes.reshape(n, still.size), compute_position_terms(without_contacts(tree), t, q)
+        slopes = kind.each(kept, write, slopes)
+    return gaps, slopes.values.reshape(n, still.size), compute_position_terms(without_contacts(tree), t, q)
 
 
 def with_contacts(tree: TreeSystem, contacts: tuple[AnyContact, ...]) -> TreeSystem:

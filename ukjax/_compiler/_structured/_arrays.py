@@ -15,7 +15,7 @@ from ..._misc._errors import Untranslatable
 from ._builder import Builder
 from ._jaxprs import type_of
 from ._moves import MOVES, Scalars, fill_array
-from ._nodes import Node, Operand, is_number
+from ._nodes import Node, Operand, is_number, is_same
 
 LONG = 64
 """Entries of an array in memory above which an operation on it is a loop."""
@@ -151,12 +151,18 @@ def is_known(x: Value) -> bool:
     return all(y.__class__ is not Node for y in x.flat)
 
 
+_ARE_SAME: Any = np.frompyfunc(is_same, 2, 1)
+
+
 def without_repeats(x: Scalars) -> Scalars:
     """An array without the axes along which its entries repeat: of each of these the first place."""
     own = _without_strides_of_zero(x)
-    names: Any = np.frompyfunc(lambda y: y if isinstance(y, Node) else repr(y), 1, 1)(own)
-    same = [n > 1 and np.all(names == names.take([0], i)) for i, n in enumerate(own.shape)]
-    return own[(..., *(slice(1) if k else slice(None) for k in same))]
+
+    def repeats(axis: int, size: int) -> bool:
+        place = lambda k: own.take([k], axis)
+        return size > 1 and all(np.all(_ARE_SAME(place(0), place(k))) for k in range(1, size))
+
+    return own[(..., *(slice(1) if repeats(*x) else slice(None) for x in enumerate(own.shape)))]
 
 
 def _without_strides_of_zero(x: Scalars) -> Scalars:

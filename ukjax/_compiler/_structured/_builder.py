@@ -22,6 +22,7 @@ from ._nodes import (
     is_float,
     is_integer,
     is_number,
+    is_same,
     name_number,
     zero,
 )
@@ -49,7 +50,8 @@ class Builder:
 
     def node(self, op: str, type: str, *args: Any, data: Any = None, size: int | None = None) -> Node:
         """A node as it stands, or the one made before of the same operands."""
-        key = (op, type, data, *[x if x.__class__ is Node else name_number(x) for x in args])
+        # Numbers by `name_number`, written out, for this is done a million times.
+        key = (op, type, data, *[x if x.__class__ is Node else (x.__class__, x or repr(x)) for x in args])
         node = self._known.get(key)
         if node is None:
             node = self._known[key] = self._new(op, args, type, data, size)
@@ -265,7 +267,7 @@ class Builder:
         """x where `which` holds, else y."""
         if which.__class__ is not Node:
             return x if which else y
-        if x is y or (is_number(x) and is_number(y) and name_number(x) == name_number(y)):
+        if is_same(x, y):
             return x
         if t == "bool":
             if x is True:

@@ -161,7 +161,12 @@ def is_number(x: Operand) -> bool:
 
 def name_number(x: Any) -> tuple[type, Any]:
     """What tells a known number from all others: 1, 1.0 and True are equal, and zeros of both signs."""
-    return x.__class__, x if x else repr(x)
+    return x.__class__, x or repr(x)
+
+
+def is_same(x: Operand, y: Operand) -> bool:
+    """Whether two operands are known to be the same."""
+    return x is y or (is_number(x) and is_number(y) and name_number(x) == name_number(y))
 
 
 def is_float(type: str) -> bool:
