@@ -31,7 +31,9 @@ def _operands(model: Model, states: States, of_projection: bool = False) -> tupl
     numbers = model.ready().numbers if model.numbers is None else model.numbers
     assert numbers is not None
     t, q, v = map(np.asarray, states)
-    return np.asarray(numbers[of_projection])[:, None], t[None], q.T, v.T
+    own = numbers[of_projection]
+    whole = np.concatenate(own) if isinstance(own, tuple) else np.asarray(own)
+    return whole[:, None], t[None], q.T, v.T
 
 
 def _all_operands(code: AccelerationProgram, model: Model, states: States) -> tuple[np.ndarray, ...]:
