@@ -14,6 +14,7 @@ from helpers import central
 from scipy.special import ellipk
 
 import ukjax as uk
+import ukjax.mechanisms as um
 from ukjax._misc._garbage import with_room
 
 # Compared at the steps, where the tolerance holds; `test_times_between_steps` looks in between.
@@ -613,3 +614,28 @@ def test_a_traced_span_of_nan_is_no_success(options):
     assert run(0.0, 0.1).ok
     assert not run(0.0, jnp.nan).ok
     assert not run(jnp.nan, 0.1).ok
+
+
+@pytest.mark.parametrize("contact", [None, pytest.param("events", marks=pytest.mark.slow), "steps"])
+def test_traced_times_that_are_not_reached_are_told(contact):
+    """Times that are traced cannot be checked before the run."""
+    if contact:
+        ball = um.Sphere("ball", (0.0, 1.0), 0.1)
+        bodies, floor = [um.disk("ball", (0.0, 1.0), 0.1, mass=1.0)], um.HalfSpace("ground", (0.0, 0.0))
+        contacts = [um.Contact(ball, floor, restitution=0.5)]
+        system = um.assemble(bodies, loads=[um.Gravity()], contacts=contacts)
+        options = {"contact": contact, **({"dt0": 1e-2} if contact == "steps" else {})}
+        problem = um.problem(system, t1=0.6)
+    else:
+        problem, options = uk.models.pendulum(), {}
+    codes = [uk.RESULTS.successful, uk.RESULTS.times_not_reached]
+
+    @jax.jit
+    def result_of(ts):
+        result = uk.simulate(problem, t1=0.6, ts=ts, **options).result
+        return jnp.stack([result == x for x in codes])
+
+    for ts, expected in (([0.0, 0.3, 0.6], 0), ([0.0, 0.4, 0.3], 1), ([0.0, 0.3, 0.7], 1)):
+        assert np.flatnonzero(result_of(jnp.array(ts))).tolist() == [expected], ts
+    every = jax.jit(lambda v: uk.simulate(problem, v0=v, t1=0.6, **options).result == codes[0])
+    assert bool(every(jnp.asarray(problem.v0)))

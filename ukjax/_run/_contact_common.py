@@ -157,7 +157,7 @@ def trajectory_of(
     start: tuple[Array, Array, Array],
     observed: dict[str, Any],
     columns: dict[str, Any],
-    count: int,
+    count: int | None,
     *,
     contacts: Callable[[dict[str, Any]], ContactHistory],
     begun: tuple[Array, Array],

@@ -71,7 +71,7 @@ class StepsPlan:
         run = self._prepared.run
         steps = _number_of_steps((t0, t1, dt0), self._most)
         at = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts
-        count = len(at)
+        count = None if ts is None else len(at)
         if self.traced or is_tracing() or is_traced(asked.start, at):
             if not self._differentiated:
                 run, q, v = not_differentiable((run, q, v), _NO_DERIVATIVE)
@@ -90,7 +90,6 @@ class StepsPlan:
             places = find_reached(columns["t"], count)
             observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
             columns = jax.tree.map(lambda x: np.asarray(x)[places], columns)
-            count = len(places) - 1 if ts is None else count
         told |= self._prepared.told | {
             "begun": begun,
             "computed_by": found.left.said(f"{steps} {run.computed_by}"),

@@ -95,7 +95,6 @@ class EventsPlan:
         told |= {"judged": is_judged(run.formula, run.touching.model.stabilizer)}
         if traced and ends_with_step(run.settings["adjoint"][0], run.event, solved.left):
             told["settled"] = last
-        count = len(columns["t"]) - 1 if count is None else count
         return trajectory_of(asked.start, observed, columns, count, **told)
 
 

@@ -171,12 +171,13 @@ def states_first(observed: dict[str, Any]) -> dict[str, Any]:
 
 
 def split_and_judged(
-    columns: dict[str, Any], result: RESULTS, count: int, judged: bool
+    columns: dict[str, Any], result: RESULTS, count: int | None, judged: bool
 ) -> tuple[dict[str, Any], dict[str, Any], RESULTS]:
-    """What holds at the saved times and at the end, and the result of the run, of which `split` takes the columns."""
+    """What holds at the saved times and at the end, and the result of the run, of which `split` takes the columns; None
+    for as many times as there are steps."""
     found = {name: columns.pop(name, 0.0) for name in ("lost", "unbalanced", "asymmetric")}
-    result = judgement(columns, result, judged, **found)
-    return *split(columns, count), result
+    result = judgement(columns, result, count or 0, judged, **found)
+    return *split(columns, len(columns["t"]) - 1 if count is None else count), result
 
 
 def build_trajectory(
@@ -192,7 +193,6 @@ def build_trajectory(
 ) -> Trajectory:
     """The trajectory of a run; one of `whole` steps ends on the constraints, and is not projected there once more."""
     if is_traced(solved):
-        count = len(solved.t) - 1 if count is None else count
         observed, (names, kinds) = _observe(model, States(solved.t, solved.q, solved.v))
 
         def finished(observed: dict[str, Any], t: Array, result: RESULTS) -> Any:
@@ -203,7 +203,6 @@ def build_trajectory(
             end |= {"q": solved.q[-1], "v": solved.v[-1]}
     else:
         observed, (names, kinds) = _observe_reached(model, solved, count)
-        count = len(observed["t"]) - 1 if count is None else count
         saved, end, result = split_and_judged(observed, solved.result, count, judged)
     return make_unchecked(
         Trajectory,

@@ -52,6 +52,7 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "run by an event before."
     )
     mass_matrix_not_symmetric = "The mass matrix is not symmetric: write both of M[i, j] and M[j, i]."
+    times_not_reached = "Some of the times ts were not reached: they must increase within t0 and t1."
 
 
 def result_of(number: Any) -> RESULTS:
@@ -93,9 +94,16 @@ def is_good(result: Any) -> bool:
 
 
 def judgement(
-    columns: dict[str, Any], result: RESULTS, judged: bool, lost: Any, unbalanced: Any, asymmetric: Any
+    columns: dict[str, Any],
+    result: RESULTS,
+    asked: int,
+    judged: bool,
+    lost: Any,
+    unbalanced: Any,
+    asymmetric: Any,
 ) -> RESULTS:
-    """The result of a run, by its saved states and its end: `diverged` where this is not finite,
+    """The result of a run, by its saved states and its end: `times_not_reached` where one of the first times is infinite
+    that were `asked` for, which are checked before a run only where they have values, `diverged` where this is not finite,
     `mass_matrix_not_symmetric` where that of one of them is not, `masses_too_far_apart` where forces are out of balance,
     `constraints_broken` where one is off the constraints, or bodies are too light for their rows and no projection mends
     that.
@@ -110,6 +118,8 @@ def judgement(
             result = RESULTS.masses_too_far_apart if apart else RESULTS.constraints_broken
         result = RESULTS.mass_matrix_not_symmetric if uneven else result
         return result if finite else RESULTS.diverged
+    missed = (result == RESULTS.successful) & ~xp.all(known[:asked])
+    result = RESULTS.where(missed, RESULTS.times_not_reached, result)
     good = (result == RESULTS.successful) | (result == RESULTS.event_occurred)
     result = RESULTS.where(good & off, RESULTS.constraints_broken, result)
     result = RESULTS.where(good & apart, RESULTS.masses_too_far_apart, result)
