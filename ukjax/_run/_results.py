@@ -102,11 +102,11 @@ def judgement(
     unbalanced: Any,
     asymmetric: Any,
 ) -> RESULTS:
-    """The result of a run, by its saved states and its end: `times_not_reached` where one of the first times is infinite
-    that were `asked` for, which are checked before a run only where they have values, `diverged` where this is not finite,
+    """The result of a run, by its saved states and its end: `diverged` where this is not finite,
     `mass_matrix_not_symmetric` where that of one of them is not, `masses_too_far_apart` where forces are out of balance,
     `constraints_broken` where one is off the constraints, or bodies are too light for their rows and no projection mends
-    that.
+    that; and `times_not_reached` where one of the first times is infinite that were `asked` for, which are checked before
+    a run only if they have values.
     """
     xp = module_for(columns, result)
     finite = xp.all(xp.isfinite(xp.concatenate([xp.asarray(columns[x])[-1] for x in ("q", "a")])))
