@@ -327,6 +327,8 @@ LIMIT = '<limit lower="-1" upper="1" effort="2" velocity="3"/>'
 TURNING = f"""<robot name="r"><link name="base"/><link name="arm"><inertial><mass value="2"/><origin xyz="0.1 0 0"/>
   <inertia ixx="0.1" iyy="0.3" izz="0.3" ixy="0" ixz="0" iyz="0"/></inertial></link>
   <joint name="turn" type="revolute"><parent link="base"/><child link="arm"/><axis xyz="0 1 0"/>{LIMIT}</joint></robot>"""
+OF_DRAKE = """<link name="tip"/><drake:joint xmlns:drake="http://drake.mit.edu" name="{}" type="ball"><parent link="arm"/>
+  <child link="tip"/><dynamics damping="{}"/></drake:joint>"""
 
 
 @pytest.mark.parametrize(
@@ -340,6 +342,12 @@ TURNING = f"""<robot name="r"><link name="base"/><link name="arm"><inertial><mas
         ('iyy="0.3"', 'iyy="nan"', "link 'arm': inertia: iyy needs 1 numbers"),
         ('type="revolute"', 'type="floating"', "floating: its parent must be called 'world', not 'base'"),
         ('<link name="base"/>', '<link name="base"/><link name="arm"/>', "has link 'arm' twice"),
+        ("</robot>", OF_DRAKE.format("turn", 1) + "</robot>", "has joint 'turn' twice"),
+        (
+            "</robot>",
+            OF_DRAKE.format("other", "inf") + "</robot>",
+            "'other': axis and damping must be finite",
+        ),
     ],
 )
 def test_a_urdf_that_makes_no_sense_is_refused(old, new, words):

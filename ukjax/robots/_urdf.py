@@ -71,12 +71,13 @@ def _require_sense(robot: ET.Element) -> None:
         name, base = joint.get("name"), "world" if parent is None else parent.get("link")
         if base != "world":
             raise InputError(f"joint '{name}' is floating: its parent must be called 'world', not '{base}'.")
-    for part in (x for x in robot if x.tag in ("link", "joint")):
-        what = f"{part.tag} '{part.get('name')}'"
-        if (part.tag, part.get("name")) in seen:
+    for part in (x for x in robot if local_name(x.tag) in ("link", "joint")):
+        named = local_name(part.tag), part.get("name")
+        what = f"{named[0]} '{named[1]}'"
+        if named in seen:
             raise InputError(f"this URDF has {what} twice: each link and joint needs a name of its own.")
-        seen.add((part.tag, part.get("name")))
-        for x in part.iter():
+        seen.add(named)
+        for x in part.iter() if part.tag == named[0] else ():  # Drake's joints have other numbers
             for key in _NUMBERS.get(x.tag, ()):
                 numbers = numbers_of(x, key, "0 0 0" if key == "size" else "0", f"{what}: {x.tag}")
                 if x.tag != "limit" and not np.isfinite(numbers).all():
@@ -234,15 +235,16 @@ def _drake_joint(element: ET.Element, links: Mapping[str, np.ndarray]) -> Joint:
     what = f"<drake:joint> '{name}'"
     ends = _link_of_end(element, "parent", links, what), _link_of_end(element, "child", links, what)
     frame, axis = np.eye(4), numbers_of(element.find("axis"), "xyz", "1 0 0", what)
-    if not axis.any():
-        raise InputError(f"{what}: the axis must not be the zero vector.")
-    dynamics, x, y, z = element.find("dynamics"), *np.eye(3)
+    damping = numbers_of(element.find("dynamics"), "damping", "0 0 0" if kind == "planar" else "0", what)
+    if not (axis.any() and np.isfinite([*axis, *damping]).all()):
+        raise InputError(f"{what}: axis and damping must be finite, and the axis not the zero vector.")
+    x, y, z = np.eye(3)
     if kind == "planar":
         frame = place_of(turn=Rotation.align_vectors([axis], [z])[0])
-        c = numbers_of(dynamics, "damping", "0 0 0", what)
+        c = damping
         axes = (Axis(x, True, damping=c[0]), Axis(y, True, damping=c[1]), Axis(z, damping=c[2]))
     elif kind in ("ball", "universal", "screw"):
-        c = float(numbers_of(dynamics, "damping", "0", what)[0])
+        c = float(damping[0])
         turn = axis / np.linalg.norm(axis)
         axes = {
             "ball": (Axis(x, damping=c),),

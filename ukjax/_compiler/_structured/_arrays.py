@@ -279,10 +279,10 @@ def to_memory(b: Builder, x: Value, t: str) -> Stored:
     if x.size and not any(x.strides) and is_number(x.flat[0]):
         return Stored(b.fill(x.flat[0], x.size, t), x.shape)
     own = without_repeats(x) if x.size > LONG else x
+    if own.size == 1 < x.size:
+        return Stored(b.fill(own.item(), x.size, t), x.shape)
     if own.size < x.size:
-        return (
-            Stored(b.fill(own.item(), x.size, t), x.shape) if own.size == 1 else settle(b, to_lazy(b, x, t))
-        )
+        return settle(b, to_lazy(b, x, t))
     flat = x.reshape(-1)
     first = flat[0] if x.size else 0
     if (
