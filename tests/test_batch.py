@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._run import _integrated
+from ukjax._run import _integrate
 
 
 @pytest.fixture(autouse=True, scope="module", params=["our loop", "Diffrax's loop"])
@@ -20,7 +20,7 @@ def way(request):
     jax.clear_caches()
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "Diffrax's loop":
-            patch.setattr(_integrated, "fits", lambda *_: False)
+            patch.setattr(_integrate, "fits", lambda *_: False)
         yield
     jax.clear_caches()
 

@@ -14,7 +14,7 @@ from jax import monitoring
 
 import ukjax as uk
 from ukjax import mechanisms as um
-from ukjax._run import _planned
+from ukjax._run import _run_plan
 from ukjax._run._results import RESULTS, code, result_of
 
 _BACKEND = "/jax/core/compile/backend_compile_duration"
@@ -350,10 +350,10 @@ def test_options_made_anew_are_those_of_the_call() -> None:
     fall = lambda **options: np.asarray(uk.simulate(system, [0.9, 0.1], [0.0, 0.0], **given, **options).q)
     stable = lambda gain: fall(stabilizer=uk.Baumgarte(gain, gain**2))
     first = {gain: stable(gain) for gain in (1.0, 30.0)}
-    before = len(_planned._plans)
+    before = len(_run_plan._plans)
     for gain in (30.0, 1.0, 30.0):
         np.testing.assert_array_equal(stable(gain), first[gain])
-    assert len(_planned._plans) == before
+    assert len(_run_plan._plans) == before
     apart = np.abs(np.linalg.norm(first[30.0][-1]) - 1), np.abs(np.linalg.norm(first[1.0][-1]) - 1)
     assert apart[0] < 0.1 * apart[1]  # phi decays as exp(-30 t), or hardly
     gains = np.array([1.0])

@@ -229,7 +229,7 @@ def test_events_refused(arguments):
 
 def test_the_same_function_compiles_once():
     """An event's function is compared, not what wraps it at each call."""
-    from ukjax._run._integrated import integrate_run
+    from ukjax._run._integrate import integrate_run
 
     _run(_x)
     size = integrate_run._cache_size()  # pyright: ignore[reportFunctionMemberAccess]

@@ -91,12 +91,12 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._run._certificate import Certificate as Certificate
     from ._run._certify import Passage as Passage
     from ._run._certify import passages as passages
-    from ._run._compiled import compiled as compiled
     from ._run._doctor import Report as Report
     from ._run._doctor import check as check
     from ._run._events import Event as Event
-    from ._run._planned import clear_caches as clear_caches
     from ._run._results import RESULTS as RESULTS
+    from ._run._run_plan import clear_caches as clear_caches
+    from ._run._simulate import compiled as compiled
     from ._run._simulate import simulate as simulate
     from ._run._step import step as step
     from ._run._trajectory import Trajectory as Trajectory
@@ -200,13 +200,12 @@ else:
         "_pseudoinverse._methods": "SVD CompleteOrthogonal Greville HouseholderQR GramSchmidt Cholesky",
         "_run._as_diffrax": "DiffraxProblem as_diffrax",
         "_run._certificate": "Certificate",
-        "_run._compiled": "compiled",
         "_run._doctor": "Report check",
         "_run._events": "Event",
         "_run._certify": "Passage passages",
         "_run._results": "RESULTS",
-        "_run._simulate": "simulate",
-        "_run._planned": "clear_caches",
+        "_run._simulate": "compiled simulate",
+        "_run._run_plan": "clear_caches",
         "_run._step": "step",
         "_run._trajectory": "Trajectory",
         "_run._view": "view",

@@ -20,7 +20,7 @@ from .._contact._watch import tell_spent
 from .._motion._project import Projection
 from .._run import _options
 from .._run._contact_run import require_followed
-from .._run._interned import intern_system
+from .._run._interning import intern_system
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from ._c_functions import ModelState, Values, observe

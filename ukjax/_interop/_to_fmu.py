@@ -32,7 +32,7 @@ from .._misc._closures import require_untraced
 from .._misc._errors import InputError, format_value
 from .._misc._files import as_path, replacing
 from .._motion._project import project
-from .._run._mechanism_parts import coordinate_units
+from .._run._quantities import coordinate_units
 from .._system._constraint import unilateral
 from .._system._problem import Problem
 from .._system._rows import constraint_rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._run._mechanism_parts import coordinate_units
+from .._run._quantities import coordinate_units
 from .._system._system import has_quasi_velocities, innermost
 from ..mechanisms import TreeSystem
 from ..mechanisms._mechanism_system import MechanismSystem

@@ -15,7 +15,7 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._integrated import vector_field
+from ._integrate import vector_field
 from ._start import find_start
 
 

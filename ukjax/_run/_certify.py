@@ -24,13 +24,12 @@ from .._pseudoinverse import unit_rows_on_host
 from .._system._problem import Problem
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
-from . import _options, _parts
+from . import _options
 from ._certificate import Certificate, require_suffix
 from ._contact_common import BY_STEPS
 from ._doctor import rows_that_do_not_fit
-from ._parts import RunRecord
-from ._results import trim_to_end
-from ._trajectory import Trajectory
+from ._results import get_problem, trim_to_end
+from ._trajectory import RunRecord, Trajectory, get_run_record
 
 # --- The derivative of a run's end, compared with differences of runs in random directions of its start and parameters
 
@@ -435,7 +434,7 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
     """As `Trajectory.certify`."""
     directions = whole_number("directions", directions, 0)
     path = None if path is None else require_suffix(path)
-    made, problem, run = _parts.get_run_record(run), _parts.get_problem(run), trim_to_end(run)
+    made, problem, run = get_run_record(run), get_problem(run), trim_to_end(run)
     tighter = _tighter(made, problem)
     second = None
     if tighter.changes:

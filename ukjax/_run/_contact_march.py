@@ -23,10 +23,10 @@ from .._misc._types import as_jax, is_traced, is_tracing
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
-from ._integrated import pad_times
-from ._interned import intern_system
+from ._integrate import pad_times
+from ._interning import intern_system
 from ._observe import find_reached, observe_each
-from ._plan import Options, is_judged, stop_code
+from ._options import Options, is_judged, stop_code
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
 

@@ -37,11 +37,10 @@ from ._events import (
     warn_of_resets,
     which,
 )
-from ._integrated import ends_with_step, pad_times, run_as_program
-from ._interned import intern_system
+from ._integrate import ends_with_step, pad_times, run_as_program
+from ._interning import intern_system
 from ._observe import find_reached, observe_each
-from ._options import controller_of_steps
-from ._plan import Options, is_judged, stop_code
+from ._options import Options, controller_of_steps, is_judged, stop_code
 from ._results import RESULTS, code, fill_unreached, result_of, step_counts, to_diffrax_result
 from ._trajectory import Trajectory
 

@@ -30,10 +30,10 @@ from .._system._problem import Problem, resolve_state
 from .._system._rows import Level, collect_levels, constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem, innermost, names_of, states_of
-from ..mechanisms import Contact
 from ._results import append_end
 
 if TYPE_CHECKING:
+    from ..mechanisms import Contact
     from ._trajectory import Trajectory
 
 
@@ -89,9 +89,13 @@ class ContactPair(NamedTuple):
         return f"{self.name}{deep}{places}" + ("" if named else f" ({', '.join(self.bodies)})")
 
 
-def contacts_of_shapes(system: AbstractSystem) -> dict[str, Contact]:
+def contacts_of_shapes(system: AbstractSystem) -> "dict[str, Contact]":
     """The contacts of shapes of a mechanism, by the names of their places; of other systems none."""
     mechanism = getattr(innermost(system), "mechanism", None)
+    if mechanism is None:
+        return {}
+    from ..mechanisms import Contact  # a run of other systems loads none of it
+
     every = (x for x in getattr(mechanism, "contacts", ()) if isinstance(x, Contact))
     return {name: x for x in every for name in x.row_names}
 

@@ -21,7 +21,7 @@ from .._misc._arguments import call_user_function, number_array, require_functio
 from .._misc._closures import hoist_tracers
 from .._misc._errors import InputError, StartMovedWarning
 from .._misc._types import Coordinates, Time, Velocities, as_jax, is_traced, module_for
-from ._interned import intern_function
+from ._interning import intern_function
 from ._options import with_tolerances_of
 
 # --- When an event occurred within the step that it ended: by halving that step

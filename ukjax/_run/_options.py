@@ -1,9 +1,10 @@
 """What `simulate` makes of its options: times, steps, events; each checked before anything is computed."""
 
+import contextlib
 import math
 import numbers
-from collections.abc import Callable
-from typing import Any, final
+from collections.abc import Callable, Hashable
+from typing import Any, Literal, NamedTuple, final, get_args
 
 import diffrax as dfx
 import equinox as eqx
@@ -15,6 +16,7 @@ from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._misc._arguments import (
+    one_of,
     positive_time,
     real_values,
     require_between,
@@ -23,7 +25,7 @@ from .._misc._arguments import (
     require_solver,
     whole_number,
 )
-from .._misc._closures import find_instances
+from .._misc._closures import find_instances, key_by_identity
 from .._misc._errors import InputError
 from .._misc._tolerances import WITHOUT_PROJECTION
 from .._misc._types import arrays_of, as_jax, choose_by_precision, is_traced, module_for
@@ -34,6 +36,68 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from .._system._tabulated import Tabulated
 from ._results import RESULTS, code, to_diffrax_result
+
+# --- All options of a run, and when runs with equal ones are equal
+
+OnViolation = Literal["stop", "continue"]
+"""What becomes of a run where no motion keeps the constraints."""
+
+
+class Options(NamedTuple):
+    """The arguments of `simulate` that are neither state nor time, as they were given.
+
+    - `with_dt0`, `every_step`: whether a first step is given, and whether every step is saved.
+    - `on_violation`: what becomes of a run where no motion keeps the constraints.
+    """
+
+    formula: Any
+    stabilizer: Any
+    solver: Any
+    stepsize_controller: Any
+    rtol: Any
+    atol: Any
+    adjoint: Any
+    event: Any
+    contact: Any
+    progress: Any
+    dense: bool
+    max_steps: Any
+    with_dt0: bool
+    every_step: bool
+    on_violation: Any = "stop"
+
+
+def is_judged(formula: Any, stabilizer: AbstractStabilizer) -> bool:
+    """Whether a run is to keep its constraints: whether its states are projected, and its rows met, which those of a
+    hierarchy that yields are not.
+    """
+    return stabilizer.projects and getattr(formula, "clearance", None) is None
+
+
+def stop_code(judged: bool, on_violation: Any) -> int | None:
+    """The code with which a run ends where no motion keeps the constraints; None for one that goes on."""
+    one_of("on_violation", on_violation, get_args(OnViolation))
+    return code(RESULTS.constraints_broken) if judged and on_violation == "stop" else None
+
+
+_SMALL = 64  # numbers of an array that is compared by value
+
+
+def option_key(x: Any) -> Hashable:
+    """Of an option: simple values, and modules of such, as solvers and stabilizers are, are equal by value; all else is
+    equal to itself alone.
+    """
+    if x is None or isinstance(x, bool | int | float | str):
+        return type(x), x
+    small = isinstance(x, Array | np.ndarray) and x.size <= _SMALL and not is_traced(x)
+    if small and jax.numpy.issubdtype(x.dtype, np.number):
+        return x.shape, x.dtype, np.asarray(x).tobytes()
+    if isinstance(x, eqx.Module):
+        leaves, tree = jax.tree.flatten(x)
+        with contextlib.suppress(TypeError):  # of fields that have no hash
+            return hash(tree), tree, *map(option_key, leaves)
+    return key_by_identity(x)
+
 
 # --- Step-size controllers around others, which tell Diffrax the tolerances of those
 

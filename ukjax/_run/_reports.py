@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._contact._history import AT_TIMES, ContactHistory
-from .._formula._servo import ServoRun
+from .._formula._servo import Servoed, ServoRun
 from .._misc._tables import Column, RunTable
 from .._misc._types import is_traced
 from ._doctor import find_nearly_dependent_rows
-from ._parts import is_servoed
 from ._results import append_end, end_of, require_values, split, trim_to_end
 
 if TYPE_CHECKING:
@@ -20,6 +19,12 @@ if TYPE_CHECKING:
 
 
 # --- The figures one looks at first, of a run: as plain numbers, and in a line
+
+
+def is_servoed(trajectory: "Trajectory") -> bool:
+    """Whether a run is known to be under servo control."""
+    known = trajectory.problem is not None and isinstance(trajectory.problem.system, Servoed)
+    return known or trajectory.tracking is not None
 
 
 def _summarize_servo(run: "Trajectory") -> dict[str, Any]:
@@ -187,7 +192,7 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
         labels |= {"contact": run.contacts.names, "contact_row": run.contacts.row_names}
         labels |= {"reset": run.contacts.reset_names} if run.contacts.reset_names else {}
     if parts:
-        from ._mechanism_parts import arrays_of, dims_of, units_of
+        from ._quantities import arrays_of, dims_of, units_of
 
         for name, x in arrays_of(run, parts).items():
             columns[name] = Column(("time", *dims_of(name, x.shape[1:])), x, units_of(name))

@@ -19,6 +19,7 @@ from .._misc._errors import ConstraintWarning, InputError
 from .._misc._modules import make_unchecked
 from .._misc._types import is_traced, module_for
 from .._motion._project import Projection
+from .._system._problem import Problem
 from .._system._rows import most_off
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
@@ -261,6 +262,16 @@ def require_values(run: "Trajectory") -> None:
             "this trajectory has no values yet: JAX traces it, within jit, vmap or grad. Return it and look at it "
             "outside; inside, compare run.result with ukjax.RESULTS.successful by jnp.where."
         )
+
+
+def get_problem(trajectory: "Trajectory") -> Problem:
+    """What was simulated."""
+    if trajectory.problem is None:
+        raise InputError(
+            "this trajectory does not know its problem, since it was made within jit or read from a file: use "
+            "trajectory.with_problem(problem)."
+        )
+    return trajectory.problem
 
 
 def append_end(run: "Trajectory", *names: str) -> list[Any]:

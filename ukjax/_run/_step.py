@@ -25,8 +25,8 @@ from .._system._rows import position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._integrated import State, explicit_step, is_explicit, run_as_program, vector_field
-from ._interned import intern_system
+from ._integrate import State, explicit_step, is_explicit, run_as_program, vector_field
+from ._interning import intern_system
 
 # Of positions, to the size of the coordinates; what a projection that converges leaves is smaller by far.
 _CONSISTENT = (1e-6, 1e-3)

@@ -1,26 +1,29 @@
 """What `simulate` returns: the motion, the forces that keep the constraints, and how well they are kept."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._contact._history import ContactHistory
 from .._formula._servo import ServoRun
+from .._misc._arguments import real_array
 from .._misc._display import html_of
-from .._misc._errors import SimulationError
+from .._misc._errors import InputError, SimulationError
 from .._misc._modules import reduce_module
-from .._misc._types import keep_precision
+from .._misc._types import as_jax, keep_precision, module_for
 from .._system._constraint import Kind
 from .._system._labels import Labels, make_indexed_names
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from . import _parts, _reports
-from ._parts import RunRecord
+from . import _reports
+from ._options import option_key
 from ._results import (
     RESULTS,
     Dense,
@@ -42,6 +45,48 @@ if TYPE_CHECKING:
     from .._figures._serve import View
     from ..mechanisms import Effort, Reaction
     from ._certificate import Certificate
+
+
+# --- How a run was made, so that it can be made again: from the same start with other options
+
+
+@final
+@jax.tree_util.register_static
+class RunOptions:
+    """The options of a run, keyword arguments of `simulate` as they were given but for the start and the end, and what
+    can be done with them. JAX compiles nothing anew for equal ones."""
+
+    def __init__(self, simulate: Callable[..., Any], certify: Callable[..., Any], options: dict[str, Any]):
+        self.simulate, self.certify, self.options = simulate, certify, options
+
+    def __reduce__(self):  # without the key, in which objects stand by where they lie in memory
+        return RunOptions, (self.simulate, self.certify, self.options)
+
+    @functools.cached_property
+    def _key(self) -> Hashable:
+        return tuple((name, option_key(x)) for name, x in self.options.items())
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, RunOptions) and self._key == other._key)
+
+
+class RunRecord(NamedTuple):
+    """A run's start as it was given, its end, and its options."""
+
+    # `q0`, `v0`, `t0`, `t1`: as for `ukjax.simulate`.
+    q0: Array
+    v0: Array
+    t0: Array
+    t1: Array
+    by: RunOptions  # the options
+
+    def again(self, system: Any, **changes: Any) -> Any:
+        """The `Trajectory` of the same run with some arguments changed."""
+        start = {name: getattr(self, name) for name in ("q0", "v0", "t0", "t1")}
+        return self.by.simulate(system, **(start | self.by.options | changes))
 
 
 # What draws, writes files or tells of mechanisms is loaded when it is asked for: a run needs none of it.
@@ -153,32 +198,40 @@ class Trajectory(eqx.Module):
 
         - `x`: an array with the k times in front.
         """
-        return _parts.largest(self.t, x)
+        return _largest(self.t, x)
 
     @property
     def max_position_error(self) -> Float[Array, ""]:
         """The largest |phi| over all rows, the saved times reached and the end."""
-        return _parts.largest(*append_end(self, "t", "position_error"))
+        return _largest(*append_end(self, "t", "position_error"))
 
     @property
     def max_velocity_error(self) -> Float[Array, ""]:
         """The largest |psi| over all rows, the saved times reached and the end."""
-        return _parts.largest(*append_end(self, "t", "velocity_error"))
+        return _largest(*append_end(self, "t", "velocity_error"))
 
     @property
     def energy_drift(self) -> Float[Array, ""] | None:
         """The largest |E(t) - E(t0)| over the saved times reached and the end [J]: an error where it is conserved."""
-        return None if self.energy is None else _parts.drift(*append_end(self, "t", "energy"))
+        if self.energy is None:
+            return None
+        t, energy = append_end(self, "t", "energy")
+        xp = module_for(t, energy)
+        return _largest(t, xp.subtract(energy, xp.asarray(energy)[xp.argmax(xp.isfinite(t))]))
 
     @property
     def rank_min(self) -> Int[Array, ""]:
         """The least rank at the saved times reached and the end."""
-        return _parts.ranks(*append_end(self, "t", "rank"))[0]
+        t, rank = append_end(self, "t", "rank")
+        xp = module_for(t, rank)
+        return as_jax(xp.min(xp.where(xp.isfinite(t), rank, np.iinfo(rank.dtype).max)))
 
     @property
     def rank_max(self) -> Int[Array, ""]:
         """The largest rank at the saved times reached and the end."""
-        return _parts.ranks(*append_end(self, "t", "rank"))[1]
+        t, rank = append_end(self, "t", "rank")
+        xp = module_for(t, rank)
+        return as_jax(xp.max(xp.where(xp.isfinite(t), rank, -1)))
 
     @property
     def rank_changed(self) -> Bool[Array, ""]:
@@ -192,7 +245,12 @@ class Trajectory(eqx.Module):
 
         - `t`: time [s]; `InputError` unless the run was made with `dense=True`.
         """
-        return _parts.evaluate_dense(self, t)
+        if self.dense is None:
+            raise InputError("this trajectory has no dense output: call simulate(..., dense=True).")
+        t = real_array("t", t).astype(self.t.dtype)
+        if t.ndim:
+            raise InputError(f"t has shape {t.shape}; it is one time (use jax.vmap for many).")
+        return self.dense(t)
 
     def raise_if_failed(self) -> "Trajectory":
         """This trajectory; raises `SimulationError` with `message` if the run ended early."""
@@ -238,7 +296,12 @@ class Trajectory(eqx.Module):
 
     def with_problem(self, problem: Problem | AbstractSystem) -> "Trajectory":
         """This trajectory, told the `problem` (or system), which a run within `jit` or from a file does not know."""
-        return dataclasses.replace(self, problem=_parts.as_problem(self, problem))
+        if isinstance(problem, AbstractSystem):
+            points = getattr(problem, "points", None)
+            problem = Problem(problem, self.q[0], self.v[0], 0.0, 0.0, points, name=self.name)
+        if not isinstance(problem, Problem):
+            raise InputError(f"problem must be a Problem or a system, got {type(problem).__name__}.")
+        return dataclasses.replace(self, problem=problem)
 
     def certify(self, path: str | Path | None = None, *, directions: int = 3) -> "Certificate":
         """What was solved, by what, and how far it can be trusted: runs again at tighter tolerances, takes derivatives,
@@ -249,32 +312,38 @@ class Trajectory(eqx.Module):
         - `path`: where to write it (.md or .json); by default it is only returned.
         - `directions`: in how many random ones the run's derivative is compared with differences; 0 for none.
         """
-        return _parts.get_run_record(self).by.certify(self, path, directions)
+        return get_run_record(self).by.certify(self, path, directions)
 
     def points(self) -> dict[str, Array]:
         """The named points [m] at the saved times, (k, 2) or (k, 3) by name. This and what follows is computed when it is
         called; `InputError` where there is no such thing, or the problem is not known (see `with_problem`)."""
-        return _parts.points(self)
+        from . import _quantities
+
+        return _quantities.points(self)
 
     def reactions(self) -> "dict[str, Reaction]":
         """The force and torque at each joint of a mechanism, as `ukjax.mechanisms.reactions`, but for its actuators'."""
-        from . import _mechanism_parts
+        from . import _quantities
 
-        return _mechanism_parts.reactions(self)
+        return _quantities.reactions(self)
 
     def loads(self) -> "dict[str, Effort]":
         """Effort and power of each load of a mechanism, as `ukjax.mechanisms.efforts`; of actuators with the inputs."""
-        from . import _mechanism_parts
+        from . import _quantities
 
-        return _mechanism_parts.loads(self)
+        return _quantities.loads(self)
 
     def energies(self) -> dict[str, Array]:
         """The energy by parts [J] (k,), of a mechanism `kinetic_<body>` and `potential_<load>`."""
-        return _parts.energies(self)
+        from . import _quantities
+
+        return _quantities.energies(self)
 
     def servo(self) -> ServoRun:
         """How the servo rows were followed, and by which inputs, of a run under `with_servo`."""
-        return _parts.servo(self)
+        from . import _quantities
+
+        return _quantities.servo(self)
 
     def to_xarray(self, *, parts: str | Sequence[str] = ()) -> "xarray.Dataset":
         """The trajectory as an `xarray.Dataset` with named dimensions, labels and units.
@@ -343,10 +412,10 @@ class Trajectory(eqx.Module):
         - `path`: where to write it (.png, .pdf, .svg). `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
         from .._figures import _plot
-        from . import _mechanism_parts
+        from . import _quantities
 
-        units = _mechanism_parts.coordinate_units(self.problem and self.problem.system)
-        return _plot.plot(_reports.table(self), path, units, _mechanism_parts.pair_names(self))
+        units = _quantities.coordinate_units(self.problem and self.problem.system)
+        return _plot.plot(_reports.table(self), path, units, _quantities.pair_names(self))
 
     def view(self, **options: Any) -> "View":
         """This run in the browser: `ukjax.view`, which has the `options` and also shows several runs side by side."""
@@ -379,3 +448,21 @@ class Trajectory(eqx.Module):
         from . import _view
 
         return _view.animate(self, path, problem=problem, parts=parts, speed=speed, fps=fps)
+
+
+def _largest(t: Any, x: Any) -> Array:
+    """The largest magnitude at the times reached, others being infinite; by NumPy where values are known, which
+    compiles nothing."""
+    xp = module_for(t, x)
+    reached = xp.isfinite(t).reshape(-1, *[1] * (x.ndim - 1))
+    return as_jax(xp.max(xp.abs(xp.where(reached, x, 0)), initial=0))
+
+
+def get_run_record(trajectory: Trajectory) -> RunRecord:
+    """How a run was made."""
+    if trajectory.made is None:
+        raise InputError(
+            "this trajectory does not know how it was made: it comes from a file, or from within jit. Call simulate "
+            "outside jit."
+        )
+    return trajectory.made

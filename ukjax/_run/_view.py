@@ -18,8 +18,8 @@ from .._figures._serve import View, write_page
 from .._misc._arguments import all_of, require_instance, whole_number
 from .._misc._errors import InputError
 from .._system._problem import Problem
-from . import _mechanism_parts, _parts
-from ._results import trim_to_end
+from . import _quantities
+from ._results import get_problem, trim_to_end
 
 if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
@@ -122,15 +122,15 @@ _LEAST = 600  # times at which a motion is known, so that its paths look smooth
 
 def prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails: bool = False) -> Shown:
     """What of a run is shown, up to its end; with `trails` the paths of points too, of a problem that has such."""
-    problem = _parts.get_problem(run)
+    problem = get_problem(run)
     if run.t.ndim != 1:
         raise InputError(
             f"'{name}' is a batch of runs: show them one by one, as jax.tree.map(lambda x: x[0], runs)."
         )
     run = trim_to_end(run)
-    forces = _mechanism_parts.reactions(run) if "reactions" in parts else {}
+    forces = _quantities.reactions(run) if "reactions" in parts else {}
     forces = {k: (x.point, x.force) for k, x in forces.items()}
-    contacts = _mechanism_parts.forces_on_bodies(run) if "contacts" in parts else {}
+    contacts = _quantities.forces_on_bodies(run) if "contacts" in parts else {}
     t, q, v, a = (np.asarray(x) for x in (run.t, run.q, run.v, run.a))
     rate = np.asarray(evaluate_at_states(_kinematics, problem.system, t, q, v))
     history = run.contacts
@@ -140,7 +140,7 @@ def prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails:
         k: tuple(interpolate_frames(times, t, np.asarray(x)) for x in of[k]) for k in of
     }
     if "points" in parts:
-        _parts.require_points(problem)
+        _quantities.require_points(problem)
     return Shown(
         name,
         problem,

@@ -11,9 +11,8 @@ from jaxtyping import Array
 from .._formula._servo import ServoRun
 from .._misc._arguments import call_user_function, number_array
 from .._misc._errors import InputError, format_value, unknown_name
-from .._run._mechanism_parts import PARTS, dims_of, units_of
-from .._run._parts import is_servoed
-from .._run._reports import COLUMNS, SERVO_COLUMNS
+from .._run._quantities import PARTS, dims_of, units_of
+from .._run._reports import COLUMNS, SERVO_COLUMNS, is_servoed
 from .._run._results import RESULTS
 from .._run._results import code as code_of
 from .._run._trajectory import Trajectory

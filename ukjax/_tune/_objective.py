@@ -24,8 +24,7 @@ from .._misc._types import as_jax, module_for
 from .._motion._model import Model, translate_model
 from .._run import _options
 from .._run._contact_common import BY_STEPS
-from .._run._errors_along import errors_along
-from .._run._integrated import is_explicit
+from .._run._integrate import errors_along, is_explicit
 from .._run._results import RESULTS
 from .._run._simulate import simulate
 from .._system._problem import Problem

@@ -1,70 +1,40 @@
-"""All of a run that its state and times do not change: checked, translated and compiled once, and then remembered."""
+"""All of a run that its state and times do not change: checked, translated and compiled once, and then remembered, for
+the next call with the same objects.
+"""
 
 import functools
-from typing import Any, Literal, NamedTuple, final, get_args
+import gc
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, final
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler import forget, machine_code_is_wanted, stays_here
 from .._formula._singular_mass import NullSpace
-from .._misc._arguments import one_of, whole_number
-from .._misc._closures import Static, combine_static, partition_static
+from .._misc._arguments import whole_number
+from .._misc._closures import Static, combine_static, key_by_identity, partition_static
+from .._misc._garbage import undisturbed
+from .._misc._progress import COMPILING, say
 from .._misc._types import is_traced, is_tracing
 from .._motion._model import Model, translate_model
 from .._motion._states import loses_rows
-from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of, states_of
 from . import _options
-from ._events import as_diffrax, event_names
-from ._integrated import Integrated, Span, State, integrate_from_start
-from ._interned import intern_system
+from ._contact_common import BY_STEPS, tier_of
+from ._contact_march import StepsPlan
+from ._contact_run import EventsPlan
+from ._events import as_diffrax, event_names, has_resets
+from ._integrate import CompiledRun, Span, State, integrate_from_start
+from ._interning import intern_system
 from ._observe import build_trajectory
-from ._options import controller_of_steps
-from ._results import RESULTS, code
+from ._options import Options, controller_of_steps, is_judged, option_key, stop_code
 from ._start import find_start, require_near, start_moved
 from ._trajectory import Trajectory
-
-OnViolation = Literal["stop", "continue"]
-"""What becomes of a run where no motion keeps the constraints."""
-
-
-class Options(NamedTuple):
-    """The arguments of `simulate` that are neither state nor time, as they were given.
-
-    - `with_dt0`, `every_step`: whether a first step is given, and whether every step is saved.
-    - `on_violation`: what becomes of a run where no motion keeps the constraints.
-    """
-
-    formula: Any
-    stabilizer: Any
-    solver: Any
-    stepsize_controller: Any
-    rtol: Any
-    atol: Any
-    adjoint: Any
-    event: Any
-    contact: Any
-    progress: Any
-    dense: bool
-    max_steps: Any
-    with_dt0: bool
-    every_step: bool
-    on_violation: Any = "stop"
-
-
-def is_judged(formula: Any, stabilizer: AbstractStabilizer) -> bool:
-    """Whether a run is to keep its constraints: whether its states are projected, and its rows met, which those of a
-    hierarchy that yields are not.
-    """
-    return stabilizer.projects and getattr(formula, "clearance", None) is None
-
-
-def stop_code(judged: bool, on_violation: Any) -> int | None:
-    """The code with which a run ends where no motion keeps the constraints; None for one that goes on."""
-    one_of("on_violation", on_violation, get_args(OnViolation))
-    return code(RESULTS.constraints_broken) if judged and on_violation == "stop" else None
 
 
 @final
@@ -141,9 +111,9 @@ class RunPlan:
         return y0, moved
 
     @functools.cached_property
-    def run(self) -> Integrated:
+    def run(self) -> CompiledRun:
         """The steps of a run now, of which all has values."""
-        return Integrated(self._static, self._reverse, self.arrays)
+        return CompiledRun(self._static, self._reverse, self.arrays)
 
     def traced_run(self, state: State, span: Span, ts: Array | None, told: dict[str, Any]) -> Trajectory:
         """A run where JAX traces some of it: start, steps and what is told of them, as one compiled function."""
@@ -172,3 +142,79 @@ def _run_traced(
     solved, moved, whole = integrate_from_start(_move_start, static, reverse, arrays, state, span, ts)
     count = None if ts is None else len(ts)
     return build_trajectory(model, solved, others[-1], count, judged, whole=whole, start_moved=moved, **told)
+
+
+# --- What of a call's arguments a user may change in place, so that what is remembered of them no longer holds
+
+
+def changeable_in(given: Any) -> list[tuple[Any, Any]]:
+    """All in a pytree whose contents can change, each with what it holds now: dictionaries, lists, arrays of NumPy's."""
+    containers = lambda x: isinstance(x, list | dict)
+    parts = [x for x in jax.tree.leaves(given, is_leaf=containers) if isinstance(x, list | dict | np.ndarray)]
+    within = [changeable_in(tuple(x.values() if isinstance(x, dict) else x)) for x in parts if containers(x)]
+    return [(x, _contents(x)) for x in parts] + [pair for each in within for pair in each]
+
+
+def _contents(x: Any) -> Any:
+    return x.copy() if isinstance(x, np.ndarray) else [*x, *x.values()] if isinstance(x, dict) else list(x)
+
+
+def is_unchanged(x: Any, before: Any) -> bool:
+    """Whether something holds what it held."""
+    if isinstance(x, np.ndarray):
+        return np.array_equal(x, before, equal_nan=True)
+    now = _contents(x)
+    return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))
+
+
+# --- The plans of runs, by the kind of run, remembered for the next call with the same objects
+
+_KINDS = {None: RunPlan, "events": EventsPlan, **dict.fromkeys(BY_STEPS, StepsPlan)}
+_MOST = 64  # plans remembered
+AnyPlan = RunPlan | EventsPlan | StepsPlan
+
+_lock = threading.Lock()
+_plans: OrderedDict[Hashable, tuple[AnyPlan, list[tuple[Any, Any]]]] = OrderedDict()
+
+
+def plan_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> AnyPlan:
+    """The plan of a run."""
+    here = machine_code_is_wanted(), stays_here()
+    remembered = key_by_identity(system), *map(option_key, options), q.dtype, q.shape, v.shape, *here
+    with _lock:
+        plan, changeable = _plans.get(remembered, (None, ()))
+        if plan is not None and all(is_unchanged(*x) for x in changeable):
+            _plans.move_to_end(remembered)
+            return plan
+    kind = _KINDS[tier_of(system, options.contact, has_resets(options.event))]
+    with say(COMPILING):
+        plan = undisturbed(kind)(system, options, t, q, v)
+    if not plan.traced:
+        with _lock:
+            _plans[remembered] = plan, changeable_in((system, tuple(options)))
+            if len(_plans) > _MOST:
+                _plans.popitem(last=False)
+    return plan
+
+
+def forget_plans() -> None:
+    """Drops all plans."""
+    with _lock:
+        _plans.clear()
+
+
+# --- What is kept of models that were run, and how to let go of it
+
+
+def clear_caches() -> None:
+    """Lets go of all that ukjax and JAX keep of models so far, for sessions in which models come by hundreds.
+
+    A model that was run keeps some megabytes: its scalar code, its machine code, and what XLA compiled around it. Of
+    scalar code the last 64 models of each kind are kept, by JAX far more. After this call what runs next is compiled
+    anew. Trajectories and your own arrays stay as they are. What machine code functions under `jax.jit` call stays until
+    the process ends, since XLA may call it for as long.
+    """
+    forget_plans()
+    forget()
+    jax.clear_caches()
+    gc.collect()

@@ -1,4 +1,6 @@
-"""What a run of a mechanism tells of its joints, loads and contacts; and all that tables of a run can be asked for."""
+"""What a run tells beyond its own arrays, computed when it is asked for: named points, energies, how servo rows were
+followed, of a mechanism its joints, loads and contacts; and as arrays by name for tables of a run and sweeps.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,19 +11,63 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler._structured._scalarize import scalarize
-from .._formula._servo import Servoed, compute_servo_run
+from .._formula._servo import Servoed, ServoRun, compute_servo_run
 from .._misc._errors import InputError, require_known
 from .._system._labels import title_of
+from .._system._problem import Problem
 from .._system._system import innermost
 from ..mechanisms import GROUND, Contact, Effort, Reaction, TreeSystem, contact_frames
 from ..mechanisms._mechanism_system import MechanismSystem
 from ..mechanisms._reactions import efforts_along, reactions_along
 from ..mechanisms._start import InputMatrix
 from ._doctor import contacts_of_shapes
-from ._parts import energies, get_problem, points
+from ._results import get_problem
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
+
+
+@eqx.filter_jit
+def _evaluate_along(fn: Callable[..., dict[str, Array]], *states: Array) -> dict[str, Array]:
+    return jax.vmap(scalarize(lambda *state: fn(*state), fallback="xla"))(*states)
+
+
+def points(trajectory: "Trajectory") -> dict[str, Array]:
+    """As `Trajectory.points`."""
+    return _evaluate_along(require_points(get_problem(trajectory)), trajectory.t, trajectory.q)
+
+
+def require_points(problem: Problem) -> Callable[..., dict[str, Array]]:
+    """The function of a problem's named points; raises `InputError` where it has none."""
+    if problem.points is None:
+        raise InputError(f"{problem.name} defines no named points: give uk.Problem(..., points=...).")
+    return problem.points
+
+
+def energies(trajectory: "Trajectory") -> dict[str, Array]:
+    """As `Trajectory.energies`."""
+    system = get_problem(trajectory).system
+    fn = getattr(system, "energies", None)
+    if fn is None:
+        raise InputError(
+            f"{title_of(system)} defines no energy by parts: give it a method energies(t, q, v) that returns a dict."
+        )
+    return _evaluate_along(fn, trajectory.t, trajectory.q, trajectory.v)
+
+
+def servo(trajectory: "Trajectory") -> ServoRun:
+    """As `Trajectory.servo`."""
+    if trajectory.tracking is not None:
+        return trajectory.tracking
+    system = get_problem(trajectory).system
+    if not isinstance(system, Servoed):
+        raise InputError(
+            f"{title_of(system)} is not under servo control: simulate uk.with_servo(system, ...)."
+        )
+    return compute_servo_run(system, trajectory.t, trajectory.q, trajectory.v)
+
+
+# --- Of mechanisms: joints, loads and contacts
 
 
 def _mechanism(trajectory: "Trajectory", method: str) -> tuple[MechanismSystem, dict[str, Array]]:
