@@ -5,9 +5,11 @@ a twist is xi = (v, omega), linear part first; a rigid motion is a matrix g = [[
 quaternion is scalar first. Every function is smooth where it is defined, at zero too.
 """
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ._arguments import real_array
@@ -97,6 +99,17 @@ def unit_quaternion(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
     K = jnp.block([[(1.0 + trace)[None, None], u], [u.T, both + (1.0 - trace) * jnp.eye(3, dtype=R.dtype)]])
     p = K[jnp.argmax(jnp.diagonal(K))]
     return p / jnp.sqrt(jnp.dot(p, p))
+
+
+_COS, _SIN = (np.array([(-1) ** k / math.factorial(2 * k + i) for k in reversed(range(11))]) for i in (0, 1))
+
+
+def exp_quaternion(x: Float[Array, "3"]) -> Float[Array, "4"]:
+    """The unit quaternion of a turn about a vector by its length, (cos |x|/2, sin |x|/2 x/|x|): by series in the square
+    of |x|, smooth where that is zero."""
+    square = 0.25 * jnp.dot(x, x)
+    cos, sin = (jnp.polyval(jnp.asarray(c, x.dtype), square) for c in (_COS, _SIN))
+    return jnp.concatenate([cos[None], 0.5 * sin * x])
 
 
 def quaternion_rate(p: Float[Array, "4"], omega: Float[Array, "3"]) -> Float[Array, "4"]:

@@ -51,7 +51,7 @@ from .._compiler._tracing import (
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import applied_forces
 from .._misc._tolerances import ASYMMETRIC, CLEARLY
-from .._misc._types import Coordinates, Forces, Time, Velocities
+from .._misc._types import Coordinates, Forces, Time, Velocities, module_for
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, TreeInertia
@@ -60,6 +60,12 @@ from ._traced_system import common, trace_motion
 
 Numbers = Float[Array, " k"] | tuple[Array, Array, Array]
 """Of the parameters, in one piece or three: the second is another for each of several accelerations at a position."""
+
+
+def join_numbers(numbers: Numbers) -> Array:
+    """In one piece."""
+    return module_for(numbers).concatenate(numbers) if isinstance(numbers, tuple) else numbers
+
 
 _OF_VALUES = ("multipliers", "sure", "known")
 """What of `observed` has no derivative, or is of no use but to states that have values."""

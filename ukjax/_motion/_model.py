@@ -23,7 +23,7 @@ from .._misc._types import is_traced
 from .._system._rows import constraint_errors, is_off
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._acceleration_code import AccelerationProgram, Numbers, compile_acceleration
+from ._acceleration_code import AccelerationProgram, Numbers, compile_acceleration, join_numbers
 from ._project import Projection, iterate_projections, project, tolerance_of
 from ._projection_code import Projected, ProjectionCode, projection_for
 from ._solve import StepRelativeRank
@@ -175,7 +175,7 @@ def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Any, ...]:
 
 def _operands_in_one(model: Model, *state: Array) -> tuple[Array, ...]:
     numbers, *others = _operands(model, *state)
-    return jnp.concatenate(numbers) if isinstance(numbers, tuple) else numbers, *others
+    return join_numbers(numbers), *others
 
 
 def project_by_code(

@@ -15,7 +15,7 @@ from .._formula._on_host import accelerations
 from .._misc._closures import Static, combine_static, partition_static
 from .._misc._types import as_jax
 from .._system._system import AbstractSystem
-from ._acceleration_code import AccelerationProgram
+from ._acceleration_code import AccelerationProgram, join_numbers
 from ._model import Model
 
 
@@ -28,12 +28,10 @@ class States(NamedTuple):
 
 
 def _operands(model: Model, states: States, of_projection: bool = False) -> tuple[np.ndarray, ...]:
-    numbers = model.ready().numbers if model.numbers is None else model.numbers
+    numbers = model.ready().numbers
     assert numbers is not None
-    t, q, v = map(np.asarray, states)
-    own = numbers[of_projection]
-    whole = np.concatenate(own) if isinstance(own, tuple) else np.asarray(own)
-    return whole[:, None], t[None], q.T, v.T
+    own, t, q, v = map(np.asarray, (join_numbers(numbers[of_projection]), *states))
+    return own[:, None], t[None], q.T, v.T
 
 
 def _all_operands(code: AccelerationProgram, model: Model, states: States) -> tuple[np.ndarray, ...]:

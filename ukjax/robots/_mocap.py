@@ -1,6 +1,5 @@
 """Mocap bodies of a file that move as a function of time says: bodies on free joints, held to their motions."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, final
 
@@ -11,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import call_user_function, real_array, require_function
 from .._misc._errors import InputError, require_known
-from .._misc._lie import quaternion_product, rotation_matrix, unit_quaternion
+from .._misc._lie import exp_quaternion, quaternion_product, rotation_matrix, unit_quaternion
 from .._misc._types import Coordinates, Time, Velocities
 from .._system._driven import AbstractDrive
 from .._system._system import AbstractSystem
@@ -71,18 +70,8 @@ class VelocityRamp(eqx.Module):
     def __call__(self, t: Time) -> Float[Array, "7"]:
         s = t - self.t
         moved = s * (self.first + (0.5 / self.dt) * s * (self.last - self.first))
-        turned = quaternion_product(_turn(moved[3:]), self.start[3:])
+        turned = quaternion_product(exp_quaternion(moved[3:]), self.start[3:])
         return jnp.concatenate([self.start[:3] + moved[:3], turned])
-
-
-_COS, _SIN = (np.array([(-1) ** k / math.factorial(2 * k + i) for k in reversed(range(11))]) for i in (0, 1))
-
-
-def _turn(x: Float[Array, "3"]) -> Float[Array, "4"]:
-    """The quaternion of a turn about a vector by its length, by series in its square: smooth where that is zero."""
-    square = 0.25 * jnp.dot(x, x)
-    cos, sin = (jnp.polyval(jnp.asarray(c, x.dtype), square) for c in (_COS, _SIN))
-    return jnp.concatenate([cos[None], 0.5 * sin * x])
 
 
 @final
