@@ -9,7 +9,7 @@ import pytest
 from jax.extend.core import jaxpr_as_fun
 
 import ukjax as uk
-from ukjax._misc._traced import diffrax_called, nan_for_errors
+from ukjax._misc._jax_programs import diffrax_called, nan_for_errors
 
 
 def positive(x):

@@ -34,7 +34,7 @@ WIRE = uk.Holonomic(lambda t, q: q[1] - q[0] ** 2, name="wire")
 BEAD = uk.System(jnp.eye(2), jnp.array([0.0, -9.81]), [WIRE])
 
 
-class Shown(HTMLParser):
+class ShownRun(HTMLParser):
     """The rows of all tables by their first cell, the text, and the picture."""
 
     def __init__(self, x: object):
@@ -79,7 +79,7 @@ def test_a_problem_shows_its_sizes_its_energy_and_how_far_constraints_are_off(tu
     problem = turning.problem
     moved = dataclasses.replace(problem, q0=problem.q0.at[0].add(0.25))  # the crank, which A and B hold
     for x, off in ((problem, 0.0), (moved, 0.25)):
-        shown = Shown(x)
+        shown = ShownRun(x)
         assert "four-bar" in shown.text
         assert shown.rows["bodies"] == ["3: crank, coupler, rocker"]
         assert shown.rows["joints"] == ["4: A, B, C, D"]
@@ -95,14 +95,14 @@ def test_a_problem_shows_its_sizes_its_energy_and_how_far_constraints_are_off(tu
 
 @pytest.mark.parametrize("build", [um.assemble, lambda b, j, **x: um.tree(b, j[:3], loops=j[3:], **x)])
 def test_mechanisms_show_themselves_in_their_reference_posture(build):
-    shown = Shown(build(BODIES, PINS, name="linkage"))
+    shown = ShownRun(build(BODIES, PINS, name="linkage"))
     assert shown.text.startswith("linkage")
     assert shown.rows["D"] == ["holonomic", "2", "0", "0"]
     assert shown.picture is not None
 
 
 def test_a_run_shows_what_its_summary_says(turning):
-    shown, told = Shown(turning), turning.summary()
+    shown, told = ShownRun(turning), turning.summary()
     assert shown.rows["result"] == ["successful"]
     assert shown.rows["time"] == ["0 to 0.3 s, 11 saved"]
     assert shown.rows["steps"] == [f"{told['steps']}, {told['rejected_steps']} of them rejected"]
@@ -118,13 +118,13 @@ def test_a_run_shows_why_it_ended():
     pole = uk.System(jnp.eye(1), lambda t, q, v: v**2)  # v = 1 / (1 - t)
     run = uk.simulate(pole, [0.0], [1.0], t1=2.0, max_steps=100)
     assert not run.ok
-    assert Shown(run).rows["result"][0].startswith(f"{run.result_name}: {run.message}")
+    assert ShownRun(run).rows["result"][0].startswith(f"{run.result_name}: {run.message}")
 
 
 def test_many_constraints_are_those_farthest_off():
     fix = lambda i: uk.Holonomic(lambda t, q: q[i], name=f"fix {i}")
     system = uk.System(jnp.eye(20), jnp.zeros(20), [fix(i) for i in range(20)])
-    shown = Shown(uk.Problem(system, jnp.arange(20.0), jnp.zeros(20), 0.0, 1.0))
+    shown = ShownRun(uk.Problem(system, jnp.arange(20.0), jnp.zeros(20), 0.0, 1.0))
     listed = {name: float(row[2]) for name, row in shown.rows.items() if name.startswith("fix")}
     assert listed == {f"fix {i}": float(i) for i in range(8, 20)}
     assert "and 8 more" in shown.text
@@ -132,24 +132,24 @@ def test_many_constraints_are_those_farthest_off():
 
 def test_the_report_of_check_shows_its_words_and_the_state_it_is_about():
     report = uk.check(BEAD, [1.0, 1.5], [0.0, 0.0])
-    shown = Shown(report)
+    shown = ShownRun(report)
     for sentence in str(report).splitlines():
         assert sentence in shown.text
     assert "check: ok" in shown.text
     assert shown.rows["wire"] == ["holonomic", "1", "5.0e-01", "0"]
     twice = uk.System(jnp.eye(2), jnp.zeros(2), [WIRE, uk.Holonomic(lambda t, q: q[1] - q[0] ** 2 - t**2)])
-    assert "check: not ok" in Shown(uk.check(twice, [1.0, 1.0], [0.0, 0.0])).text
+    assert "check: not ok" in ShownRun(uk.check(twice, [1.0, 1.0], [0.0, 0.0])).text
 
 
 def test_robots_show_what_became_of_their_file():
     pytest.importorskip("mujoco")
     robot = uk.load(ROBOTS / "robotiq_2f85.xml")
-    shown = Shown(robot)
+    shown = ShownRun(robot)
     assert shown.rows["inputs"] == ["1: gripper"]
     assert shown.rows["bodies"][0].startswith(f"{len(robot.mechanism.bodies)}: ")
     assert "joint limit (ignored)" in shown.rows["not used as it stands"][0]
     assert shown.picture is not None
-    report = Shown(robot.report)
+    report = ShownRun(robot.report)
     assert report.picture == shown.picture
     for feature in robot.report.features:
         assert feature.feature in report.text
@@ -159,16 +159,16 @@ def test_robots_show_what_became_of_their_file():
 def test_sensors_show_what_they_are():
     pytest.importorskip("mujoco")
     sensors = uk.load(ROBOTS / "cassie.xml").sensors
-    rows = Shown(sensors).rows
+    rows = ShownRun(sensors).rows
     assert [rows[name][0] for name in sensors.names] == list(sensors.kinds.values())
     assert rows["pelvis-orientation"] == ["framequat", "4", ""]
     assert rows["pelvis-angular-velocity"] == ["gyro", "3", "0.0005"]
-    assert "0 sensors" in Shown(uk.load(ROBOTS / "robotiq_2f85.xml").sensors).text
+    assert "0 sensors" in ShownRun(uk.load(ROBOTS / "robotiq_2f85.xml").sensors).text
 
 
 def test_pictures_have_no_background_and_texts_the_colour_of_the_page(turning):
     image = pytest.importorskip("PIL.Image")
-    shown = Shown(turning)
+    shown = ShownRun(turning)
     with image.open(io.BytesIO(shown.picture)) as picture:
         opaque = np.asarray(picture.convert("RGBA"))[..., 3] > 0
         colours = picture.convert("RGB").getcolors(1 << 24)
@@ -188,7 +188,7 @@ def luminance(colour) -> np.ndarray:
 def test_pictures_differ_from_light_and_dark_pages(colour):
     image = pytest.importorskip("PIL.Image")
     look = um.Visual("crank", "box", (0.3, 0.1, 0.05), (0.15, 0.0), colour=colour)
-    shown = Shown(um.assemble(BODIES[:1], PINS[:1], visuals=[look]))
+    shown = ShownRun(um.assemble(BODIES[:1], PINS[:1], visuals=[look]))
     with image.open(io.BytesIO(shown.picture)) as picture:
         pixels = np.asarray(picture.convert("RGBA")).reshape(-1, 4)
     mine = luminance(pixels[pixels[:, 3] == 255, :3])
@@ -203,7 +203,7 @@ def test_names_are_text_and_no_markup():
     system = uk.System(jnp.eye(2), jnp.zeros(2), [wire], labels=("<b>", 'a"b'))
     problem = uk.Problem(system, jnp.ones(2), jnp.zeros(2), 0.0, 1.0, name="<script>")
     for x in (problem, system, uk.simulate(problem, t1=0.1, ts=2), uk.check(problem)):
-        shown = Shown(x)
+        shown = ShownRun(x)
         assert shown.rows["coordinates"] == ['2: <b>, a"b']
         assert shown.rows["<i>&amp;"][0] == "holonomic"
 
@@ -238,27 +238,27 @@ def test_a_picture_that_fails_says_why_in_a_line(turning, monkeypatch):
         (Drawn(lambda t, q: {"arm": q}), "line 'arm' of drawing has shape (2,)"),
         (Drawn(lambda t, q: {"arm": jnp.full((2, 2), jnp.nan)}), "must be finite"),
     ):
-        shown = Shown(uk.Problem(system, *state))
+        shown = ShownRun(uk.Problem(system, *state))
         assert shown.picture is None
         assert why in next(x for x in shown.text.splitlines() if x.startswith("No picture: "))
         assert shown.rows["coordinates"] == ["2: q[0], q[1]"]
     unknown = dataclasses.replace(turning, problem=None)
-    assert "No picture: this trajectory does not know its problem" in Shown(unknown).text
+    assert "No picture: this trajectory does not know its problem" in ShownRun(unknown).text
     lost = dataclasses.replace(turning.problem, q0=jnp.full(9, jnp.nan))
-    assert "No figures: q must be finite" in Shown(lost).text
+    assert "No figures: q must be finite" in ShownRun(lost).text
     bead = uk.Problem(BEAD, *state)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert (
-        "its system has no drawing" in Shown(bead).text
+        "its system has no drawing" in ShownRun(bead).text
     )  # Matplotlib is asked for where there is something to draw
-    shown = Shown(turning)
+    shown = ShownRun(turning)
     assert "pip install 'ukjax[plot]'" in shown.text
     assert shown.rows["result"] == ["successful"]
 
 
 def test_what_has_no_numbers_is_a_line(turning):
     batch = jax.tree.map(lambda x: jnp.asarray(x)[None], dataclasses.replace(turning, made=None))
-    assert Shown(batch).text.strip() == repr(batch)
+    assert ShownRun(batch).text.strip() == repr(batch)
     seen = []
     jax.eval_shape(lambda q: seen.append(uk.Problem(BEAD, q, q, 0.0, 1.0)._repr_html_()), jnp.ones(2))
     assert seen == ["<pre>Problem &#x27;System&#x27;: 2 coordinates, 2 velocities, 0 to 1 s</pre>"]

@@ -10,7 +10,7 @@ import pytest
 
 import ukjax as uk
 from ukjax._interop._environment_state import InputForce
-from ukjax._system._driven import DrivenSystem
+from ukjax._system._drive import DrivenSystem
 
 B = jnp.asarray([[1.0], [0.0]])  # a push along x
 STEPS = 8

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._cli import _commands as cli
-from ukjax._figures._moving import Curve, Shown, build_moving_parts
+from ukjax._figures._moving_parts import Curve, ShownRun, build_moving_parts
 from ukjax._interop._live_page import _place_parts
 from ukjax.mechanisms._default_visuals import visuals_of
 
@@ -245,7 +245,7 @@ def test_parts_are_placed_as_in_other_pictures(model: str) -> None:
     problem = MODELS[model]()
     t, q = np.array([0.0, 1.0]), np.stack([problem.q0, problem.q0])
     shown = build_moving_parts(
-        Shown("run", problem, t, q, {}, paths=False, contacts={}, shapes=False), t
+        ShownRun("run", problem, t, q, {}, paths=False, contacts={}, shapes=False), t
     ).parts
     bodies = dict.fromkeys(x.body for x in visuals_of(problem.system))
     places = _place_parts(problem, bodies, problem.system, jnp.asarray(0.0), problem.q0)

@@ -11,7 +11,7 @@ from jax import lax
 from numpy.testing import assert_allclose
 
 import ukjax as uk
-from ukjax._compiler._structured._needed import Needed
+from ukjax._compiler._structured._live_nodes import LiveNodes
 
 
 def _if(there: Any, body: Callable[[Any], Any], x: Any) -> Any:
@@ -78,6 +78,6 @@ def test_conditions_are_those_of_jax(f: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize("f", [_within, _in_a_loop], ids=lambda f: f.__name__)
 def test_what_a_condition_alone_needs_is_computed_in_it(f: Callable[[Any], Any]) -> None:
     program = uk.scalarize(f)._traced((jnp.asarray(1.0),), {})[1].program  # pyright: ignore
-    needed = Needed(np.concatenate([np.ravel(x) for x in program.outputs]).tolist(), values=True)
+    needed = LiveNodes(np.concatenate([np.ravel(x) for x in program.outputs]).tolist(), values=True)
     deepest = max(needed.within, key=lambda region: region.depth)
     assert {x.op for x in needed.within[deepest]} & {"cos", "exp"}

@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._figures._meshes import mesh_of
-from ukjax._figures._moving import Curve, SceneNode
+from ukjax._figures._moving_parts import Curve, SceneNode
 from ukjax._figures._page import FIELD, place_camera
 from ukjax._figures._scene import Scene, scene_of
 from ukjax._run._view import _name_runs, prepare_run

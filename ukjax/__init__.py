@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._cli._benchmark import BenchResult as BenchResult
     from ._cli._benchmark import bench as bench
     from ._compiler import TranslationError as TranslationError
+    from ._compiler._machine_code import compile_loops_whole as compile_loops_whole
     from ._compiler._machine_code import optimize_now as optimize_now
     from ._compiler._structured._scalarize import scalarize as scalarize
-    from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
     from ._contact._history import ContactHistory as ContactHistory
     from ._contact._poisson import Impact as Impact
     from ._contact._poisson import poisson_impact as poisson_impact
@@ -167,8 +167,7 @@ else:
         "_compiler": "TranslationError",
         "_motion._lanes": "Lanes lanes",
         "_compiler._structured._scalarize": "scalarize",
-        "_compiler._machine_code": "optimize_now",
-        "_compiler._whole_loops": "compile_loops_whole",
+        "_compiler._machine_code": "compile_loops_whole optimize_now",
         "_contact._history": "ContactHistory",
         "_figures._serve": "View",
         "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",

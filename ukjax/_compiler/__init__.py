@@ -1,6 +1,5 @@
 """Functions of small arrays as scalar code: for CPUs, for GPUs, and in C. It knows nothing of mechanics."""
 
-from ._dependence import find_dependence as find_dependence
 from ._evaluate import AtStates as AtStates
 from ._evaluate import array_function as array_function
 from ._evaluate import compile_small as compile_small
@@ -8,6 +7,7 @@ from ._evaluate import evaluate_at_state as evaluate_at_state
 from ._evaluate import evaluate_at_states as evaluate_at_states
 from ._evaluate import evaluate_by_code as evaluate_by_code
 from ._evaluate import evaluate_known as evaluate_known
+from ._evaluate import find_dependence as find_dependence
 from ._evaluate import translate_function as translate_function
 from ._expressions import Program as Program
 from ._foreign import compiler_is_here as compiler_is_here

@@ -14,12 +14,16 @@ from jax.extend import core
 from jaxtyping import Array
 
 from .._misc._closures import require_seen
+from .._misc._errors import Untranslatable
 from .._misc._types import as_jax, is_traced, is_within_jit
 from ._expressions import ExpressionPytree, builder_of, short_enough
 from ._foreign import machine_code_is_wanted
 from ._scalars import TranslationError
 from ._structured._arrays import MATERIALIZED, to_scalars
 from ._structured._jaxprs import loops
+from ._structured._live_nodes import LiveNodes
+from ._structured._nodes import is_number
+from ._structured._program import program_of
 from ._structured._scalarize import scalarize
 from ._structured._trace import Interpreter
 from ._tracing import (
@@ -233,3 +237,25 @@ def evaluate_known(method: M) -> M:
         return jax.tree.map(as_jax, evaluate_at_state(method, self, np.asarray(t, q.dtype), q, *rest))
 
     return evaluated  # pyright: ignore[reportReturnType]
+
+
+# --- Which numbers a function depends on
+
+
+def find_dependence(function: Callable[..., Any], *shapes: Any) -> tuple[frozenset[int], ...] | None:
+    """Of each argument, an array, the entries that what a function returns may depend on, whatever their values and those
+    that it closes over are; None where it cannot be followed."""
+    closed = jax.make_jaxpr(function)(*shapes)
+    unknown = lambda x: is_traced(x) or jnp.issubdtype(jnp.result_type(x), jnp.floating)
+    try:
+        program, _, _ = program_of(closed, unknown)
+        nodes = LiveNodes(program.flat).nodes
+    except Untranslatable:
+        return None
+    params, found = iter(program.params), []
+    for shape in shapes:
+        own = next(params) if shape.size else None
+        read = [x for x in nodes if own in x.args]
+        known = all(x.op == "load" and is_number(x.args[1]) for x in read)
+        found.append(frozenset(int(x.args[1]) for x in read) if known else frozenset(range(shape.size)))
+    return tuple(found)

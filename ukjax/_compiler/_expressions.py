@@ -20,8 +20,8 @@ from ._structured import _program
 from ._structured._arrays import Value, to_scalars
 from ._structured._builder import Builder as NodeBuilder
 from ._structured._identity import identity_of_nodes
+from ._structured._live_nodes import LiveNodes
 from ._structured._moves import fill_array
-from ._structured._needed import Needed
 from ._structured._nodes import MARKS, Node, Operand, Region, is_number
 from ._structured._primitive import scalars_p
 from ._structured._rebuild import Rebuilder
@@ -46,14 +46,14 @@ class OnHost:
     """
 
     @staticmethod
-    def takes(needed: Needed, t: str) -> bool:
+    def takes(needed: LiveNodes, t: str) -> bool:
         """Whether nodes are operations on numbers of a type and on truths alone; of branches both sides are computed."""
         plain = (*MARKS, "parameter", "convert", "branch", "output", *OPERATIONS)
         from_others = lambda x: x.op == "output" and x.args[0].op != "branch"
         own = lambda x: x.op == "branch" or (x.type in (t, "bool") and x.size is None)
         return all(x.op in plain and own(x) and not from_others(x) for x in needed.nodes)
 
-    def __init__(self, needed: Needed, outputs: Sequence[Operand], params: Sequence[Node], dtype: Any):
+    def __init__(self, needed: LiveNodes, outputs: Sequence[Operand], params: Sequence[Node], dtype: Any):
         nodes = [x for x in needed.nodes if x.op not in ("parameter", "branch")]
         self.exact = not any(x.op in OPERATIONS and OPERATIONS[x.op].llvm.endswith("()") for x in nodes)
         self._dtype, self._count, self._size = dtype, len(params), len(params) + len(nodes)
@@ -159,7 +159,7 @@ class Program:
 
     def operations(self) -> list[str]:
         """The operations of its values."""
-        nodes = Needed(self.outputs, values=True).nodes
+        nodes = LiveNodes(self.outputs, values=True).nodes
         return [x.op for x in nodes if x.op not in ("parameter", "output", *_PASSED_ON)]
 
     @functools.cached_property
@@ -179,52 +179,52 @@ class Program:
                 fill_array((n,), [build.load(x, i) for i in range(n)])
                 for x, n in zip(params, sizes, strict=True)
             ]
-            (found,) = self._written_in(Interpreter(build), inputs)
+            (found,) = self._write_into(Interpreter(build), inputs)
             return build.top, [tuple(found.tolist())]
 
         identity = functools.partial(identity_of_nodes, self.outputs, (self.counts, self.again))
         operands, results = [(t, n) for n in sizes], [(t, len(self.outputs))]
         return _program.Program(
-            make, operands, results, identity, self._written_in, repeats=self.again is not None
+            make, operands, results, identity, self._write_into, repeats=self.again is not None
         )
 
-    def _written_in(self, interpreter: Interpreter, inputs: Sequence[Value]) -> list[Value]:
+    def _write_into(self, interpreter: Interpreter, inputs: Sequence[Value]) -> list[Value]:
         """The outputs as part of another program, member by member."""
         arrays = [to_scalars(interpreter.b, x) for x in inputs]
         members = np.broadcast_shapes(*(x.shape[1:] for x in arrays))
         columns = np.concatenate([_program.spread_members(x, members) for x in arrays]).T
         outputs = np.empty((len(self.outputs), len(columns)), object)
         for k, column in enumerate(columns):
-            outputs[:, k] = (self._repeated if self.again else self._called)(interpreter, column.tolist())
+            outputs[:, k] = (self._repeat if self.again else self._call)(interpreter, column.tolist())
         return [outputs.reshape(-1, *members)]
 
-    def _called(self, interpreter: Interpreter, inputs: list[Operand]) -> list[Operand]:
+    def _call(self, interpreter: Interpreter, inputs: list[Operand]) -> list[Operand]:
         """By a call, unless it is short."""
         if self._alone.size < interpreter.least_called:
-            return self._rebuilt(interpreter.b, inputs)
+            return self._rebuild(interpreter.b, inputs)
         if any(map(is_number, inputs)) and not self._alone.parts:
             again, types = (
-                lambda inner, flat: self._rebuilt(inner.b, flat),
+                lambda inner, flat: self._rebuild(inner.b, flat),
                 [(self.build.type, None)] * len(inputs),
             )
             found = interpreter.specialize(self, inputs, types, again)
             if found is None:
-                return self._rebuilt(interpreter.b, inputs)
+                return self._rebuild(interpreter.b, inputs)
             if found[0].size < WORTH_OWN_CODE * self._alone.size:
                 return interpreter.b.call(*found)
         return interpreter.b.call(self._alone, inputs)
 
-    def _rebuilt(self, b: NodeBuilder, inputs: Sequence[Operand]) -> list[Operand]:
+    def _rebuild(self, b: NodeBuilder, inputs: Sequence[Operand]) -> list[Operand]:
         needed = self._alone.needed()
         rebuilt = Rebuilder(b, needed, dict(zip(self._alone.region.params, inputs, strict=True)))
         rebuilt.nodes(needed.outermost)
         return list(map(rebuilt.get, self.outputs))
 
-    def _repeated(self, interpreter: Interpreter, inputs: list[Operand]) -> list[Operand]:
+    def _repeat(self, interpreter: Interpreter, inputs: list[Operand]) -> list[Operand]:
         """Their derivatives are those of the last time, as of any point that a function leaves fixed."""
         assert self.again
         t, b, (flag, first, size) = self.build.type, interpreter.b, self.again
-        once = lambda before: self._called(interpreter, [*inputs, *before[first : first + size]])
+        once = lambda before: self._call(interpreter, [*inputs, *before[first : first + size]])
 
         def step(carried: Sequence[Operand]) -> Any:
             calls, before = carried[0], list(carried[1:])
@@ -238,7 +238,7 @@ class Program:
 
     @functools.cached_property
     def _by_numpy(self) -> OnHost | None:
-        needed = Needed(self.outputs, values=True)
+        needed = LiveNodes(self.outputs, values=True)
         if self.again or not OnHost.takes(needed, self.build.type):
             return None
         return OnHost(needed, self.outputs, self._alone.region.params, self.dtype)
@@ -314,22 +314,22 @@ class ExpressionPytree:
         """Where the entries of each array begin."""
         return tuple(start for start, _, _ in self.layout[1])
 
-    def _parted(self, found: Any) -> Any:
+    def _partition(self, found: Any) -> Any:
         """The pytree, given its entries along the first axis; others come first in each array."""
         (tree, arrays), others = self.layout, found.shape[1:]
         return jax.tree.unflatten(tree, [found[i:j].T.reshape(*others, *shape) for i, j, shape in arrays])
 
     def on_host(self, *operands: np.ndarray) -> Any:
         """The pytree on NumPy arrays, with the members along the first axis of each array."""
-        return self._parted(self.program.on_host(*operands))
+        return self._partition(self.program.on_host(*operands))
 
     def by_numpy(self, *operands: np.ndarray) -> Any:
         """As `on_host`, by `Program.by_numpy`."""
-        return self._parted(self.program.by_numpy(*operands))
+        return self._partition(self.program.by_numpy(*operands))
 
     def __call__(self, *operands: Array) -> Any:
         """The pytree."""
-        return self._parted(run(self.program, *operands))
+        return self._partition(run(self.program, *operands))
 
 
 def run(program: Program, *operands: Array) -> Array:

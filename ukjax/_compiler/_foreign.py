@@ -126,8 +126,8 @@ def address_of(function: str, name: str) -> int:
     return _made[name][0].get_function_address(function)
 
 
-def compiled(write: Callable[[], Code], known_as: str | None) -> Any:
-    """The engine that holds the machine code of a text, compiled at once, and owns it."""
+def compile_engine(write: Callable[[], Code], known_as: str | None) -> Any:
+    """The engine that holds the machine code of a text, compile_engine at once, and owns it."""
     write = functools.cache(write)
     return engine_of(objects_of(repr(write()) if known_as is None else known_as, write, AT_ONCE))
 

@@ -341,3 +341,13 @@ def build_tiered_engine(
     due = _Due(known_as, tuple(parts), bool(loops[0]), engine)
     _optimizer().watch(due, _PER_BYTE * sum(map(len, parts)) // width)
     return engine
+
+
+# --- A switch that is needed no more
+
+
+def compile_loops_whole() -> None:
+    """Does nothing. It made XLA compile loops for a CPU in another way, before whole runs were machine code.
+
+    It is kept for scripts that call it.
+    """

@@ -260,7 +260,7 @@ def cached_or_untranslatable(make: Callable[..., T]) -> Callable[..., T]:
 # --- A function as JAX traced it
 
 
-class Traced(NamedTuple):
+class TracedFunction(NamedTuple):
     """A function as JAX traced it.
 
     - `program`: its operations.
@@ -272,7 +272,7 @@ class Traced(NamedTuple):
     outputs: Any
     shapes: Any
 
-    def part(self, of: Callable[[Any], Any]) -> "Traced":
+    def part(self, of: Callable[[Any], Any]) -> "TracedFunction":
         """The function that returns a part only: what that does not need is left out where it is interpreted."""
         return self._replace(outputs=of(self.outputs), shapes=of(self.shapes))
 
@@ -293,9 +293,11 @@ class Traced(NamedTuple):
         return jax.tree.map(of_type, found, self.shapes)
 
 
-def trace(function: Callable[..., Any], *shapes: Any) -> Traced:
+def trace(function: Callable[..., Any], *shapes: Any) -> TracedFunction:
     """A function as JAX traces it."""
     program, found = jax.make_jaxpr(function, return_shape=True)(*shapes)
     program = close_in_parts(program)
     require_seen(program.consts)
-    return Traced(program, jax.tree.unflatten(jax.tree.structure(found), program.jaxpr.outvars), found)
+    return TracedFunction(
+        program, jax.tree.unflatten(jax.tree.structure(found), program.jaxpr.outvars), found
+    )

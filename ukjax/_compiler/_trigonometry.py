@@ -37,7 +37,7 @@ COEFFICIENTS = {
 # fmt: on
 
 
-class Turned(NamedTuple):
+class ReducedAngle(NamedTuple):
     """An angle as quarter turns and a rest.
 
     - `sine`, `cosine`: of the rest.
@@ -51,7 +51,7 @@ class Turned(NamedTuple):
     odd: Any
 
 
-def turn(x: Any, dtype: str, xp: Any) -> Turned:
+def turn(x: Any, dtype: str, xp: Any) -> ReducedAngle:
     """An angle turned back, of arrays by NumPy, or of a `Number` by instructions: the same operations, the same bits."""
     known = COEFFICIENTS[dtype]
     quarters = xp.floor(x * (2 / np.pi) + 0.5)
@@ -64,16 +64,16 @@ def turn(x: Any, dtype: str, xp: Any) -> Turned:
     cosine = square * polynomial(square, known.cosine) + 1.0
     fraction = quarters * 0.25
     fraction = fraction - xp.floor(fraction)
-    return Turned(sine, cosine, fraction, abs(fraction - 0.5) == 0.25)
+    return ReducedAngle(sine, cosine, fraction, abs(fraction - 0.5) == 0.25)
 
 
-def sine(x: Turned, xp: Any) -> Any:
+def sine(x: ReducedAngle, xp: Any) -> Any:
     """The sine of an angle."""
     value = xp.where(x.odd, x.cosine, x.sine)
     return xp.where(x.fraction < 0.5, value, -value)
 
 
-def cosine(x: Turned, xp: Any) -> Any:
+def cosine(x: ReducedAngle, xp: Any) -> Any:
     """The cosine of an angle."""
     value = xp.where(x.odd, x.sine, x.cosine)
     return xp.where(abs(x.fraction - 0.375) < 0.25, -value, value)

@@ -42,7 +42,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._compiler._structured._scalarize import LeftToXLA, because, scalarize
+from .._compiler._structured._scalarize import LeftToXLA, explain_fallback, scalarize
 from .._misc._derivatives import forward_only
 from .._misc._errors import InputError, Untranslatable
 from .._misc._types import choose_by_precision
@@ -144,7 +144,7 @@ def _run_with_derivatives(
         try:
             found = fn(*flat)
         except Untranslatable as error:
-            left = because(error)
+            left = explain_fallback(error)
             found = forward_only(fn.__wrapped__(*flat), _FORWARD.format(left.reason))
         return finish(found, fn is smooth, *whole(flat))
 

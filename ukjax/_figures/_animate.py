@@ -13,7 +13,7 @@ import numpy as np
 from .._misc._errors import InputError, needing
 from .._misc._files import as_path, replacing
 from ._meshes import mesh_of
-from ._moving import FORCES, HALF_SPACE, Curve, SceneNode, corners
+from ._moving_parts import FORCES, HALF_SPACE, Curve, SceneNode, corners
 from ._plot import STYLE
 from ._scene import FROM, Scene, first_name, opacity_of
 

@@ -11,7 +11,7 @@ from .._misc._errors import needing
 from ..mechanisms import Visual
 from ..mechanisms._visual import facing
 from ._meshes import capsule, tube
-from ._moving import Curve, SceneNode
+from ._moving_parts import Curve, SceneNode
 from ._scene import FROM, Scene, first_name, opacity_of
 
 FIELD = 0.6  # of view, from top to bottom [rad]: that of a lens of 60 mm, which distorts little

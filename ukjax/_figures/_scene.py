@@ -9,7 +9,16 @@ import numpy as np
 from .._misc._arguments import require_between
 from .._system._system import innermost
 from ..mechanisms import GROUND, Gravity
-from ._moving import HALF_SPACE, Curve, SceneNode, Shown, arrows, build_moving_parts, corners, is_overlay
+from ._moving_parts import (
+    HALF_SPACE,
+    Curve,
+    SceneNode,
+    ShownRun,
+    arrows,
+    build_moving_parts,
+    corners,
+    is_overlay,
+)
 
 _ARROW = (
     0.25  # the arrow of the usual force, of the size of a run; those of impacts may reach beyond the window
@@ -103,7 +112,7 @@ def _shift_part(part: SceneNode | Curve, by: np.ndarray) -> SceneNode | Curve:
     return part._replace(position=part.position + by)
 
 
-def _usual_force(runs: Sequence[Shown]) -> float:
+def _usual_force(runs: Sequence[ShownRun]) -> float:
     """The largest force at a joint or a contact, its median over the times with any [N]; 1 where there is none."""
     forces = [
         np.max([np.linalg.norm(at[1], axis=1) for at in every], axis=0)
@@ -115,7 +124,7 @@ def _usual_force(runs: Sequence[Shown]) -> float:
     return float(np.median(some)) if some.size else 1.0
 
 
-def scene_of(runs: Sequence[Shown], *, speed: float, fps: float) -> Scene:
+def scene_of(runs: Sequence[ShownRun], *, speed: float, fps: float) -> Scene:
     """Runs side by side along x, over the time from the first start to the last end; a run that ends stands still."""
     for name, x in (("speed", speed), ("fps", fps)):
         require_between(name, x, 0, np.inf)

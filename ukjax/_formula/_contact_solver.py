@@ -65,7 +65,7 @@ def _rows_of(contacts: ContactList, k: Array, room: Room) -> _Rows:
     return _Rows(jnp.where(normals > 0, row, room.rows), normals > 0, places)
 
 
-class _Cut(NamedTuple):
+class _ConePoint(NamedTuple):
     """P(y) of one contact at y = p - r (u + e (p - centre)): p - P(y), and what its derivative needs."""
 
     # `normal`, `tangent`: of normal and tangential rows p - P(y).
@@ -89,7 +89,7 @@ def _cut(
     e: Array,
     place: tuple[Array, Array],
     centre: Array,
-) -> _Cut:
+) -> _ConePoint:
     (p, u), (mu, c), s = place, laws, rows.normal
     at = lambda i, r: entry(p, i) - r * (entry(u, i) + e * (entry(p, i) - entry(centre, i)))
     r_normal = 1 / jnp.abs(entry(diagonal, s) + e)
@@ -107,7 +107,7 @@ def _cut(
     left = jnp.where(slides, bound / length, 1)
     direction = [jnp.where(slides, x / length, 0) for x in y]
     tangent = [jnp.where(on, entry(p, i) - left * x, 0) for (i, on), x in zip(rows.tangents, y, strict=True)]
-    return _Cut(normal, tangent, r_normal, r_tangent, left, direction, closed, slides)
+    return _ConePoint(normal, tangent, r_normal, r_tangent, left, direction, closed, slides)
 
 
 # --- Linear systems of rows in memory, of which each has a range of columns that may not be zero
@@ -211,7 +211,7 @@ class _Iteration(NamedTuple):
         """Mu and c of a contact."""
         return entry(self.contacts.friction, k), entry(self.contacts.limit, k)
 
-    def cut(self, k: Array, e: Array, place: tuple[Array, Array], centre: Array) -> _Cut:
+    def cut(self, k: Array, e: Array, place: tuple[Array, Array], centre: Array) -> _ConePoint:
         """The cut of a contact."""
         return _cut(_rows_of(self.contacts, k, self.room), self.laws(k), self.diagonal, e, place, centre)
 
@@ -257,7 +257,7 @@ class _Iteration(NamedTuple):
 
     def slope(
         self, k: Array, e: Array, place: tuple[Array, Array], centre: Array
-    ) -> tuple[_Cut, list[Array], list[list[Array]], list[Array]]:
+    ) -> tuple[_ConePoint, list[Array], list[list[Array]], list[Array]]:
         """The cut of a contact, the places of its rows, the derivative of P(y) by y there, and their sizes r."""
         rows, (mu, _) = _rows_of(self.contacts, k, self.room), self.laws(k)
         cut = self.cut(k, e, place, centre)

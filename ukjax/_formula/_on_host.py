@@ -25,7 +25,7 @@ from ._acceleration import (
 from ._equations import Equations, describe_asymmetry, equations_at
 
 
-class Found(NamedTuple):
+class HostSolution(NamedTuple):
     """Of k states: what `Acceleration` calls so, with the states along the first axes."""
 
     a: np.ndarray
@@ -72,7 +72,7 @@ def acceleration_if_clear(equations: Equations, rcond: float) -> np.ndarray | No
     return W.T @ (x0 + V.T @ (inverse * (U.T @ ((b - B @ x0) / norms))))
 
 
-def accelerations(equations: Equations, kept: np.ndarray) -> Found:
+def accelerations(equations: Equations, kept: np.ndarray) -> HostSolution:
     """What `UdwadiaKalaba` says where it is known which rows are independent.
 
     Of B = A M^-1/2 counts what lies in the span of those rows: B Q Q^T, Q an orthonormal basis of it. So B^+ = Q (B Q)^+,
@@ -94,7 +94,7 @@ def accelerations(equations: Equations, kept: np.ndarray) -> Found:
         dx[at] = (basis @ y)[..., 0]
         multipliers[at] = (U @ np.linalg.solve(np.swapaxes(R, 1, 2), y))[..., 0]
     force = _times(np.swapaxes(A, 1, 2), multipliers) + c
-    return Found(_times(np.swapaxes(W, 1, 2), x0 + dx), force, multipliers)
+    return HostSolution(_times(np.swapaxes(W, 1, 2), x0 + dx), force, multipliers)
 
 
 def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration | None:

@@ -141,7 +141,7 @@ ServoConstraints = tuple[AbstractConstraint, ...] | list[AbstractConstraint] | A
 
 
 @final
-class _Reduced(eqx.Module):
+class _ReducedEquations(eqx.Module):
     """The equations with the passive rows eliminated, in the names of the module's docstring: x0 = W (Q + c),
     E = W B_u, `CN` = C N, and `effect` = C Bbar."""
 
@@ -165,7 +165,7 @@ def _without_noise(effect: Array, C: Array, E: Array) -> Array:
 
 def _eliminate(
     equations: Equations, A_s: Array, b_s: Array, B_u: Array, method: AbstractPseudoinverse
-) -> _Reduced:
+) -> _ReducedEquations:
     """Takes the passive rows out. A servo row that they already determine is none for u: by the threshold that
     decides rank, since what drift leaves of it would ask for huge inputs."""
     W = inverse_cholesky(equations.M)
@@ -178,7 +178,7 @@ def _eliminate(
     left = C - (C @ inverse) @ B_p
     dependent = jnp.sum(left * left, axis=1) <= method.threshold(C.dtype) ** 2 * jnp.sum(C * C, axis=1)
     left = jnp.where(dependent[:, None], 0, left)
-    return _Reduced(W, x0, abar, C, left, E, Bbar, _without_noise(left @ E, left, E), b_s - C @ abar)
+    return _ReducedEquations(W, x0, abar, C, left, E, Bbar, _without_noise(left @ E, left, E), b_s - C @ abar)
 
 
 def least_inputs(
@@ -268,7 +268,7 @@ class Law(eqx.Module):
 
     def _inputs(
         self, equations: Equations, rows: Rows, t: Time, q: Coordinates, v: Velocities
-    ) -> tuple[_Reduced, Float[Array, "n p"], Float[Array, " p"], Int[Array, ""]]:
+    ) -> tuple[_ReducedEquations, Float[Array, "n p"], Float[Array, " p"], Int[Array, ""]]:
         """The reduced equations, B_u, u and the rank it was found with."""
         B_u, s = self.inputs(t, q, v)
         r = _eliminate(equations, rows.A, rows.b, B_u, self.pinv)
@@ -316,11 +316,11 @@ class Law(eqx.Module):
         inverse = pinv(G @ V.T, self.pinv)
         return V.T @ inverse.matrix, inverse.rank
 
-    def _by_elimination(self, r: _Reduced, s: Array) -> tuple[Array, Array]:
+    def _by_elimination(self, r: _ReducedEquations, s: Array) -> tuple[Array, Array]:
         inverse, rank = self._inverse(r.effect)
         return s + inverse @ (r.bbar - r.effect @ s), rank
 
-    def _by_paper(self, r: _Reduced, s: Array) -> tuple[Array, Array]:
+    def _by_paper(self, r: _ReducedEquations, s: Array) -> tuple[Array, Array]:
         """The u with u = K [bbar + (D - C Bbar) u] + (I - K D) s, D = C W B_u, K = D^+: in the bracket is what the
         paper's bbar is at Q_c(u). So u = K w + (I - K D) s with w in the range of D, where C Bbar u = bbar."""
         D = _without_noise(r.C @ r.E, r.C, r.E)

@@ -47,7 +47,7 @@ class ContactNames(NamedTuple):
         return 2 * len(self.contacts) + len(self.rows)
 
 
-def _watched(layout: ContactLayout) -> np.ndarray:
+def _find_watched(layout: ContactLayout) -> np.ndarray:
     """Which of the margins can run out: normal ones of what has a gap, friction and slip of what slides."""
     return np.flatnonzero(np.concatenate([layout.has_gap, layout.has_slip, layout.has_slip]))
 
@@ -65,7 +65,7 @@ def contact_names(problem: Problem) -> ContactNames:
         of_forces += [("N m" if turns else "N") if gapped else ""] * (gapped + tangents)
     kinds = [f"{name} {kind}" for kind in ("normal", "friction", "slip") for name in layout.names]
     gapped = [name for name, has in zip(layout.names, layout.has_gap, strict=True) if has]
-    margins = tuple(kinds[i] for i in _watched(layout))
+    margins = tuple(kinds[i] for i in _find_watched(layout))
     return ContactNames(layout.names, tuple(rows), tuple(gapped), margins, tuple(of_gaps), tuple(of_forces))
 
 
@@ -114,7 +114,7 @@ def evaluate(given: ModelState, mode: Array, u: Array | None = None) -> Values:
         contact.gap[of.layout.has_gap],
         p * of.coefficients.scale,
         jnp.max(jnp.abs(jnp.concatenate(errors)))[None],
-        _left(margins)[_watched(of.layout)],
+        _left(margins)[_find_watched(of.layout)],
     ]
     return {"y": jnp.concatenate(parts)}
 

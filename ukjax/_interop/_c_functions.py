@@ -24,7 +24,7 @@ from .._motion._acceleration_code import AccelerationProgram, compile_accelerati
 from .._pseudoinverse import GramSchmidt, pinv
 from .._run._step import step
 from .._system._constraint import require_bilateral
-from .._system._driven import DrivenSystem
+from .._system._drive import DrivenSystem
 from .._system._labels import unique_names
 from .._system._problem import Problem
 from .._system._rows import constraint_rows

@@ -26,7 +26,7 @@ from .._misc._errors import InputError, format_value, needing
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._motion._project import Projection, project
 from .._run._step import step
-from .._system._driven import AbstractDrive, DrivenSystem
+from .._system._drive import AbstractDrive, DrivenSystem
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem

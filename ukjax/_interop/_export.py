@@ -17,7 +17,7 @@ from .._compiler._structured._jaxprs import core_jaxpr, jaxprs_in, line_of
 from .._misc._arguments import all_of, call_user_function, number_array, one_of, whole_number
 from .._misc._errors import InputError, format_value, needing
 from .._misc._files import AT_END, add_checksum, as_path, intact, replacing, require_there
-from .._misc._traced import nan_for_errors
+from .._misc._jax_programs import nan_for_errors
 from .._run._reports import COLUMNS
 from .._run._results import RESULTS
 from .._run._trajectory import Trajectory

@@ -15,7 +15,7 @@ from jaxtyping import Array
 from .._compiler import JitByZeros
 from .._misc._arguments import real_array, require_finite, whole_number
 from .._misc._errors import InputError
-from .._system._driven import AbstractDrive
+from .._system._drive import AbstractDrive
 from .._system._system import AbstractSystem
 from ._environment_state import InputForce
 

@@ -19,7 +19,7 @@ from jaxtyping import Array
 from .._compiler._structured._program import Program, program_of
 from .._compiler._structured._wasm import write_wasm
 from .._figures._meshes import mesh_of
-from .._figures._moving import MOST_BARS, Curve, Shown, compute_drawing, place_bodies
+from .._figures._moving_parts import MOST_BARS, Curve, ShownRun, compute_drawing, place_bodies
 from .._figures._page import FIELD, place_camera
 from .._figures._scene import Scene, first_name, scene_of
 from .._figures._serve import write_page
@@ -27,7 +27,7 @@ from .._misc._arguments import positive_time, require_instance, require_solver
 from .._misc._closures import require_untraced
 from .._misc._errors import InputError, require_known
 from .._run._step import step
-from .._system._driven import DrivenSystem
+from .._system._drive import DrivenSystem
 from .._system._problem import Problem
 from .._system._rows import constraint_rows
 from .._system._stabilize import NoStabilizer
@@ -278,7 +278,7 @@ def _foresee(problem: Problem, advance: Program, p: np.ndarray, dt: float) -> Sc
     times, places = (np.array(x) for x in zip(*seen, strict=True))
     if len(times) == 1:
         times, places = times[0] + np.array([0.0, dt]), places.repeat(2, axis=0)
-    shown = Shown(problem.name, problem, times, places, {}, paths=False, contacts={}, shapes=False)
+    shown = ShownRun(problem.name, problem, times, places, {}, paths=False, contacts={}, shapes=False)
     return scene_of([shown], speed=1.0, fps=20.0)
 
 

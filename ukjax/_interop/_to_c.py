@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._compiler._structured._c import TYPES, Argument, FunctionText, Module, Source
-from .._compiler._structured._needed import Needed
+from .._compiler._structured._live_nodes import LiveNodes
 from .._compiler._structured._program import Program, program_of
 from .._misc._arguments import flag, require_instance, require_solver
 from .._misc._closures import require_untraced
@@ -207,7 +207,7 @@ def make_file(
 
 def _reads_parameters(programs: Sequence[Program], count: int) -> bool:
     """Whether any of the programs reads any of its first operands, so many."""
-    needed = [(x.params[:count], Needed(x.flat, values=True)) for x in programs]
+    needed = [(x.params[:count], LiveNodes(x.flat, values=True)) for x in programs]
     return any(x in y for params, y in needed for x in params)
 
 

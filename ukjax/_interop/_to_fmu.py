@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler._structured._c import literal
-from .._compiler._structured._needed import Needed
+from .._compiler._structured._live_nodes import LiveNodes
 from .._compiler._structured._nodes import Node, is_number
 from .._compiler._structured._program import Program
 from .._misc._arguments import positive_time, require_instance
@@ -322,7 +322,7 @@ def _find_dependencies(model: Program, jacobian: Program, given: Sequence[int]) 
 
     def depends(result: Any) -> set[int]:
         found = set[int]()
-        for node in Needed([result], values=True).nodes:
+        for node in LiveNodes([result], values=True).nodes:
             for x in {y for y in node.args if isinstance(y, Node) and y in operands}:
                 i = operands.index(x)
                 by_entry = node.op == "load" and is_number(node.args[1])

@@ -35,7 +35,7 @@ _off = 0
 
 
 @contextlib.contextmanager
-def nothing_kept() -> Iterator[None]:
+def without_cache() -> Iterator[None]:
     """Within, nothing is read or written, in whatever thread."""
     global _off
     _off += 1

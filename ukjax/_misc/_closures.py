@@ -161,26 +161,26 @@ def _holds_functions(x: Any) -> bool:
     return isinstance(x, functools.partial) or _is_method(x)
 
 
-class _Opened(NamedTuple):
+class _OpenTree(NamedTuple):
     """A pytree, of which traced arrays are apart."""
 
     structure: Any  # of the pytree
     # `leaves`: None for a traced array, what is kept, or how a function is made and its contents.
     leaves: tuple[Any, ...]
 
-    def filled(self, arrays: Iterator[Any]) -> Any:
+    def fill(self, arrays: Iterator[Any]) -> Any:
         """The pytree with these arrays."""
-        filled = []
+        leaves = []
         for x in self.leaves:
             if isinstance(x, tuple):
                 made, contents = x
-                filled.append(made(*contents.filled(arrays)))
+                leaves.append(made(*contents.fill(arrays)))
             else:
-                filled.append(next(arrays) if x is None else x.value)
-        return jax.tree.unflatten(self.structure, filled)
+                leaves.append(next(arrays) if x is None else x.value)
+        return jax.tree.unflatten(self.structure, leaves)
 
 
-def _extract_tracers(x: Any, within: tuple[int, ...] = ()) -> tuple[_Opened, list[Tracer]]:
+def _extract_tracers(x: Any, within: tuple[int, ...] = ()) -> tuple[_OpenTree, list[Tracer]]:
     """A pytree without its traced arrays, those in its functions included, and these arrays."""
     try:
         leaves, structure = jax.tree.flatten(x, is_leaf=_holds_functions)
@@ -201,18 +201,18 @@ def _extract_tracers(x: Any, within: tuple[int, ...] = ()) -> tuple[_Opened, lis
                 arrays += own
                 continue
         kept.append(_as_hashable(leaf))
-    return _Opened(structure, tuple(kept)), arrays
+    return _OpenTree(structure, tuple(kept)), arrays
 
 
 @final
-class Hoisted(eqx.Module):
+class HoistedFunction(eqx.Module):
     """A function whose traced values are arrays of a pytree."""
 
     held: list[Any]  # the values
-    rest: _Opened = eqx.field(static=True)  # all else
+    rest: _OpenTree = eqx.field(static=True)  # all else
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.rest.filled(iter(self.held))(*args, **kwargs)
+        return self.rest.fill(iter(self.held))(*args, **kwargs)
 
 
 _CLOSING = weakref.WeakKeyDictionary[type, tuple[str, ...]]()
@@ -232,9 +232,9 @@ def _closing_methods(cls: type) -> tuple[str, ...]:
     return _CLOSING[cls]
 
 
-def _rebuilt(name: str, like: Any) -> Any:
+def _make_method(name: str, like: Any) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.rest_.filled(iter(self.held_))[name](self, *args, **kwargs)
+        return self.rest_.fill(iter(self.held_))[name](self, *args, **kwargs)
 
     return property(method) if isinstance(like, property) else method
 
@@ -251,7 +251,7 @@ def _with_methods_hoisted(x: eqx.Module) -> eqx.Module:
     _require_alive(held, x)
     cls = next((c for c in type(x).__subclasses__() if "rest_" in vars(c).get("__annotations__", ())), None)
     if cls is None:
-        body = {name: _rebuilt(name, m) for name, m in methods.items()}
+        body = {name: _make_method(name, m) for name, m in methods.items()}
         body |= {"__annotations__": {"held_": Any, "rest_": Any}, "__module__": type(x).__module__}
         body |= {"held_": None, "rest_": eqx.field(static=True, default=None)}
         metaclass: Any = type(type(x))
@@ -320,7 +320,7 @@ def hoist_tracers(tree: T) -> T:
         if _contents(x) is not None:
             rest, held = _extract_tracers(x)
             _require_alive(held, x)
-            return Hoisted(held, rest) if len(held) > _visible(x) else x
+            return HoistedFunction(held, rest) if len(held) > _visible(x) else x
         return x
 
     return _map_tree(of, tree, lambda x: isinstance(x, eqx.Module) or _holds_functions(x))
@@ -340,12 +340,12 @@ def find_instances(tree: Any, kind: type[T] | tuple[type[T], ...]) -> list[T]:
 
     def look(x: Any) -> None:
         for leaf in jax.tree.leaves(
-            x, is_leaf=lambda y: isinstance(y, (kind, Hoisted)) or _holds_functions(y)
+            x, is_leaf=lambda y: isinstance(y, (kind, HoistedFunction)) or _holds_functions(y)
         ):
             if isinstance(leaf, kind):
                 found.append(leaf)
-            elif isinstance(leaf, Hoisted):
-                look(leaf.rest.filled(iter(leaf.held)))
+            elif isinstance(leaf, HoistedFunction):
+                look(leaf.rest.fill(iter(leaf.held)))
             elif id(leaf) not in seen and (contents := _contents(leaf)):
                 seen.add(id(leaf))
                 look(contents[1])

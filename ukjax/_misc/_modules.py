@@ -63,7 +63,7 @@ def _with_methods(tree: Any) -> Any:
     return jax.tree.map(method, tree, is_leaf=lambda x: isinstance(x, _Method))
 
 
-def _restored(cls: type, fields: dict[str, Any]) -> Any:
+def _restore(cls: type, fields: dict[str, Any]) -> Any:
     made = object.__new__(cls)
     for name, x in fields.items():
         object.__setattr__(made, name, _with_methods(x))
@@ -72,4 +72,4 @@ def _restored(cls: type, fields: dict[str, Any]) -> Any:
 
 def reduce_module(module: eqx.Module) -> tuple[Callable[..., Any], tuple[type, dict[str, Any]]]:
     """What `__reduce__` of a module returns, whose fields may hold methods of modules at any depth."""
-    return _restored, (type(module), {name: _with_names(x) for name, x in vars(module).items()})
+    return _restore, (type(module), {name: _with_names(x) for name, x in vars(module).items()})

@@ -15,7 +15,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ from .._compiler._scalars import (
     is_truth,
     largest,
 )
-from .._compiler._structured._needed import Needed
+from .._compiler._structured._live_nodes import LiveNodes
 from .._compiler._structured._nodes import Node, is_number
 from .._compiler._structured._operations import LargeProductError
 from .._compiler._structured._rebuild import Rebuilder
@@ -42,21 +42,25 @@ from .._compiler._tracing import (
     InputMaker,
     Leaf,
     Structure,
+    TracedFunction,
     cached_or_untranslatable,
     leaf,
     numbers,
     read_by,
+    rebuild,
     split,
+    trace,
 )
 from .._formula._acceleration import AbstractFormula, Equations
-from .._formula._equations import applied_forces
+from .._formula._equations import applied_forces, equations_of_motion, inertia
+from .._misc._arguments import call_user_function
 from .._misc._tolerances import ASYMMETRIC, CLEARLY
 from .._misc._types import Coordinates, Forces, Time, Velocities, module_for
 from .._pseudoinverse import GramSchmidt
+from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem, TreeInertia
+from .._system._system import AbstractSystem, TreeInertia, innermost
 from ._solve import How, Solution, StepRelativeRank, least_of, solution_by
-from ._traced_system import common, trace_motion
 
 Numbers = Float[Array, " k"] | tuple[Array, Array, Array]
 """Of the parameters, in one piece or three: the second is another for each of several accelerations at a position."""
@@ -71,13 +75,69 @@ _OF_VALUES = ("multipliers", "sure", "known")
 """What of `observed` has no derivative, or is of no use but to states that have values."""
 
 
+# --- What the codes of an acceleration and of a projection take of a system, as JAX traced it
+
+
+class TracedSystem(NamedTuple):
+    """Functions of parameter arrays and the state.
+
+    - `rows`: all constraints, of the parameters, t, q and v.
+    - `inertia`: the mass matrix, of the parameters, t and q.
+    """
+
+    rows: TracedFunction
+    inertia: TracedFunction
+
+
+@cached_or_untranslatable
+def trace_system(structure: Structure, avals: tuple[Any, ...], state: tuple[Any, ...]) -> TracedSystem:
+    """What both kinds of code take of a system, traced once for each structure."""
+    system = lambda leaves: rebuild(structure, leaves)[0]
+    n = state[2].shape[0]
+    rows = trace(lambda leaves, *state: constraint_rows(system(leaves), *state), [*avals], *state)
+    masses = trace(lambda leaves, t, q: inertia(system(leaves), t, q, n), [*avals], *state[:2])
+    return TracedSystem(rows, masses)
+
+
+def trace_motion(
+    structure: Structure, avals: Sequence[Any], state: Sequence[Any], shared: TracedSystem
+) -> tuple[TracedFunction, TracedFunction, TracedFunction]:
+    """The equations of motion, the energy and the rates of the coordinates, of parameters and state.
+
+    The equations take two more operands: what the functions of `shared` return.
+    """
+
+    def equations(leaves: Any, state: Any, M: Any, rows: Any) -> Any:
+        system, stabilizer = rebuild(structure, leaves)
+        t, q, v, *applied = state
+        return equations_of_motion(
+            system, t, q, v, stabilizer, (applied[0], applied[1]) if applied else None, M, rows
+        )
+
+    def energy(leaves: Any, state: Any) -> Any:
+        system, _ = rebuild(structure, leaves)
+        return call_user_function(
+            f"the energy of {type(innermost(system)).__name__}", system.energy, *state[:3]
+        )
+
+    def rates(leaves: Any, state: Any) -> Any:
+        return rebuild(structure, leaves)[0].kinematics(*state[:3])
+
+    given = [*avals], [*state]
+    known = shared.inertia.shapes, shared.rows.shapes
+    return trace(equations, *given, *known), trace(energy, *given), trace(rates, *given)
+
+
+# --- The acceleration
+
+
 @final
 class AccelerationProgram:
     """The acceleration of systems of one structure as scalar code.
 
     - `equations`: the `Equations` at states, in which the mass matrix may be that of a tree. Inputs, of all programs, are
       the varying entries of the parameters, t, q and v, where the force is apart Q and c, and how close to singular the
-      rows are where a step starts: see `Projected`; infinite for a state that is no stage of a projected step.
+      rows are where a step starts: see `ProjectedStep`; infinite for a state that is no stage of a projected step.
     - `observed`: what a trajectory tells of states, and which rows are `kept`, and whether clearly so (`sure`), and what
       `dependency` takes (`known`); of a formula on arrays, errors and energy only.
     - `unsolved`: why the formula is left to arrays; None where the acceleration is scalar code too.
@@ -208,7 +268,7 @@ def _write_acceleration(
     dtype, build = state[1].dtype, builder_of(state[1].dtype)
     state = (*state, state[2], state[2]) if apart else state
     avals = tuple(x.aval for x in leaves)
-    rows, inertia = shared = common(structure, avals, tuple(state[:3]))
+    rows, inertia = shared = trace_system(structure, avals, tuple(state[:3]))
     equations, energy, rates = trace_motion(structure, avals, state, shared)
     leaves, inputs = (
         read_by(leaves, *(x.program for x in (rows, inertia, equations, energy, rates))),
@@ -272,12 +332,12 @@ def _dependency(
     further = Builder(build.type)
     z, holds = solution.dependency(given := as_vector(build.placeholder() for _ in range(m)))
     found = [*z, as_number(holds)]
-    seen = set(Needed([x for array in jax.tree.leaves(observed) for x in array.reshape(-1)]).nodes)
+    seen = set(LiveNodes([x for array in jax.tree.leaves(observed) for x in array.reshape(-1)]).nodes)
     known, between = _borders(found, seen.union(build.nodes.top.params))
     inputs = [further.input() for _ in range(len(known) + m)]
     of_type = lambda x, node: differs(x, 0.0) if is_truth(node) else x
     values = {node: of_type(x, node) for x, node in zip(inputs, (*known, *given), strict=True)}
-    copies = Rebuilder(further.nodes, Needed(()), values)
+    copies = Rebuilder(further.nodes, LiveNodes(()), values)
     copies.nodes(between)
     *z, holds = map(copies.get, found)
     arrays = {"z": np.array(z, object), "holds": np.array(holds, object)}

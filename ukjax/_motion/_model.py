@@ -25,7 +25,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._acceleration_code import AccelerationProgram, Numbers, compile_acceleration, join_numbers
 from ._project import Projection, iterate_projections, project, tolerance_of
-from ._projection_code import Projected, ProjectionCode, projection_for
+from ._projection_code import ProjectedStep, ProjectionCode, projection_for
 from ._solve import StepRelativeRank
 
 # Operations of which an implicit solver takes tangents, where LLVM does not compile: XLA may need minutes for more.
@@ -51,7 +51,7 @@ class Model(eqx.Module):
     - `numbers`: of the parameters, for the code and for the projection; see `ready`.
     - `parts`: of a system with contacts the code of each of its `members`, and of their projections.
     - `kinds`: of a system with contacts of shapes these, where the system is without.
-    - `nearness`: how close to singular the rows are where a step starts of which states are stages; see `Projected`.
+    - `nearness`: how close to singular the rows are where a step starts of which states are stages; see `ProjectedStep`.
     """
 
     system: AbstractSystem
@@ -180,7 +180,7 @@ def _operands_in_one(model: Model, *state: Array) -> tuple[Array, ...]:
 
 def project_by_code(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
-) -> Projected:
+) -> ProjectedStep:
     """The projected state and its error estimates, by scalar code."""
     numbers = model.ready().numbers
     assert model.projection is not None

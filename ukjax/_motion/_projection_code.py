@@ -46,7 +46,7 @@ from .._compiler._tracing import (
     InputMaker,
     Leaf,
     Structure,
-    Traced,
+    TracedFunction,
     cached_or_untranslatable,
     leaf,
     numbers,
@@ -60,9 +60,9 @@ from .._misc._types import Coordinates, Time, Velocities
 from .._system._rows import Rows, most_off, position_rows_and_jacobian
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, TreeInertia, has_quasi_velocities
+from ._acceleration_code import trace_system
 from ._factors import extend_mass_matrix, factor, product, solve_by_factors
 from ._solve import Solver, solve
-from ._traced_system import common
 
 OF_ROWS = 1e-3
 """The size of c J^T J beside M: as large as M it would hide the inertia of a thin rod from float32."""
@@ -282,7 +282,7 @@ def projection(
 # --- The projection of a step's end as scalar code, and its derivative
 
 
-class Projected(NamedTuple):
+class ProjectedStep(NamedTuple):
     """The end of a step, on the constraints.
 
     - `q`: generalized coordinates (n_q,).
@@ -329,14 +329,14 @@ class ProjectionCode:
         q: Coordinates,
         v: Velocities,
         errors: tuple[Coordinates, Velocities] | None = None,
-    ) -> Projected:
+    ) -> ProjectedStep:
         """The projected end of a step."""
         # Any will do where none are given; those that are no constants have it be one function for LLVM.
         estimates = jnp.concatenate(errors or (q, v))
         found = run(self.whole, numbers, t, q, v, lax.stop_gradient(estimates))
         ends = np.cumsum([q.size, v.size, self.rows, 4, q.size])
         q, v, _, told, *kept = jnp.split(found, ends)
-        return Projected(q, v, None if errors is None else (kept[0], kept[1]), told[0], told[2:])
+        return ProjectedStep(q, v, None if errors is None else (kept[0], kept[1]), told[0], told[2:])
 
     def on_host(
         self, numbers: np.ndarray, t: np.ndarray, q: np.ndarray, v: np.ndarray
@@ -369,10 +369,10 @@ def projection_for(
 
 def _functions(
     structure: Structure, avals: tuple[Any, ...], state: tuple[Any, ...], quasi: bool
-) -> tuple[list[Traced], Rows]:
+) -> tuple[list[TracedFunction], Rows]:
     """What `MotionFunctions` are made of, of parameters, t and q, the second to last of v too; and the shapes of the
     rows."""
-    rows, masses = common(structure, avals, state)
+    rows, masses = trace_system(structure, avals, state)
     at = trace(
         lambda leaves, *of: position_rows_and_jacobian(rebuild(structure, leaves)[0], *of),
         [*avals],
@@ -411,7 +411,7 @@ def _write_projection(
     counts = [inputs.count - 1, 1, n_q, n, n_q + n, rows]
     q, v, *errors, mu = (inputs((k,)) for k in (n_q, n, n_q, n, rows))
 
-    def evaluated(function: Traced) -> Any:
+    def evaluated(function: TracedFunction) -> Any:
         return lambda *x: function.numbers_by(build, interpreter, parameters, t, x)
 
     positions, jacobian, masses, velocities, *rates = map(evaluated, functions)

@@ -108,8 +108,8 @@ class AbstractForwardingSolver(dfx.AbstractWrappedSolver):
 
 _REFUSED = 1e8
 _OF_MOVE = 1e-3  # small, as beside singular positions steps that are right are moved by more than their error
-# In units of rounding of the time: a step this short changes nothing. More than `Guarded` gives up at, 10, by more than
-# a controller shrinks a step at once, to a fifth.
+# In units of rounding of the time: a step this short changes nothing. More than `GuardedController` gives up at, 10, by
+# more than a controller shrinks a step at once, to a fifth.
 _SHORTEST = 64
 # Of the longest accepted step: in float32, after some minutes, steps of that size are nothing out of the ordinary.
 _SHORT_OF_LONGEST = 1e-2
@@ -125,7 +125,7 @@ def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array
 def end_of_step(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Any]:
-    """The projected state, the error the controller is to see, and how close to singular the rows are, as `Projected`."""
+    """The projected state, the error that the controller is to see, and the nearness, as of a `ProjectedStep`."""
     system, method = model.system, model.stabilizer.projection_method
     assert method is not None
     if model.projection is not None:

@@ -30,7 +30,8 @@ class States(NamedTuple):
 def _operands(model: Model, states: States, of_projection: bool = False) -> tuple[np.ndarray, ...]:
     numbers = model.ready().numbers
     assert numbers is not None
-    own, t, q, v = map(np.asarray, (join_numbers(numbers[of_projection]), *states))
+    own: Any = numbers[of_projection]
+    own, t, q, v = map(np.asarray, (join_numbers(own), *states))
     return own[:, None], t[None], q.T, v.T
 
 

@@ -26,7 +26,7 @@ from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of, states_of
 from ._doctor import find_contact_pairs, list_pairs, rounding_of_gaps
-from ._observe import observe_at, split_and_judged, states_first
+from ._observe import observe_at, split_and_judge, states_first
 from ._results import end_of
 from ._start import find_start, require_near, start_moved
 from ._trajectory import Trajectory
@@ -171,7 +171,7 @@ def trajectory_of(
 
     def finished(observed: Any, columns: Any, result: Any, given: Any, begun: Any) -> Any:
         columns = states_first(observed) | columns
-        return *split_and_judged(columns, result, count, judged), start_moved(given, begun)
+        return *split_and_judge(columns, result, count, judged), start_moved(given, begun)
 
     fn = scalarize(finished, fallback="xla") if is_traced((observed, columns, result)) else finished
     saved, end, result, moved = fn(observed, columns, result, start[1:], begun)

@@ -20,7 +20,7 @@ from .._misc._closures import combine_static
 from .._misc._closures import partition_static as divided
 from .._misc._derivatives import reverse_only
 from .._misc._errors import InputError
-from .._misc._traced import diffrax_called
+from .._misc._jax_programs import diffrax_called
 from .._misc._types import in_full_precision, is_traced, is_tracing
 from .._motion._solvers import Stop, shortest_step
 from .._system._constraint import unilateral
@@ -30,8 +30,8 @@ from ._contact_common import Asked, ContactRun, Prepared, observe_state, traject
 from ._events import (
     Stops,
     as_diffrax,
-    departing,
     event_names,
+    leave_zeros,
     separate_events,
     split_events,
     warn_of_resets,
@@ -208,7 +208,7 @@ def _stopping_event(run: ContactRun, t0: Array, y0: State) -> dfx.Event | None:
     if run.event is None:
         return None
     kinematics, rate = run.touching.model.system.kinematics, flow(t0, y0, run.touching)[:2]
-    return departing(run.event, kinematics, t0, y0[:2], rate)
+    return leave_zeros(run.event, kinematics, t0, y0[:2], rate)
 
 
 def _make_stop_settings(run: ContactRun, event: dfx.Event | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from .._compiler import evaluate_at_state
 from .._figures._animate import draw_end
 from .._figures._card import SHOWN, Card, list_names
-from .._figures._moving import Shown
+from .._figures._moving_parts import ShownRun
 from .._figures._scene import scene_of
 from .._formula._equations import equations_at
 from .._misc._types import is_traced
@@ -144,7 +144,7 @@ def _add_start(card: Card, problem: Problem) -> None:
 def _add_picture(card: Card, problem: Problem) -> None:
     """The start."""
     _, t, q, _ = resolve_state(problem, None, None, None)
-    shown = Shown(problem.name, problem, np.asarray(t)[None], np.asarray(q)[None], {}, False, {}, False)
+    shown = ShownRun(problem.name, problem, np.asarray(t)[None], np.asarray(q)[None], {}, False, {}, False)
     card.add_picture(draw_end(scene_of([shown], speed=1.0, fps=1.0)))
 
 

@@ -37,7 +37,7 @@ class _Bracket(NamedTuple):
 
 
 @final
-class Bracketing(optx.AbstractRootFinder):
+class Bisection(optx.AbstractRootFinder):
     """Bisection on the interval Diffrax gives, whose end is returned exactly where the function is zero there.
 
     Newton's method may leave the step, or find a crossing the event is not about. Of Diffrax's functions, one for each
@@ -111,14 +111,14 @@ def _occurs(before: Array, after: Array, direction: bool | None) -> Bool[Array, 
 
 
 @final
-class _Separated(dfx.AbstractStepSizeController):
+class _EventSeparator(dfx.AbstractStepSizeController):
     """A controller that takes a step with several events again, at half its size."""
 
     controller: dfx.AbstractStepSizeController  # for all other steps
     stops: "Stops"  # the events
 
-    def wrap(self, direction: Any) -> "_Separated":
-        return _Separated(self.controller.wrap(direction), self.stops)
+    def wrap(self, direction: Any) -> "_EventSeparator":
+        return _EventSeparator(self.controller.wrap(direction), self.stops)
 
     def init(
         self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
@@ -154,10 +154,10 @@ def separate_events(
     controller: dfx.AbstractStepSizeController, event: dfx.Event | None
 ) -> dfx.AbstractStepSizeController:
     """The controller, so that no step ends with more than one event."""
-    if event is None or not isinstance(event.root_finder, Bracketing):  # Diffrax's own events are as it says
+    if event is None or not isinstance(event.root_finder, Bisection):  # Diffrax's own events are as it says
         return controller
     stops = Stops.of(event)
-    return controller if stops.count < 2 else with_tolerances_of(_Separated(controller, stops))
+    return controller if stops.count < 2 else with_tolerances_of(_EventSeparator(controller, stops))
 
 
 # --- Events that end a run
@@ -230,7 +230,7 @@ class Condition(eqx.Module):
     fn: Callable  # the user's
     name: str = eqx.field(static=True)  # what errors call it
     of_diffrax: bool = eqx.field(static=True)  # whether `fn` is called as Diffrax calls it, or with (t, q, v)
-    # `start`: the start of the run and the value that counts there, where they are known (see `departing`).
+    # `start`: the start of the run and the value that counts there, where they are known (see `leave_zeros`).
     start: tuple[Array, Array] | None = None
 
     def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **more: Any) -> Array:
@@ -239,7 +239,7 @@ class Condition(eqx.Module):
             result = call_user_function(
                 describe_event(self.name), self.fn, *state, **(more if self.of_diffrax else {})
             )
-            return self._checked(number_array(f"what {describe_event(self.name)} returns", result))
+            return self._check_value(number_array(f"what {describe_event(self.name)} returns", result))
 
         self._require_change(value, t, y)
         found = value(t, y)
@@ -249,7 +249,7 @@ class Condition(eqx.Module):
         # Diffrax, which alone gives `more`, puts 0.0 in the place of events that did not occur: a value has its type.
         return found.astype(float) if more else found
 
-    def _checked(self, result: Array) -> Array:
+    def _check_value(self, result: Array) -> Array:
         if result.ndim:
             raise InputError(
                 f"{describe_event(self.name)} returned shape {result.shape}; it must be a scalar."
@@ -316,7 +316,7 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
     conditions = [Condition(fn, name, False) for fn, name in zip(functions, names, strict=True)]
     width = float(jnp.finfo(state[1].dtype).eps)
     directions = [DIRECTIONS[x.direction] for x in events]
-    return dfx.Event(conditions, Bracketing(width, width), directions)
+    return dfx.Event(conditions, Bisection(width, width), directions)
 
 
 def intern_event_function(fn: Callable, name: str, state: tuple[Array, Array, Array]) -> Callable:
@@ -325,7 +325,7 @@ def intern_event_function(fn: Callable, name: str, state: tuple[Array, Array, Ar
     return fn if is_traced(fn) else call_user_function(describe_event(name), intern_function, fn, *state)
 
 
-def departing(
+def leave_zeros(
     event: dfx.Event | None, kinematics: Callable[..., Array], t: Array, y: State, rate: State
 ) -> dfx.Event | None:
     """Events that do not occur at the start of a run where they are zero there.
@@ -334,7 +334,7 @@ def departing(
     second where the first is zero. So it occurs when it crosses zero next. SciPy's `solve_ivp` would stop at the start,
     and so do Diffrax's own events, which are left as they are.
     """
-    if event is None or not isinstance(event.root_finder, Bracketing):
+    if event is None or not isinstance(event.root_finder, Bisection):
         return event
     bend = _bend(kinematics, t, y, rate)
     conditions = [
@@ -457,9 +457,9 @@ def split_events(
         if _has_reset(x):
             name = x.name or name_of(x.fn, i, len(several))
             value = Condition(intern_event_function(x.fn, name, state), name, False)
-            reset = _Followed(intern_event_function(x.reset, name, state), name)
-            below = Reset(_Signed(value, 1.0), reset, name)
-            above = Reset(_Signed(value, -1.0), reset, name)
+            reset = _CheckedReset(intern_event_function(x.reset, name, state), name)
+            below = Reset(_SignedCondition(value, 1.0), reset, name)
+            above = Reset(_SignedCondition(value, -1.0), reset, name)
             chosen = {None: (below, above), True: (above,), False: (below,)}
             resets += chosen[DIRECTIONS[x.direction]]
     return stops or None, tuple(resets)
@@ -489,7 +489,7 @@ def warn_of_resets(resets: tuple[Reset, ...], events: dict[str, Array], q: Array
 
 
 @final
-class _Signed(eqx.Module):
+class _SignedCondition(eqx.Module):
     """A condition of (t, q, v), or its negative."""
 
     condition: Condition
@@ -500,7 +500,7 @@ class _Signed(eqx.Module):
 
 
 @final
-class _Followed(eqx.Module):
+class _CheckedReset(eqx.Module):
     """The state after an event, of the shape and type of states."""
 
     reset: Callable

@@ -17,11 +17,11 @@ from jax import lax
 from jaxtyping import Array
 
 from .._compiler import cached_or_untranslatable, compiler_is_here, looks_for_nans
-from .._compiler._structured._scalarize import LeftToXLA, Scalarized, because, scalarize
+from .._compiler._structured._scalarize import LeftToXLA, ScalarFunction, explain_fallback, scalarize
 from .._misc._closures import Static, combine_static, partition_static
 from .._misc._derivatives import lazily_differentiated, once_through_events, reverse_only
 from .._misc._errors import Untranslatable
-from .._misc._traced import diffrax_called
+from .._misc._jax_programs import diffrax_called
 from .._misc._types import as_jax, in_full_precision, is_traced
 from .._motion._model import Model
 from .._motion._solvers import (
@@ -34,8 +34,8 @@ from .._motion._solvers import (
     with_scan,
 )
 from . import _options
-from ._events import departing, separate_events
-from ._observe import Solved, errors_at
+from ._events import leave_zeros, separate_events
+from ._observe import RunStates, errors_at
 from ._results import RESULTS, code, result_of, step_counts, to_diffrax_result
 
 # --- The one door to Diffrax: integrates v' = a and q' = N v
@@ -105,7 +105,7 @@ def _with_start(settings: dict[str, Any], model: Model, t0: Array, y0: State) ->
     """The event, told where the run starts, and the controller that keeps several of them apart."""
     if settings["event"] is None:
         return {}
-    event = departing(settings["event"], model.system.kinematics, t0, y0, vector_field(t0, y0, model))
+    event = leave_zeros(settings["event"], model.system.kinematics, t0, y0, vector_field(t0, y0, model))
     return {"event": event, "stepsize_controller": separate_events(settings["stepsize_controller"], event)}
 
 
@@ -117,7 +117,7 @@ def integrate(
     settings: dict[str, Any],
     solver: dfx.AbstractSolver,
     dense: bool,
-) -> Solved:
+) -> RunStates:
     """The steps of a run, by Diffrax."""
     settings = settings | _with_start(settings, model, span[0], y0)
     solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense)
@@ -127,7 +127,7 @@ def integrate(
     t = jnp.concatenate(solution.ts)
     q, v = map(jnp.concatenate, zip(*solution.ys, strict=True))
     result: Any = solution.result  # one of ours: `_diffeqsolve` promotes it
-    return Solved(t, q, v, stats, result, solution.interpolation, solution.event_mask)
+    return RunStates(t, q, v, stats, result, solution.interpolation, solution.event_mask)
 
 
 def statistics(model: Model, solver: dfx.AbstractSolver, steps: Any, accepted: Any) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def explicit_run(
     solver: Any,
     *,
     settled: bool = False,
-) -> Solved:
+) -> RunStates:
     """The steps of a run."""
     controller, most, stop = (settings.get(x) for x in ("stepsize_controller", "max_steps", "stop"))
     steps, projects = _Steps(model, solver, y0[0].size), model.stabilizer.projects
@@ -356,7 +356,7 @@ def explicit_run(
     _, t, *_, tried, taken, result, _, y, _, saved = lax.while_loop(lambda state: state[0], step, first)
     at = jnp.concatenate([saved, jnp.append(forward * t, y)[None]])
     q, v = at[:, 1 : 1 + y0[0].size], at[:, 1 + y0[0].size :]
-    return Solved(
+    return RunStates(
         at[:, 0], q, v, statistics(model, solver, tried, taken), result_of(result), None, None, settled
     )
 
@@ -394,7 +394,7 @@ def run_as_program(
         try:
             return once(scalarize(functools.partial(fn, None))(*once(arrays))), left
         except Untranslatable as error:
-            left = because(error)
+            left = explain_fallback(error)
     return fn(default if adjoint is None else adjoint, *arrays), left
 
 
@@ -406,7 +406,7 @@ def _steps(
     y0: State,
     span: Span,
     ts: Array | None,
-) -> Solved:
+) -> RunStates:
     """The steps of a run; within a program of scalars there is no adjoint, and saved states may be projected."""
     model, settings, solver, dense = combine_static(static, arrays)
     if adjoint is None and ts is not None and fits(solver, settings, dense):
@@ -435,14 +435,14 @@ def integrate_from_start(
     state: State,
     span: Span,
     ts: Array | None,
-) -> tuple[Solved, Any, bool]:
+) -> tuple[RunStates, Any, bool]:
     """The steps of a run as one program, what its start tells, and whether it `ends_with_step`."""
     settings = combine_static(static, arrays)[1]
     adjoint, event = settings["adjoint"], settings["event"]
 
     def run(
         adjoint: dfx.AbstractAdjoint | None, arrays: Any, state: State, span: Span, ts: Any
-    ) -> tuple[Solved, Any]:
+    ) -> tuple[RunStates, Any]:
         y0, told = start(combine_static(static, arrays)[0], span[0], state) if start else (state, None)
         return _steps(static, False, adjoint, arrays, y0, span, ts), told
 
@@ -455,16 +455,16 @@ def integrate_from_start(
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def integrate_run(
     static: Static, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None
-) -> Solved:
+) -> RunStates:
     """The steps of a run from where it is to start."""
     return integrate_from_start(None, static, reverse, arrays, y0, span, ts)[0]
 
 
 @cached_or_untranslatable
-def _program_of(static: Static, tree: Any) -> Scalarized[..., Solved]:
+def _program_of(static: Static, tree: Any) -> ScalarFunction[..., RunStates]:
     """The steps of a run, with saved states projected, from leaves of its arrays."""
 
-    def run(leaves: list[Any], y0: State, span: Span, ts: Array | None) -> Solved:
+    def run(leaves: list[Any], y0: State, span: Span, ts: Array | None) -> RunStates:
         return _steps(static, True, None, jax.tree.unflatten(tree, leaves), y0, span, ts)
 
     return scalarize(run)
@@ -484,9 +484,9 @@ class CompiledRun:
         self._counted = partition_static(
             (model, settings | {"max_steps": most, "adjoint": None}, solver, dense)
         )
-        self._known: dict[Any, Callable[..., Solved]] = {}
+        self._known: dict[Any, Callable[..., RunStates]] = {}
 
-    def __call__(self, y0: State, span: Span, ts: Any) -> Solved:
+    def __call__(self, y0: State, span: Span, ts: Any) -> RunStates:
         """The steps of a run, by machine code that Python itself calls, or by JAX."""
         if self._by_program and compiler_is_here() and not looks_for_nans():
             try:
@@ -495,7 +495,7 @@ class CompiledRun:
                 self._by_program = False
         return integrate_run(*self._given, y0, span, pad_times(ts, span[1]))
 
-    def _by_python(self, y0: State, span: Span, ts: Any) -> Solved:
+    def _by_python(self, y0: State, span: Span, ts: Any) -> RunStates:
         if self._fits and ts is not None:
             try:
                 return self._by_program_of(self._counted, y0, span, pad_times(ts, np.inf, _FEW))
@@ -504,7 +504,7 @@ class CompiledRun:
         static, _, arrays = self._given
         return self._by_program_of((static, arrays), y0, span, pad_times(ts, span[1]))
 
-    def _by_program_of(self, of: tuple[Static, Any], y0: State, span: Span, times: Any) -> Solved:
+    def _by_program_of(self, of: tuple[Static, Any], y0: State, span: Span, times: Any) -> RunStates:
         count = None if times is None else len(times)
         if count not in self._known:
             static, arrays = of
@@ -524,7 +524,7 @@ def pad_times(ts: Any, by: Any, least: int = 1) -> Any:
     return np.append(ts, np.full(max(least, 2 ** (len(ts) - 1).bit_length()) - len(ts), by, ts.dtype))
 
 
-def _as_jax_arrays(solved: Solved) -> Solved:
+def _as_jax_arrays(solved: RunStates) -> RunStates:
     """What is not numbers alone as arrays of JAX."""
     interpolation, mask = jax.tree.map(as_jax, (solved.interpolation, solved.event_mask))
     (result,) = jax.tree.leaves(solved.result)

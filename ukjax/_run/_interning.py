@@ -22,7 +22,7 @@ from .._formula._acceleration import equations_of_motion
 from .._formula._equations import energy_of
 from .._formula._servo import Servoed
 from .._misc._closures import HashableByKey, hoist_tracers, require_seen
-from .._misc._traced import signature
+from .._misc._jax_programs import signature
 from .._system._constraint import unilateral
 from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem

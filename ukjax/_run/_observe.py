@@ -29,7 +29,7 @@ from ._results import RESULTS, Dense, end_of, fill_unreached, judgement, split
 from ._trajectory import Trajectory
 
 
-class Solved(NamedTuple):
+class RunStates(NamedTuple):
     """What the steps of a run left behind; last of the saved states stands the one in which it ended."""
 
     t: Array  # saved times, infinite where they were not reached, and the end [s] (k + 1,)
@@ -148,7 +148,7 @@ def find_reached(t: Array | np.ndarray, count: int | None) -> np.ndarray:
     return np.append(np.flatnonzero(np.isfinite(t[:-1][:count])), t.size - 1)
 
 
-def _observe_reached(model: Model, solved: Solved, count: int | None) -> tuple[dict[str, Any], Names]:
+def _observe_reached(model: Model, solved: RunStates, count: int | None) -> tuple[dict[str, Any], Names]:
     """Of states with values: what holds at the times reached, and at the end."""
     t, *y = map(np.asarray, (solved.t, solved.q, solved.v))
     taken = lambda places: States(*(x[places] for x in (t, *y)))
@@ -170,7 +170,7 @@ def states_first(observed: dict[str, Any]) -> dict[str, Any]:
     return {name: None if x is None else module_for(x).moveaxis(x, -1, 0) for name, x in observed.items()}
 
 
-def split_and_judged(
+def split_and_judge(
     columns: dict[str, Any], result: RESULTS, count: int | None, judged: bool
 ) -> tuple[dict[str, Any], dict[str, Any], RESULTS]:
     """What holds at the saved times and at the end, and the result of the run, of which `split` takes the columns; None
@@ -182,7 +182,7 @@ def split_and_judged(
 
 def build_trajectory(
     model: Model,
-    solved: Solved,
+    solved: RunStates,
     dense: bool,
     count: int | None,
     judged: bool,
@@ -196,14 +196,14 @@ def build_trajectory(
         observed, (names, kinds) = _observe(model, States(solved.t, solved.q, solved.v))
 
         def finished(observed: dict[str, Any], t: Array, result: RESULTS) -> Any:
-            return split_and_judged(states_first(observed) | {"t": t}, result, count, judged)
+            return split_and_judge(states_first(observed) | {"t": t}, result, count, judged)
 
         saved, end, result = scalarize(finished, fallback="xla")(observed, solved.t, solved.result)
         if whole:  # its derivatives would be projected, too, by as much code as for those of a step
             end |= {"q": solved.q[-1], "v": solved.v[-1]}
     else:
         observed, (names, kinds) = _observe_reached(model, solved, count)
-        saved, end, result = split_and_judged(observed, solved.result, count, judged)
+        saved, end, result = split_and_judge(observed, solved.result, count, judged)
     return make_unchecked(
         Trajectory,
         **saved,

@@ -154,7 +154,7 @@ _FIRST = 1e-3  # of the run, where the field is NaN at what its first step is gu
 
 
 @final
-class Guarded(AbstractControllerAround):
+class GuardedController(AbstractControllerAround):
     """An adaptive controller that ends a run whose steps become too short to advance time: as `diverged` where states
     are infinite or NaN after any step. Others would go on to the largest number of steps.
     """
@@ -164,8 +164,8 @@ class Guarded(AbstractControllerAround):
     def __init__(self, controller: Any):
         self.controller = controller
 
-    def wrap(self, direction: Any) -> "Guarded":
-        return Guarded(self.controller.wrap(direction))
+    def wrap(self, direction: Any) -> "GuardedController":
+        return GuardedController(self.controller.wrap(direction))
 
     def init(
         self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
@@ -243,7 +243,7 @@ def controller_of_steps(
     """The controller, made to end runs whose steps become too short, and steps at the knots of the tables of a system
     that hold their values."""
     if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
-        controller = Guarded(controller)
+        controller = GuardedController(controller)
     tables = find_instances(system, Tabulated)
     knots = [x.times.astype(dtype) for x in tables if x.holds]
     return with_tolerances_of(AtKnots(controller, jnp.concatenate(knots))) if knots else controller

@@ -85,7 +85,7 @@ def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> 
     return not inconsistent_rows(equations, solve_on_host(A, b, DEFAULT_RCOND))
 
 
-def _together(t: Array, *states: State) -> States:
+def _stack_states(t: Array, *states: State) -> States:
     return States(np.full(len(states), t), *(np.array(x) for x in zip(*states, strict=True)))
 
 
@@ -93,13 +93,13 @@ def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
     """The equations of motion at states with values, by scalar code where there is any."""
     if model.code is None:
         return [_equations(model, t, *state) for state in states]
-    leaves, tree = jax.tree.flatten(equations(model, _together(t, *states)))
+    leaves, tree = jax.tree.flatten(equations(model, _stack_states(t, *states)))
     return [jax.tree.unflatten(tree, [x[i] for x in leaves]) for i in range(len(states))]
 
 
 def _fits(model: Model, t: Array, state: State, automatic: bool, *, symmetric: bool) -> bool:
     """Whether a run can start there, as far as can be told without compiling a formula."""
-    rows = observe_states(model, _together(t, state)) if model.is_solved else None
+    rows = observe_states(model, _stack_states(t, state)) if model.is_solved else None
     symmetric = symmetric or (model.code is not None and model.code.symmetric)
     if rows is not None:
         if not _is_precise(model, rows["position_error"], rows["velocity_error"]):
@@ -111,7 +111,7 @@ def _fits(model: Model, t: Array, state: State, automatic: bool, *, symmetric: b
             return regular and not inconsistent_rows(here, rows["a"][0])
         if regular:
             if not symmetric:
-                _require_symmetric(mass_matrices(model, _together(t, state))[0])
+                _require_symmetric(mass_matrices(model, _stack_states(t, state))[0])
             return True
     (here,) = equations_at(model, t, state)
     _require_symmetric(here.M)
@@ -130,7 +130,7 @@ def _candidates(model: Model, t: Array, state: State) -> Iterator[State]:
     """The state given, and the one near it on the constraints, which is found only where it is asked for."""
     yield state
     if model.projection is not None:
-        found = project_states(model, _together(t, state))
+        found = project_states(model, _stack_states(t, state))
         yield found.q[0], found.v[0]  # pyright: ignore[reportReturnType]
 
 

@@ -11,7 +11,7 @@ from .._compiler import evaluate_at_states
 from .._figures._animate import animate as animate_scene
 from .._figures._animate import check_path
 from .._figures._interpolation import refine
-from .._figures._moving import Shown, interpolate_frames
+from .._figures._moving_parts import ShownRun, interpolate_frames
 from .._figures._page import page
 from .._figures._scene import scene_of
 from .._figures._serve import View, write_page
@@ -120,7 +120,7 @@ def _name_runs(runs: Any) -> "dict[str, Trajectory]":
 _LEAST = 600  # times at which a motion is known, so that its paths look smooth
 
 
-def prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails: bool = False) -> Shown:
+def prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails: bool = False) -> ShownRun:
     """What of a run is shown, up to its end; with `trails` the paths of points too, of a problem that has such."""
     problem = get_problem(run)
     if run.t.ndim != 1:
@@ -141,7 +141,7 @@ def prepare_run(name: str, run: "Trajectory", parts: tuple[str, ...], *, trails:
     }
     if "points" in parts:
         _quantities.require_points(problem)
-    return Shown(
+    return ShownRun(
         name,
         problem,
         times,

@@ -13,7 +13,7 @@ from ._chunks import chunk_shape, extent, runs_at_once
 from ._member import RESULT
 from ._outputs import has_succeeded
 from ._prepare import Reductions, SweepPlan, values_of
-from ._run import Batch, compiled
+from ._run import Batch, compile_batch
 from ._store import AbstractTarget
 from ._template import PROCESSOR
 
@@ -42,7 +42,7 @@ def maker_for(plan: SweepPlan, shape: tuple[int, ...], devices: Sequence[Any]) -
 
 def _maker_for(plan: SweepPlan, shape: tuple[int, ...], devices: Sequence[Any]) -> tuple[Maker, int]:
     batch = -(-math.prod(shape) // len(devices)) * len(devices)
-    run, used = compiled(plan.program, values_of(plan.samples, 0), batch, devices)
+    run, used = compile_batch(plan.program, values_of(plan.samples, 0), batch, devices)
     return Maker(run, batch, plan.reductions, processor(devices[0])), used
 
 

@@ -13,13 +13,13 @@ from jaxtyping import Array
 
 from .._misc._arguments import number_array
 from .._misc._errors import InputError, require_known, unknown_name
-from .._misc._traced import fingerprint, trace_program
+from .._misc._jax_programs import fingerprint, trace_program
 from .._run._contact_common import BY_STEPS
 from .._run._results import with_end
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._names import Build, RunSpec, points_of, require_name
-from ._outputs import OUTCOMES, FinishedRun, Named, compute_outputs, description, has_succeeded, outcome
+from ._outputs import OUTCOMES, FinishedRun, NamedOutput, compute_outputs, description, has_succeeded, outcome
 from ._samples import inner_dims
 
 Values = dict[str, Array]
@@ -42,7 +42,7 @@ class Member(eqx.Module):
     """One run of a sweep."""
 
     build: Build  # from values of the parameters to what is run
-    outputs: dict[str, Named]  # what to keep, by name, of a run of a problem
+    outputs: dict[str, NamedOutput]  # what to keep, by name, of a run of a problem
     optional: bool  # whether outputs that a system does not define are left out
     gradients: tuple[str, ...]  # names of outputs to differentiate by every parameter
     options: dict[str, Any]  # of `simulate`
@@ -147,7 +147,7 @@ def _variables(member: Member, values: Values, outputs: Values, slopes: Values) 
                 f"an output cannot be named {RESULT}, as the outcomes of the runs are: rename it."
             )
         named = (
-            Named(None, "", lambda run: None, True)
+            NamedOutput(None, "", lambda run: None, True)
             if member.of_function
             else description(name, x, member.outputs)
         )

@@ -33,7 +33,7 @@ class FinishedRun(NamedTuple):
     whole: Trajectory  # the same with its end as one more saved time, the last
 
 
-class Named(NamedTuple):
+class NamedOutput(NamedTuple):
     """An output: the dimensions of its value, its unit, and how to get it."""
 
     dims: tuple[str, ...] | None
@@ -65,37 +65,39 @@ def _make_servo_column(name: str) -> Callable[[FinishedRun], Array | None]:
     return _make_servo_output(lambda _, servo: getattr(servo, name.removeprefix("servo_"))[:-1])
 
 
-def _figures() -> dict[str, Named]:
+def _figures() -> dict[str, NamedOutput]:
     """What is one number or one state a run."""
     of = lambda fn: lambda run: fn(run.trajectory)
     position, velocity = "unit of the row", "unit of the row / s"
     return {
-        "t_end": Named((), "s", of(lambda run: run.t_end), kept=True),
-        "q_end": Named(("coordinate",), COLUMNS["q"][1], of(lambda run: run.q_end)),
-        "v_end": Named(("velocity",), COLUMNS["v"][1], of(lambda run: run.v_end)),
-        "max_position_error": Named((), position, of(lambda run: run.max_position_error)),
-        "max_velocity_error": Named((), velocity, of(lambda run: run.max_velocity_error)),
-        "max_servo_position_error": Named(
+        "t_end": NamedOutput((), "s", of(lambda run: run.t_end), kept=True),
+        "q_end": NamedOutput(("coordinate",), COLUMNS["q"][1], of(lambda run: run.q_end)),
+        "v_end": NamedOutput(("velocity",), COLUMNS["v"][1], of(lambda run: run.v_end)),
+        "max_position_error": NamedOutput((), position, of(lambda run: run.max_position_error)),
+        "max_velocity_error": NamedOutput((), velocity, of(lambda run: run.max_velocity_error)),
+        "max_servo_position_error": NamedOutput(
             (), position, _make_servo_output(lambda run, x: run.largest(x.position_error))
         ),
-        "max_servo_velocity_error": Named(
+        "max_servo_velocity_error": NamedOutput(
             (), velocity, _make_servo_output(lambda run, x: run.largest(x.velocity_error))
         ),
-        "energy_drift": Named((), "J", of(lambda run: run.energy_drift)),
-        "rank_min": Named((), "1", of(lambda run: run.rank_min)),
-        "rank_max": Named((), "1", of(lambda run: run.rank_max)),
-        "start_moved_q": Named((), COLUMNS["q"][1], of(lambda run: run.start_moved[0]), kept=True),
-        "start_moved_v": Named((), COLUMNS["v"][1], of(lambda run: run.start_moved[1]), kept=True),
-        "steps": Named((), "1", of(lambda run: run.stats["num_steps"]), kept=True),
+        "energy_drift": NamedOutput((), "J", of(lambda run: run.energy_drift)),
+        "rank_min": NamedOutput((), "1", of(lambda run: run.rank_min)),
+        "rank_max": NamedOutput((), "1", of(lambda run: run.rank_max)),
+        "start_moved_q": NamedOutput((), COLUMNS["q"][1], of(lambda run: run.start_moved[0]), kept=True),
+        "start_moved_v": NamedOutput((), COLUMNS["v"][1], of(lambda run: run.start_moved[1]), kept=True),
+        "steps": NamedOutput((), "1", of(lambda run: run.stats["num_steps"]), kept=True),
     }
 
 
-def _define_outputs() -> dict[str, Named]:
-    known = {k: Named(dims, units, _make_column(k)) for k, (dims, units) in COLUMNS.items() if k != "t"}
-    known |= {k: Named(dims, units, _make_servo_column(k)) for k, (dims, units) in SERVO_COLUMNS.items()}
-    known |= {name: Named(None, "", _part(name)) for name in PARTS}
-    known |= {"points_end": Named(None, "", _points_end)} | _figures()
-    return known | {"event": Named((), "1", lambda run: run.trajectory.event, kept=True)}
+def _define_outputs() -> dict[str, NamedOutput]:
+    known = {k: NamedOutput(dims, units, _make_column(k)) for k, (dims, units) in COLUMNS.items() if k != "t"}
+    known |= {
+        k: NamedOutput(dims, units, _make_servo_column(k)) for k, (dims, units) in SERVO_COLUMNS.items()
+    }
+    known |= {name: NamedOutput(None, "", _part(name)) for name in PARTS}
+    known |= {"points_end": NamedOutput(None, "", _points_end)} | _figures()
+    return known | {"event": NamedOutput((), "1", lambda run: run.trajectory.event, kept=True)}
 
 
 KNOWN = _define_outputs()
@@ -106,10 +108,10 @@ DEFAULT = tuple(_figures())
 """Outputs of every sweep that asks for none, as far as its systems define them."""
 
 
-def _own(name: str, fn: Callable[[Trajectory], Any]) -> Named:
+def _own(name: str, fn: Callable[[Trajectory], Any]) -> NamedOutput:
     if not isinstance(name, str) or not name.isidentifier():
         raise InputError(f"an output needs a name: give outputs={{'name': function}}, not {name!r}.")
-    return Named(
+    return NamedOutput(
         None, "", lambda run: _numbers(name, call_user_function(f"output {name}", fn, run.trajectory))
     )
 
@@ -122,7 +124,7 @@ def _numbers(name: str, value: Any) -> Array:
     return value
 
 
-def select_outputs(outputs: Outputs) -> dict[str, Named]:
+def select_outputs(outputs: Outputs) -> dict[str, NamedOutput]:
     """The outputs asked for, by name."""
     if outputs is None:
         return {name: KNOWN[name] for name in DEFAULT}
@@ -143,7 +145,7 @@ def select_outputs(outputs: Outputs) -> dict[str, Named]:
     return functions
 
 
-def compute_outputs(run: FinishedRun, outputs: dict[str, Named], optional: bool) -> dict[str, Array]:
+def compute_outputs(run: FinishedRun, outputs: dict[str, NamedOutput], optional: bool) -> dict[str, Array]:
     """The values of outputs; of parts such as points, one for each."""
     columns: dict[str, Array] = {}
     if is_servoed(run.whole) and _SERVO & outputs.keys():  # found once for all of them
@@ -162,13 +164,13 @@ def compute_outputs(run: FinishedRun, outputs: dict[str, Named], optional: bool)
     return columns
 
 
-def description(name: str, value: Array, outputs: dict[str, Named]) -> Named:
+def description(name: str, value: Array, outputs: dict[str, NamedOutput]) -> NamedOutput:
     """What is known of a value that `observed` returned."""
     if name in outputs:
         return outputs[name]
     if name.endswith("_end") and "points_end" in outputs:  # one of its points, at the end
-        return Named(dims_of(name, value.shape), units_of(name), lambda run: None)
-    return Named(("time", *dims_of(name, value.shape[1:])), units_of(name), lambda run: None)
+        return NamedOutput(dims_of(name, value.shape), units_of(name), lambda run: None)
+    return NamedOutput(("time", *dims_of(name, value.shape[1:])), units_of(name), lambda run: None)
 
 
 def outcome(run: FinishedRun) -> Array:

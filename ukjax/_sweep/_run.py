@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from .._misc._traced import signature
+from .._misc._jax_programs import signature
 from ._member import TracedRun
 from ._samples import RUN
 
@@ -26,7 +26,7 @@ def run_batch(program: TracedRun, values: dict[str, Array]) -> dict[str, Array]:
     return jax.vmap(program)(values)
 
 
-def compiled(
+def compile_batch(
     program: TracedRun, example: dict[str, np.ndarray], batch: int, devices: Sequence[Any]
 ) -> tuple[Batch, int]:
     """The batch as a compiled program, and the memory that two take on each device, one of which runs [bytes].

@@ -99,7 +99,7 @@ class Objective(eqx.Module):
     aggregate: Aggregate = eqx.field(static=True)  # of the losses of several problems
     budget: Float[Array, ""]  # evaluations that runs may take; infinite for no such penalty
 
-    def _built(self, gains: Any) -> tuple[Sequence[Problem], AbstractStabilizer]:
+    def _build(self, gains: Any) -> tuple[Sequence[Problem], AbstractStabilizer]:
         if self.plant is None:
             return self.problems, gains
         made = hoist_tracers(call_user_function("the function of the gains", self.plant, gains))
@@ -158,7 +158,7 @@ class Objective(eqx.Module):
     def __call__(self, x: Float[Array, " d"], forward: bool) -> tuple[Float[Array, ""], Int[Array, ""]]:
         """log(loss), and the evaluations of all its runs."""
         gains = self.space.gains(x)
-        problems, stabilizer = self._built(gains)
+        problems, stabilizer = self._build(gains)
         if len(problems) == 1:
             p = problems[0]
             loss, evaluations = self._of_run(p.system, p.q0, p.v0, stabilizer, forward, p)

@@ -117,7 +117,7 @@ def _jacobian(of: MechanismSystem | Problem, name: str, t: Time, q: Coordinates,
     return Jacobian(frame, matrix, velocity, bias, velocity.size - frame.position.size)
 
 
-def _standing(place: Float[Array, "3"], v: Velocities) -> Jacobian:
+def _still_jacobian(place: Float[Array, "3"], v: Velocities) -> Jacobian:
     """Of a robot's frame that does not move."""
     still = jnp.zeros(6, v.dtype)
     return Jacobian(Frame(place, jnp.eye(3, dtype=v.dtype)), jnp.zeros((6, v.size), v.dtype), still, still, 3)
@@ -149,7 +149,7 @@ def jacobian(
     mechanism = mechanism_of(own)
     points = system.points if isinstance(system, Problem) else None
     if isinstance(points, Frames) and points.carriers.get(frame) == GROUND:
-        return _standing(points.places[frame].astype(q.dtype), v)
+        return _still_jacobian(points.places[frame].astype(q.dtype), v)
     if mechanism is not None:
         owner_of(mechanism, frame)
         return _jacobian(mechanism, frame, t, q, v)

@@ -33,7 +33,7 @@ from .._misc._types import Coordinates, Numbers, Time, Velocities, in_full_preci
 from .._pseudoinverse import GramSchmidt, pinv
 from .._system._any_order import AnyOrderSystem
 from .._system._constraint import require_bilateral
-from .._system._driven import DrivenSystem
+from .._system._drive import DrivenSystem
 from .._system._problem import Problem
 from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities, names_of, states_of

@@ -109,7 +109,7 @@ def _improve(pair: Pair, f: Feature) -> Feature:
     return f._replace(a=a, b=b)
 
 
-class _Found(NamedTuple):
+class _Candidate(NamedTuple):
     """Parts, sigma of their normal, and by how far another corner lies beyond them, or they are beside each other."""
 
     feature: Feature
@@ -117,7 +117,7 @@ class _Found(NamedTuple):
     off: Array
 
 
-def _settle(pair: Pair, f: Feature, size: Array, best: _Found) -> _Found:
+def _settle(pair: Pair, f: Feature, size: Array, best: _Candidate) -> _Candidate:
     """The better of two: what is known, and parts by Newton's method; then also with edges to corners beyond them."""
     dtype = f.n.dtype
     enough = choose_by_precision(dtype, 1e-13, 1e-6)
@@ -126,7 +126,7 @@ def _settle(pair: Pair, f: Feature, size: Array, best: _Found) -> _Found:
         new = _improve(pair, state[0])
         return new, jnp.max(jnp.abs(new.n - state[0].n)), state[2] + 1
 
-    def settle(state: tuple[Feature, _Found, Array, Array]) -> tuple[Feature, _Found, Array, Array]:
+    def settle(state: tuple[Feature, _Candidate, Array, Array]) -> tuple[Feature, _Candidate, Array, Array]:
         f, best, _, tries = state
         start = f, jnp.ones((), dtype), jnp.zeros_like(tries)
         f = lax.while_loop(lambda s: (s[1] > enough) & (s[2] < 20), improve, start)[0]
@@ -137,7 +137,7 @@ def _settle(pair: Pair, f: Feature, size: Array, best: _Found) -> _Found:
         # The nearest points lie along the normal, or this is none.
         w = pair.between(f.ends(pair, f.n))
         aside = jnp.max(jnp.abs(w - dot(f.n, w) * f.n))
-        new = _Found(f, dot(f.n, corner.w), jnp.maximum(off, aside))
+        new = _Candidate(f, dot(f.n, corner.w), jnp.maximum(off, aside))
         better = new.apart - off > best.apart - best.off + 10 * enough * size
         best = jax.tree.map(lambda x, y: jnp.where(better, x, y), new, best)
         adds = (off > 10 * enough * size) & (f.rank < 2)
@@ -223,7 +223,7 @@ class _Search(NamedTuple):
     stage: Array  # what is looked at next, see `nearest_feature`
     parts: Parts  # the last that were found
     near: Array  # whether bodies overlap, or nearly
-    best: _Found  # the best feature
+    best: _Candidate  # the best feature
 
 
 def _of_corners(pair: Pair, parts: Parts, n: Array) -> Array:
@@ -302,7 +302,7 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
         # Only of what is apart it is known.
         proves = (s.stage <= _EXACT) & ~near
 
-        def is_nearest(best: _Found) -> Array:
+        def is_nearest(best: _Candidate) -> Array:
             (f, apart, off), n = best, best.feature.n
             small = choose_by_precision(dtype, 1e-12, 1e-5) * size
             # Along the normal itself, so that the place along it is the nearest of those moved, if it is one of B - A.
@@ -326,7 +326,7 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
             kept = keep_if(jnp.any(core.axis != 0), kept, lambda k=k: _cap(here, k, parts.n))
         count = kept[1] + yes(curved & ~by_former)
 
-        def look(state: tuple[Array, Array, Array, _Found]) -> tuple[Array, Array, Array, _Found]:
+        def look(state: tuple[Array, Array, Array, _Candidate]) -> tuple[Array, Array, Array, _Candidate]:
             i, _, records, best = state
             # Last the corners that lie farthest by what is found.
             last = lambda _, records: put_item(records, i, pack(_point_feature(here, best.feature.n), dtype))
@@ -345,7 +345,7 @@ def nearest_feature(pair: Pair, former: Parts) -> tuple[Feature, Array, Parts]:
         best = best._replace(apart=jnp.where(by_former & ~known, -jnp.inf, best.apart))
         return _Search(after, parts, near, best)
 
-    best = _Found(nothing, jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
+    best = _Candidate(nothing, jnp.asarray(-jnp.inf, dtype), jnp.zeros((), dtype))
     stage = jnp.where(jnp.any(former.weights > 0), _SAME, _ROUGH)
     begin = _Search(stage, former, jnp.asarray(False), best)
     found = lax.while_loop(lambda s: s.stage < _DONE, search, begin)

@@ -24,7 +24,7 @@ from ._contact_table import PairsOfShapes
 from ._convex import Core, Pair, join_cores, pack, packed_size, pick_core, unpack
 from ._convex_features import no_parts
 from ._convex_touch import Touch, touch_of
-from ._moving_bodies import AbstractSoughtKind, DividedBodies, Sought
+from ._moving_bodies import AbstractSoughtKind, DividedBodies, SoughtContact
 from ._nearness import Nearness, no_nearness
 from ._placement import norm
 from ._slips import SlipForm
@@ -220,14 +220,14 @@ class ConvexKind(AbstractSoughtKind):
 
         return kept.pairs.over_near(one, so_far)
 
-    def _sought(self, kept: _Touches, i: Array, *, held: bool = False) -> Sought:
+    def _seek_contact(self, kept: _Touches, i: Array, *, held: bool = False) -> SoughtContact:
         number, r = self._pair_and_row(i)
         pair = self._pair(kept.pairs.placements, number, kept.records.dtype)
         touch = self._read(kept, number)
         there = (entry(kept.pairs.near, number) > 0) & item(touch.there, r)  # of others nothing is kept
         touch = touch.hold_rims(pair) if held else touch
         gap = lambda *places: touch.gap(pair._replace(places=places), r)
-        return Sought(number, there, gap, pair.places, pair.cores[1].size)
+        return SoughtContact(number, there, gap, pair.places, pair.cores[1].size)
 
 
 def convex_kind(places: DividedBodies, of: PairsOfShapes) -> ConvexKind:

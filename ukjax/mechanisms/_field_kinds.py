@@ -29,7 +29,7 @@ from ._height_fields import (
     no_slots,
     slot_like,
 )
-from ._moving_bodies import AbstractSoughtKind, DividedBodies, Sought
+from ._moving_bodies import AbstractSoughtKind, DividedBodies, SoughtContact
 from ._placement import AnyPlacement, norm
 from ._slips import SlipForm
 from ._thin_bodies import bow, share_without_passing
@@ -150,10 +150,10 @@ class FieldKind(AbstractSoughtKind):
     def each(self, kept: _Places, body: Callable[[Array, Any], Any], state: Any) -> Any:
         return loop(len(self.contacts), body, state)
 
-    def _sought(self, kept: _Places, i: Array, *, held: bool = False) -> Sought:
+    def _seek_contact(self, kept: _Places, i: Array, *, held: bool = False) -> SoughtContact:
         pair, slot = self._pair_of(i), self._read(kept, i)
         (field, core), ends = self._shapes(pair, kept.records.dtype), self._ends(kept.placements, pair)
-        return Sought(pair, slot.there, lambda *x: gap_of(slot, field, core, x), ends, core.size)
+        return SoughtContact(pair, slot.there, lambda *x: gap_of(slot, field, core, x), ends, core.size)
 
 
 def field_kind(places: DividedBodies, of: PairsOfShapes) -> FieldKind:

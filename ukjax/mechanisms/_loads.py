@@ -498,7 +498,7 @@ class Actuator(AbstractJointLoad):
 
 
 @final
-class Commanded(eqx.Module):
+class CommandedDrive(eqx.Module):
     """The drive of an actuator that exerts an input on top of its own."""
 
     own: Array | Callable[[Time, Array, Array], Array]
@@ -514,7 +514,7 @@ class Commanded(eqx.Module):
 def command_actuators(system: Any, actuators: Mapping[str, Float[Array, ""]]) -> Any:
     """A mechanism whose actuators exert inputs."""
     loads = tuple(
-        eqx.tree_at(lambda x: x.drive, load, Commanded(load.drive, actuators[load.name]))
+        eqx.tree_at(lambda x: x.drive, load, CommandedDrive(load.drive, actuators[load.name]))
         if load.name in actuators
         else load
         for load in system.mechanism.loads

@@ -283,7 +283,7 @@ class AbstractPairKind(eqx.Module):
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
 
 
-class Sought(NamedTuple):
+class SoughtContact(NamedTuple):
     """A contact as it was sought."""
 
     pair: Array  # the number of its pair
@@ -302,11 +302,11 @@ class AbstractSoughtKind(AbstractPairKind):
     seeks: ClassVar[bool] = True
 
     @abc.abstractmethod
-    def _sought(self, kept: Any, i: Array, *, held: bool = False) -> Sought:
+    def _seek_contact(self, kept: Any, i: Array, *, held: bool = False) -> SoughtContact:
         """Contact i; where its rows are asked for, with rims of discs that are `held` (`Touch.hold_rims`)."""
 
     def motion(self, moving: MovingBodies, kept: Any, i: Array) -> ContactMotion:
-        of = self._sought(kept, i)
+        of = self._seek_contact(kept, i)
 
         def look(_: Array, so_far: ContactMotion) -> ContactMotion:
             distance, point, _ = of.gap(*of.ends)
@@ -316,12 +316,12 @@ class AbstractSoughtKind(AbstractPairKind):
         return loop(of.there.astype(of.pair.dtype), look, none)
 
     def acceleration(self, moving: MovingBodies, kept: Any, i: Array) -> Array:
-        of = self._sought(kept, i)
+        of = self._seek_contact(kept, i)
         return gap_acceleration(lambda *x: of.gap(*x)[0], of.ends, self._numbers(of.pair), moving)
 
     def rows(self, moving: MovingBodies, kept: Any, i: Array) -> BodyRow:
         """The rows of a contact; of one that is not there nothing is known."""
-        of = self._sought(kept, i, held=True)
+        of = self._seek_contact(kept, i, held=True)
         ends = self._ends(moving.placements, of.pair)
         _, point, normal = of.gap(*ends)
         own = lambda x: item(jnp.asarray(x).astype(point.dtype), of.pair)

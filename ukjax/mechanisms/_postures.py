@@ -95,7 +95,7 @@ def _hold_values(system: MechanismSystem, values: dict[str, Array]) -> Mechanism
 
 
 @final
-class Unmoved(eqx.Module):
+class StillRows(eqx.Module):
     """Rows that are zero where two bodies are to each other as they were; of point masses only where they are."""
 
     parent: AnyPlacement
@@ -115,12 +115,12 @@ class Unmoved(eqx.Module):
 
 
 @final
-class UnmovedJoint(eqx.Module):
+class StillJoint(eqx.Module):
     """The same as a function of the coordinates of a mechanism."""
 
     system: MechanismSystem
     ends: tuple[str, ...] = eqx.field(static=True)
-    rows: Unmoved
+    rows: StillRows
 
     def __call__(self, t: Time, q: Coordinates) -> Array:
         placements = self.system.placements(t, q)
@@ -168,10 +168,10 @@ def joints_that_stay(system: MechanismSystem, named: Collection[str]) -> list[Ab
 
 def hold_joint(
     system: MechanismSystem, joint: AbstractJoint, placements: Mapping[str, AnyPlacement]
-) -> Unmoved:
+) -> StillRows:
     """What holds a joint as it is."""
     turns = not any(isinstance(system.mechanism.by_name.get(name), PointMass) for name in joint.bodies)
-    return Unmoved(placements[joint.parent], placements[joint.child], turns)
+    return StillRows(placements[joint.parent], placements[joint.child], turns)
 
 
 def _keep_unnamed(
@@ -184,7 +184,7 @@ def _keep_unnamed(
     if not joints:
         return system
     placements = system.placements(t, q)
-    hold = lambda joint: UnmovedJoint(system, joint.bodies, hold_joint(system, joint, placements))
+    hold = lambda joint: StillJoint(system, joint.bodies, hold_joint(system, joint, placements))
     return dataclasses.replace(
         system, further=tuple(Holonomic(hold(x), name=f"{x.name}, unmoved") for x in joints)
     )

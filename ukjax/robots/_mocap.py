@@ -12,7 +12,7 @@ from .._misc._arguments import call_user_function, real_array, require_function
 from .._misc._errors import InputError, require_known
 from .._misc._lie import exp_quaternion, quaternion_product, rotation_matrix, unit_quaternion
 from .._misc._types import Coordinates, Time, Velocities
-from .._system._driven import AbstractDrive
+from .._system._drive import AbstractDrive
 from .._system._system import AbstractSystem
 from ..mechanisms import GROUND, AbstractJoint, Placement, TreeSystem
 from ..mechanisms._placement import AnyPlacement, rate_of

@@ -23,7 +23,7 @@ from jaxtyping import Array
 
 from ..._compiler._machine_code import optimize_now
 from ..._misc._arguments import all_of, require_between, whole_number
-from ..._misc._cache import nothing_kept
+from ..._misc._cache import without_cache
 from ..._misc._errors import InputError, unknown_name
 from ..._misc._progress import show_bar
 from ..._run._simulate import simulate
@@ -94,7 +94,7 @@ def _without_kept_programs() -> Iterator[None]:
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()
     try:
-        with nothing_kept():
+        with without_cache():
             yield
     finally:
         jax.config.update("jax_enable_compilation_cache", before)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ._needed import Needed
+from ._live_nodes import LiveNodes
 from ._nodes import Node, is_float
 from ._subprogram import Subprogram
 
@@ -13,7 +13,7 @@ _WITHOUT = frozenset(
 )  # no derivative
 
 
-def find_varied(needed: Needed, seeds: set[Node]) -> set[Node]:
+def find_varied(needed: LiveNodes, seeds: set[Node]) -> set[Node]:
     """The real nodes that depend on some, by more than steps."""
     varied = set(seeds)
 
@@ -54,7 +54,7 @@ def _find_differentiable_operands(node: Node) -> Sequence[Any]:
     return node.args[1:] if node.op in ("attached", "rule") else node.args
 
 
-def find_active(needed: Needed, seeds: set[Node], results: Iterable[Any]) -> set[Node]:
+def find_active(needed: LiveNodes, seeds: set[Node], results: Iterable[Any]) -> set[Node]:
     """The nodes that depend on some and that results have a derivative by: what a way back is of."""
     varied, reached, stack = find_varied(needed, seeds), set[Node](), list(results)
     while stack:

@@ -1,6 +1,6 @@
 """Arrays of scalars, and arrays in memory: what a value of a jaxpr is while it is interpreted.
 
-A small array is a NumPy array of operands. One in memory is `Stored`; what is computed of such arrays entry by entry
+A small array is a NumPy array of operands. One in memory is `StoredArray`; what is computed of such arrays entry by entry
 may be `Lazy`: it is computed where it is read, so that many operations are one loop.
 """
 
@@ -27,7 +27,7 @@ _AWAITED = 1024  # entries of an array in memory up to which what is computed of
 SOURCES = 8  # arrays that such an array may be computed of
 
 
-class Stored(NamedTuple):
+class StoredArray(NamedTuple):
     """An array in memory, in rows.
 
     - `node`: the array.
@@ -48,7 +48,7 @@ class Stored(NamedTuple):
         return len(self.shape)
 
 
-class Strided(NamedTuple):
+class StridedArray(NamedTuple):
     """Entries of an array in memory at even distances along each axis, or one number at all places.
 
     - `node`: the array; None for a number, which is `value`.
@@ -61,7 +61,7 @@ class Strided(NamedTuple):
     steps: tuple[int, ...]
 
 
-def places_of(shape: Sequence[int], x: Strided) -> np.ndarray:
+def places_of(shape: Sequence[int], x: StridedArray) -> np.ndarray:
     """Where in memory each entry is."""
     places = np.full((1,) * len(shape), x.first)
     for axis, (size, step) in enumerate(zip(shape, x.steps, strict=True)):
@@ -95,7 +95,7 @@ class Lazy(NamedTuple):
 
     shape: tuple[int, ...]
     type: str
-    sources: tuple[Strided, ...]
+    sources: tuple[StridedArray, ...]
     entry: Callable[[Sequence[Operand]], Operand] | None = None
 
     @property
@@ -144,7 +144,7 @@ def constants(values: Any) -> Scalars:
 
 def is_known(x: Value) -> bool:
     """Whether all entries are numbers."""
-    if isinstance(x, Stored | Lazy):
+    if isinstance(x, StoredArray | Lazy):
         return False
     if x.size > 1 and not any(x.strides):
         return is_number(x.flat[0])
@@ -190,7 +190,7 @@ def read_entry(b: Builder, x: Value, i: int) -> Operand:
         place = lambda y: y.first + sum(int(k) * n for k, n in zip(at, y.steps, strict=True))
         values = [y.value if y.node is None else b.load(y.node, place(y)) for y in x.sources]
         return x.entry(values) if x.entry else values[0]
-    return b.load(x.node, i) if isinstance(x, Stored) else x.reshape(-1)[i]
+    return b.load(x.node, i) if isinstance(x, StoredArray) else x.reshape(-1)[i]
 
 
 def entry_along(b: Builder, x: Lazy, i: Operand) -> Operand:
@@ -199,7 +199,7 @@ def entry_along(b: Builder, x: Lazy, i: Operand) -> Operand:
     return x.entry(values) if x.entry else values[0]
 
 
-def write_entries(b: Builder, x: Lazy, target: Strided) -> Node:
+def write_entries(b: Builder, x: Lazy, target: StridedArray) -> Node:
     """An array in memory with entries of another, by loops along its axes; of a few, one after the other."""
     arrays = (*x.sources, target)
     axes: list[tuple[int, tuple[int, ...]]] = []  # how many, and the steps in each array
@@ -232,11 +232,11 @@ def write_entries(b: Builder, x: Lazy, target: Strided) -> Node:
 
 def tabulate(
     b: Builder, shape: tuple[int, ...], t: str, entry: Callable[[Operand], Operand], into: Any = None
-) -> Stored:
+) -> StoredArray:
     """An array in memory, of which a loop computes each entry from its place; or those that follow a place in one."""
     node, start = into or (b.blank(math.prod(shape), t), 0)
     write = lambda i, array: [b.store(array, i + start, entry(i))]
-    return Stored(b.count_up(math.prod(shape), [node], [(t, node.size)], write)[0], shape)
+    return StoredArray(b.count_up(math.prod(shape), [node], [(t, node.size)], write)[0], shape)
 
 
 # --- from one kind of array to another --------------------------------------------------------------------------------
@@ -249,38 +249,38 @@ def settle(b: Builder, x: Value) -> Value:
     if x.entry is None:
         node, _, first, steps = x.sources[0]
         if node is not None and not first and steps == _rows_first(x.shape) and node.size == x.size:
-            return Stored(node, x.shape)
+            return StoredArray(node, x.shape)
     node = b.blank(x.size, x.type)
-    return Stored(write_entries(b, x, Strided(node, 0, 0, _rows_first(x.shape))), x.shape)
+    return StoredArray(write_entries(b, x, StridedArray(node, 0, 0, _rows_first(x.shape))), x.shape)
 
 
 def is_too_long(x: Value) -> bool:
     """Whether an array in memory is not to become scalars."""
-    return isinstance(x, Stored | Lazy) and x.size > MATERIALIZED
+    return isinstance(x, StoredArray | Lazy) and x.size > MATERIALIZED
 
 
 def to_scalars(b: Builder, x: Value) -> Scalars:
     """An array as scalars."""
     if isinstance(x, Lazy):
         return fill_array(x.shape, [read_entry(b, x, i) for i in range(x.size)])
-    if not isinstance(x, Stored):
+    if not isinstance(x, StoredArray):
         return x
     if is_too_long(x):
         raise Untranslatable(f"an array of {x.size:,} entries is too large to be written out as scalars")
     return fill_array(x.shape, [b.load(x.node, i) for i in range(x.size)])
 
 
-def to_memory(b: Builder, x: Value, t: str) -> Stored:
+def to_memory(b: Builder, x: Value, t: str) -> StoredArray:
     """An array in memory; the one it was read from, where it is that as it stands."""
     if isinstance(x, Lazy):
         return settle(b, x)
-    if isinstance(x, Stored):
+    if isinstance(x, StoredArray):
         return x
     if x.size and not any(x.strides) and is_number(x.flat[0]):
-        return Stored(b.fill(x.flat[0], x.size, t), x.shape)
+        return StoredArray(b.fill(x.flat[0], x.size, t), x.shape)
     own = without_repeats(x) if x.size > LONG else x
     if own.size == 1 < x.size:
-        return Stored(b.fill(own.item(), x.size, t), x.shape)
+        return StoredArray(b.fill(own.item(), x.size, t), x.shape)
     if own.size < x.size:
         return settle(b, to_lazy(b, x, t))
     flat = x.reshape(-1)
@@ -294,20 +294,20 @@ def to_memory(b: Builder, x: Value, t: str) -> Stored:
             for i, y in enumerate(flat)
         )
     ):
-        return Stored(first.args[0], x.shape)
-    return Stored(b.pack(flat.tolist(), t), x.shape)
+        return StoredArray(first.args[0], x.shape)
+    return StoredArray(b.pack(flat.tolist(), t), x.shape)
 
 
 def to_lazy(b: Builder, x: Value, t: str) -> Lazy:
     """An array as one that is computed where it is read."""
     if isinstance(x, Lazy):
         return x
-    if isinstance(x, Stored):
-        return Lazy(x.shape, t, (Strided(x.node, 0, 0, _rows_first(x.shape)),))
+    if isinstance(x, StoredArray):
+        return Lazy(x.shape, t, (StridedArray(x.node, 0, 0, _rows_first(x.shape)),))
     own = without_repeats(x)
     if own.size == 1:
-        return Lazy(x.shape, t, (Strided(None, own.item(), 0, (0,) * x.ndim),))
-    return Lazy(x.shape, t, (Strided(to_memory(b, own, t).node, 0, 0, _rows_first(own.shape)),))
+        return Lazy(x.shape, t, (StridedArray(None, own.item(), 0, (0,) * x.ndim),))
+    return Lazy(x.shape, t, (StridedArray(to_memory(b, own, t).node, 0, 0, _rows_first(own.shape)),))
 
 
 def split_last(x: Lazy, parts: int) -> list[Lazy]:
@@ -364,7 +364,7 @@ def unflatten(flat: Sequence[Operand], forms: Sequence[Form]) -> list[Value]:
     return [
         fill_array(x.shape, list(itertools.islice(rest, math.prod(x.shape))))
         if x.size is None
-        else Stored(next(rest), x.shape)
+        else StoredArray(next(rest), x.shape)
         for x in forms
     ]
 
@@ -456,7 +456,7 @@ def _move_by_loops(
         moved = to_lazy(b, inputs[0], t).moved(lambda of: of.reshape(-1)[places - starts[0]].reshape(shape))
         if moved is None:
             return _join(b, inputs, starts, places, t)
-        return write_entries(b, moved, Strided(node, 0, 0, _rows_first(shape)))
+        return write_entries(b, moved, StridedArray(node, 0, 0, _rows_first(shape)))
     # Where each entry of the others goes to, if each is taken once.
     order = np.argsort(places, kind="stable")
     if not np.array_equal(places[order], np.arange(places.size)):
@@ -473,7 +473,7 @@ def _move_by_loops(
                 node = b.store(node, int(i), y)
         else:
             assert k is not None
-            node = write_entries(b, to_lazy(b, x, t), Strided(node, 0, int(to.flat[0]), k))
+            node = write_entries(b, to_lazy(b, x, t), StridedArray(node, 0, int(to.flat[0]), k))
     return node
 
 
@@ -487,10 +487,10 @@ def move_in_memory(b: Builder, e: Any, inputs: list[Value]) -> list[Value]:
         places, t, shape = move(numbered).reshape(-1), type_of(variable.aval), variable.aval.shape
         if (
             len(inputs) == 1
-            and isinstance(inputs[0], Stored)
+            and isinstance(inputs[0], StoredArray)
             and np.array_equal(places, np.arange(inputs[0].size))
         ):
-            outputs.append(Stored(inputs[0].node, shape))
+            outputs.append(StoredArray(inputs[0].node, shape))
             continue
         if places.size <= LONG:
             owner = np.searchsorted(starts, places, "right") - 1
@@ -506,5 +506,5 @@ def move_in_memory(b: Builder, e: Any, inputs: list[Value]) -> list[Value]:
         if moved is not None and _may_wait(moved):
             outputs.append(moved)
         else:
-            outputs.append(Stored(_move_by_loops(b, inputs, starts, places, t, shape), shape))
+            outputs.append(StoredArray(_move_by_loops(b, inputs, starts, places, t, shape), shape))
     return outputs

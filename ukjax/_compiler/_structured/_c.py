@@ -15,7 +15,7 @@ import numpy as np
 
 from ..._misc._errors import Untranslatable
 from ._inline import inline
-from ._needed import Needed
+from ._live_nodes import LiveNodes
 from ._nodes import GROWING, MARKS, Node, Operand, Region, is_float, is_integer, is_number, zero
 from ._subprogram import Subprogram
 from ._table import OPERATIONS
@@ -125,7 +125,7 @@ class Module:
             [x for _, x in written_out],
             [_replace(s, *of) for s, of in zip(sources, written_out, strict=True)],
         )
-        needed = [Needed(x, values=True) for x in flat]
+        needed = [LiveNodes(x, values=True) for x in flat]
         for x in needed:
             self._find_results(x)
         return [
@@ -133,7 +133,7 @@ class Module:
             for of, source in zip(zip(needed, flat, strict=True), sources, strict=True)
         ]
 
-    def _find_results(self, needed: Needed) -> None:
+    def _find_results(self, needed: LiveNodes) -> None:
         for call in (x for x in needed.nodes if x.op == "call"):
             known = self.results.get(call.data, ())
             results = tuple(sorted({*known, *needed.results(call)}))
@@ -180,7 +180,7 @@ class _Place(NamedTuple):
 class _Function:
     """Writes one function."""
 
-    def __init__(self, module: Module, needed: Needed, flat: Sequence[Operand]):
+    def __init__(self, module: Module, needed: LiveNodes, flat: Sequence[Operand]):
         self.module, self.needed, self.uses = module, needed, Uses(needed, flat)
         self.names: dict[Node, str] = {}
         self.places: dict[Node, _Place] = {}

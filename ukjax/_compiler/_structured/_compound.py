@@ -34,7 +34,7 @@ from ._jaxprs import (
     while_of_members,
 )
 from ._moves import MOVES
-from ._replaced import REPLACED
+from ._replacements import REPLACEMENTS
 
 
 class Complex(NamedTuple):
@@ -222,7 +222,7 @@ def _apply(e: Any, inputs: list[Value], debug_info: Any) -> list[Value]:
         return _move(e, inputs)
     if not keys and name in _FACTORED:
         avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in e.invars]
-        return _evaluate_closed(jax.make_jaxpr(functools.partial(REPLACED[name], **p))(*avals), inputs)
+        return _evaluate_closed(jax.make_jaxpr(functools.partial(REPLACEMENTS[name], **p))(*avals), inputs)
     given = any(isinstance(x, Complex | Keys) for x in inputs)
     of = f" of {'random keys' if keys else 'complex numbers'}" if given else ""
     raise Untranslatable(f"'{name}'{of} has no scalar code")

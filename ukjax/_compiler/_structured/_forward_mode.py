@@ -6,7 +6,7 @@ from typing import Any, final
 from ._activity import find_active, find_varied_parameters, is_left_out
 from ._builder import Builder
 from ._derivative_rules import find_partials, push_forward_by_rule, refusal
-from ._needed import Needed
+from ._live_nodes import LiveNodes
 from ._nodes import GROWING, Node, Operand, Region
 from ._rebuild import Rebuilder
 from ._subprogram import Subprogram
@@ -16,7 +16,7 @@ from ._subprogram import Subprogram
 class _Forward(Rebuilder):
     """Makes values and tangents; what has none is not in `tangents`."""
 
-    def __init__(self, builder: Builder, needed: Needed, values: dict, varied: set[Node]):
+    def __init__(self, builder: Builder, needed: LiveNodes, values: dict, varied: set[Node]):
         super().__init__(builder, needed, values)
         self.varied, self.tangents = varied, dict[Node, Any]()
         self._by_rule: dict[Any, Any] = {}
@@ -115,7 +115,7 @@ class _Forward(Rebuilder):
 
 
 def _run_forward(
-    needed: Needed, params: Sequence[Node], varied: Sequence[int], find: Callable[[set[Node]], set[Node]]
+    needed: LiveNodes, params: Sequence[Node], varied: Sequence[int], find: Callable[[set[Node]], set[Node]]
 ) -> _Forward:
     """Values and tangents, from parameters and the tangents of those varied; `find` tells which nodes vary with them."""
     build, seeds = Builder(), [params[i] for i in varied]
@@ -142,7 +142,7 @@ def _push_callee_forward(
 
 def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any]]:
     """What a program of the changes of real results consists of: it takes all operands, and changes of those varied."""
-    needed = Needed(program.flat)
+    needed = LiveNodes(program.flat)
     active = lambda seeds: find_active(needed, seeds, program.flat)
     maker = _run_forward(needed, program.params, varied, active)
     outputs = [

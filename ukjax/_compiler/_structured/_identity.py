@@ -22,7 +22,7 @@ from jax.extend import core
 
 from ._derivative_rules import pull_back_by_rule, rule_changes
 from ._jaxprs import loops, reverse_only
-from ._needed import Needed
+from ._live_nodes import LiveNodes
 from ._nodes import DerivativeRule, Node, Operand
 
 Given = jax.ShapeDtypeStruct
@@ -194,7 +194,7 @@ class _Writer:
 
     def nodes(self, outputs: Sequence[Operand]) -> None:
         """Writes the nodes that outputs need."""
-        write, needed = self.lines.append, Needed(outputs)
+        write, needed = self.lines.append, LiveNodes(outputs)
         places = {x: f"%{i}" for i, x in enumerate(needed.nodes)}
         told = lambda args: " ".join(
             places.get(x, "unused") if isinstance(x, Node) else repr(x) for x in args

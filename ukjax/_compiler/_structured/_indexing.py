@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from ..._misc._errors import InputError
-from ._arrays import LONG, Stored, Value, is_known, tabulate, to_memory, to_scalars
+from ._arrays import LONG, StoredArray, Value, is_known, tabulate, to_memory, to_scalars
 from ._builder import Builder
 from ._jaxprs import type_of
 from ._moves import Scalars, fill_array, gather_entries, read_window
@@ -92,7 +92,7 @@ def _place_in(b: Builder, offsets: np.ndarray) -> Callable[[Operand], Operand]:
 
 def _read(b: Builder, x: Value, t: str, start: Operand, offsets: np.ndarray) -> list[Operand]:
     """Entries of an array from a place on."""
-    if not isinstance(x, Stored) and x.size <= SELECTED and not is_number(start):
+    if not isinstance(x, StoredArray) and x.size <= SELECTED and not is_number(start):
         flat, most = x.reshape(-1), x.size - 1 - int(offsets.max(initial=0))
         read = []
         for offset in offsets:
@@ -109,7 +109,7 @@ def _write(
     b: Builder, x: Value, t: str, start: Operand, offsets: np.ndarray, values: Sequence[Operand]
 ) -> Value:
     """The array with entries replaced from a place on."""
-    if not isinstance(x, Stored) and (x.size <= SELECTED or is_number(start)):
+    if not isinstance(x, StoredArray) and (x.size <= SELECTED or is_number(start)):
         flat, most = x.reshape(-1).copy(), x.size - 1 - int(offsets.max(initial=0))
         for offset, value in zip(offsets, values, strict=True):
             if is_number(start):
@@ -123,7 +123,7 @@ def _write(
     node = stored.node
     for offset, value in zip(offsets, values, strict=True):
         node = b.store(node, start + int(offset), value)
-    return Stored(node, stored.shape)
+    return StoredArray(node, stored.shape)
 
 
 def _keep_long(b: Builder, x: Value, t: str, longest: float) -> Value:
@@ -131,21 +131,23 @@ def _keep_long(b: Builder, x: Value, t: str, longest: float) -> Value:
     return to_memory(b, x, t) if x.size > longest else x
 
 
-def _write_long(b: Builder, x: Stored, t: str, start: Operand, offsets: np.ndarray, update: Stored) -> Stored:
+def _write_long(
+    b: Builder, x: StoredArray, t: str, start: Operand, offsets: np.ndarray, update: StoredArray
+) -> StoredArray:
     """The array with a window replaced by an array in memory, as a loop."""
     place = _place_in(b, offsets)
     write = lambda i, array: [b.store(array, start + place(i), b.load(update.node, i))]
-    return Stored(b.count_up(update.size, [x.node], [(t, x.node.size)], write)[0], x.shape)
+    return StoredArray(b.count_up(update.size, [x.node], [(t, x.node.size)], write)[0], x.shape)
 
 
 def _slice(b: Builder, e: Any, inputs: list[Value]) -> Value:
     x, sizes, t = inputs[0], e.params["slice_sizes"], type_of(e.outvars[0].aval)
     starts = [to_scalars(b, s)[()] for s in inputs[1:]]
-    if all(map(is_number, starts)) and not isinstance(x, Stored):
+    if all(map(is_number, starts)) and not isinstance(x, StoredArray):
         return x[read_window(x, starts, sizes)]
     start = _flat_start(b, starts, x.shape, sizes, type_of(e.invars[1].aval) if starts else "int64")
     offsets = _offsets(x.shape, sizes)
-    if isinstance(x, Stored) and offsets.size > LONG:
+    if isinstance(x, StoredArray) and offsets.size > LONG:
         place = _place_in(b, offsets)
         read = lambda i: b.load(x.node, start + place(i))
         return tabulate(b, tuple(sizes), t, read)
@@ -167,7 +169,7 @@ def _gather(b: Builder, e: Any, inputs: list[Value]) -> Value:
     if is_known(places):
         counted = np.arange(x.size).reshape(x.shape)
         found = gather_entries([counted], [np.asarray(places.tolist(), int).reshape(places.shape)], p)
-        if isinstance(x, Stored):
+        if isinstance(x, StoredArray):
             read = lambda i: fill if i < 0 else b.load(x.node, int(i))
         else:
             flat = x.reshape(-1)
@@ -207,7 +209,7 @@ def update_slice(b: Builder, e: Any, inputs: list[Value], longest: float) -> Val
     starts = [to_scalars(b, s)[()] for s in inputs[2:]]
     start = _flat_start(b, starts, x.shape, update.shape, type_of(e.invars[2].aval) if starts else "int64")
     offsets = _offsets(x.shape, update.shape)
-    if isinstance(update, Stored) and offsets.size > LONG:
+    if isinstance(update, StoredArray) and offsets.size > LONG:
         return _write_long(b, to_memory(b, x, t), t, start, offsets, update)
     return _write(b, x, t, start, offsets, to_scalars(b, update).reshape(-1).tolist())
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ._builder import Builder
-from ._needed import Needed
+from ._live_nodes import LiveNodes
 from ._nodes import MARKS, Node
 from ._rebuild import Rebuilder
 from ._subprogram import Subprogram
@@ -13,7 +13,10 @@ from ._subprogram import Subprogram
 
 def inline(programs: Sequence[tuple[Sequence[Node], Sequence[Any]]]) -> list[tuple[list[Node], list[Any]]]:
     """The parameters and the outputs of programs without the calls of what only one of them calls, and once."""
-    found, needed = list[tuple[list[Node], list[Any]]](), [Needed(flat, values=True) for _, flat in programs]
+    found, needed = (
+        list[tuple[list[Node], list[Any]]](),
+        [LiveNodes(flat, values=True) for _, flat in programs],
+    )
     counts = _count_calls(needed)
     for (params, flat), mine in zip(programs, needed, strict=True):
         build = Builder()
@@ -24,7 +27,7 @@ def inline(programs: Sequence[tuple[Sequence[Node], Sequence[Any]]]) -> list[tup
     return found
 
 
-def _count_calls(needed: Iterable[Needed]) -> collections.Counter[Subprogram]:
+def _count_calls(needed: Iterable[LiveNodes]) -> collections.Counter[Subprogram]:
     """How often each sub-program is called; what others call counts once for each of these."""
     counts, waiting = collections.Counter[Subprogram](), list(needed)
     while waiting:
@@ -38,7 +41,7 @@ def _count_calls(needed: Iterable[Needed]) -> collections.Counter[Subprogram]:
 class _Inliner(Rebuilder):
     """Makes a program again, without derivatives."""
 
-    def __init__(self, builder: Builder, needed: Needed, values: dict[Any, Any], counts: Any):
+    def __init__(self, builder: Builder, needed: LiveNodes, values: dict[Any, Any], counts: Any):
         super().__init__(builder, needed, values)
         self._counts = counts
 

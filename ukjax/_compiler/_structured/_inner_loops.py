@@ -58,14 +58,14 @@ def _end_of_loop(lines: list[str], start: int) -> int:
     return 0
 
 
-class _Outlined(NamedTuple):
+class _OutlinedLoop(NamedTuple):
     """A loop as a function: its text after its name, and what it is given, with types."""
 
     code: str
     given: dict[str, str]
 
 
-def _outline(lines: list[str], start: int, uses: Counter) -> _Outlined | None:
+def _outline(lines: list[str], start: int, uses: Counter) -> _OutlinedLoop | None:
     """The innermost loop that begins at a line, if it computes and stores, and only what it stores is used after it."""
     end = _end_of_loop(lines, start)
     inside = lines[start:end]
@@ -86,7 +86,7 @@ def _outline(lines: list[str], start: int, uses: Counter) -> _Outlined | None:
     names = _names_in_order(head + body)
     code = f"({head}) {{\nentry:\n  br label %{lines[start][:-1]}\n{body}\n{lines[end]}\n  ret void\n}}\n"
     code = _NAME.sub(lambda m: names[m[0]], code)
-    return _Outlined(_LABEL.sub(lambda m: f"{names['%' + m[1]][1:]}:", code), given)
+    return _OutlinedLoop(_LABEL.sub(lambda m: f"{names['%' + m[1]][1:]}:", code), given)
 
 
 def split_inner_loops(text: str) -> SplitText:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 import numpy as np
 
-from .._trigonometry import Turned, cosine, sine, turn
+from .._trigonometry import ReducedAngle, cosine, sine, turn
 from ._nodes import Node, is_float, is_integer
 from ._table import OPERATIONS
 
@@ -150,7 +150,7 @@ class Emitter:
     def __init__(self, machine: Arithmetic, declared: dict[str, str], called: set[str]):
         self.machine, self.width, self.declared, self.called = machine, machine.width, declared, called
         self.lines, self.entry, self.block, self.count = list[str](), list[str](), "entry", 0
-        self._constants, self._turned = dict[Any, str](), dict[tuple[str, str], Turned]()
+        self._constants, self._turned = dict[Any, str](), dict[tuple[str, str], ReducedAngle]()
 
     def new(self, word: str = "v") -> str:
         self.count += 1
@@ -263,7 +263,7 @@ class Emitter:
     def arithmetic(self, op: str, x: str, y: str, t: str) -> str:
         return self(f"f{op}{' contract' * self.machine.contracts} {self.vector(t)} {x}, {y}")
 
-    def turn(self, x: str, t: str) -> Turned:
+    def turn(self, x: str, t: str) -> ReducedAngle:
         """An angle, turned back once for its sine and its cosine."""
         key = (x, self.block)
         if key not in self._turned:

@@ -14,7 +14,7 @@ from jax.extend import core
 from ..._misc._errors import Untranslatable
 from ..._misc._places import line_of_user
 from ._moves import MOVES
-from ._replaced import REPLACED
+from ._replacements import REPLACEMENTS
 
 SHORT = 400
 """Operations that a scan may become; more stay a loop."""
@@ -169,7 +169,7 @@ def weight(jaxpr: Any) -> int:
             axes = equation.params["dimension_numbers"][0][0]
             shape = equation.invars[0].aval.shape
             total += 2 * equation.outvars[0].aval.size * math.prod(shape[i] for i in axes)
-        elif name in REPLACED:
+        elif name in REPLACEMENTS:
             total += (*equation.invars, *equation.outvars)[0].aval.size ** 2
         elif name == "scalars":
             total += equation.params["program"].length

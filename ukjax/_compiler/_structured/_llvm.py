@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 from ._instructions import ArrayOperand, Machine, Place, scalar_type
+from ._live_nodes import LiveNodes
 from ._llvm_function import Callee, Function, Group, Home, Source, left_in_memory
-from ._needed import Needed
 from ._nodes import Batch, Node, Operand
 from ._subprogram import Subprogram
 
@@ -46,7 +46,7 @@ def write_function(
     """
     module = Module(machine, units)
     flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
-    module.find_results(needed := Needed(flat, values=True))
+    module.find_results(needed := LiveNodes(flat, values=True))
     function = Function(module, needed, flat)
     text = module.text(function.compute(outputs, operands, results, params))
     return text, frozenset(module.called)
@@ -57,7 +57,7 @@ def write_scalar_function(
 ) -> tuple[str, frozenset[str]]:
     """The text of a function of scalars that calls others, and those of C that it calls; all are of one type."""
     module = Module(machine)
-    module.find_results(needed := Needed([output], values=True))
+    module.find_results(needed := LiveNodes([output], values=True))
     function = Function(module, needed, [output])
     function.names.update({p: f"%in{i}" for i, p in enumerate(params)})
     function.nodes(function.needed.outermost)
@@ -123,7 +123,7 @@ class Module:
         self._functions.append(Function(self).straight(name, nodes, given, homes, results, place))
         return name, place
 
-    def find_results(self, needed: Needed) -> None:
+    def find_results(self, needed: LiveNodes) -> None:
         """Looks for what is called, and which results of it are needed anywhere: one function is to serve all calls."""
         stack = [needed]
         while stack:

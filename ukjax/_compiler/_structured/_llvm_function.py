@@ -21,8 +21,8 @@ from ._instructions import (
     stored_type,
     write_operation,
 )
+from ._live_nodes import LiveNodes
 from ._memory import Memory
-from ._needed import Needed
 from ._nodes import GROWING, MARKS, Node, Operand, is_float, is_number
 from ._subprogram import Subprogram
 from ._table import TRUTHS
@@ -122,7 +122,7 @@ class Function:
     - `flat`: what it gives.
     """
 
-    def __init__(self, module: "Module", needed: Needed | None = None, flat: Sequence[Operand] = ()):
+    def __init__(self, module: "Module", needed: LiveNodes | None = None, flat: Sequence[Operand] = ()):
         self.module, self.machine = module, module.machine
         self.emit = Emitter(module.machine, module.declared, module.called)
         self._elsewhere = 0  # instructions that are run beside its lines, or less those that are not counted
@@ -135,7 +135,7 @@ class Function:
         # Of operands: which may be copied and where they are then, and at which line numbers of them were read.
         self._operands, self._copies, self._loaded = set[Node](), dict[Node, int](), dict[Node, int]()
         self.places: dict[Node, Place] = {}
-        self.needed = needed or Needed(())
+        self.needed = needed or LiveNodes(())
         self.uniform = _uniform(self.needed) if self.emit.width > 1 else frozenset[Node]()
         self.single: dict[Node, str] = {}
         self.uses, self.reserved = Uses(self.needed, flat), set[Any]()
@@ -595,7 +595,7 @@ class Function:
         program = batch.program.part(tuple(k - 1 for k in live))
         if program.width(batch.members) == 1:
             return False
-        read, operands = Needed(program.flat), list[str]()
+        read, operands = LiveNodes(program.flat), list[str]()
         for array, param in zip(batch.operands, program.params, strict=True):
             known = array.op in ("fill", "table", "pack") and array not in self.needed
             if param in read and known and all(map(self._is_computed, array.args)):
@@ -798,7 +798,7 @@ class Function:
         self._name_outputs(node, named | {k: ("", place) for k, place in arrays.items()})
 
 
-def _uniform(needed: Needed) -> frozenset[Node]:
+def _uniform(needed: LiveNodes) -> frozenset[Node]:
     """Whole numbers and truths that all members have in common, whatever they are given: what loops count, and places.
 
     A loop whose condition is one of these makes as many passes for each member. What it counts goes on for those who do

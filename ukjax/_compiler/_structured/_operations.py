@@ -14,7 +14,7 @@ from ._arrays import (
     LONG,
     SOURCES,
     Lazy,
-    Strided,
+    StridedArray,
     Value,
     constants,
     entry_along,
@@ -256,7 +256,9 @@ def multiply_in_memory(b: Builder, e: Any, inputs: list[Value]) -> Value | None:
     if parts > SOURCES or (count > LONG and len(contract_x) != 1):
         return None
 
-    def arranged(x: Value, batch: Sequence[int], contract: Sequence[int], before: int, after: int) -> Strided:
+    def arranged(
+        x: Value, batch: Sequence[int], contract: Sequence[int], before: int, after: int
+    ) -> StridedArray:
         """An array along all axes: those of the batch, of the first, of the second, and of what is summed."""
         x = to_lazy(b, x, t)
         (source,) = (x if x.entry is None else to_lazy(b, settle(b, x), t)).sources

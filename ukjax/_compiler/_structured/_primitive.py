@@ -26,7 +26,7 @@ from jaxtyping import Array
 from ..._misc._errors import InputError
 from .._foreign import compiler_is_here, looks_for_nans
 from .._gpu._call import kernels_run
-from ._needed import Needed
+from ._live_nodes import LiveNodes
 from ._nodes import GROWING, Node, Operand, is_float
 from ._program import Program
 from ._table import OPERATIONS, TRUTHS
@@ -57,7 +57,7 @@ def evaluate(
     members = next((x.shape[1] for x in operands if x.ndim > 1), 1)
     flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
     values = {p: x if x.ndim > 1 else x[:, None] for p, x in zip(params, operands, strict=True)}
-    needed = Needed(flat, values=True)
+    needed = LiveNodes(flat, values=True)
     tapes = _count_tapes(needed)
     room = max(_ROOM // (8 * tapes * members), 1) if tapes else 0
     run = _Evaluator(needed, values, members, room, {}, _hidden_one(operands))
@@ -71,7 +71,7 @@ def evaluate(
     return found
 
 
-def _count_tapes(needed: Needed) -> int:
+def _count_tapes(needed: LiveNodes) -> int:
     """How many growing arrays there are, those of sub-programs once for each call."""
     calls = [x.data.needed(needed.results(x), values=True) for x in needed.nodes if x.op == "call"]
     return sum(x.op in ("tape", "zeros_like") for x in needed.nodes) + sum(map(_count_tapes, calls))
@@ -98,7 +98,7 @@ class _Evaluator:
 
     def __init__(
         self,
-        needed: Needed,
+        needed: LiveNodes,
         values: dict[Node, Array],
         members: int,
         room: int,

@@ -15,9 +15,9 @@ from ..._misc import _cache as cache
 from ..._misc._errors import Untranslatable
 from ..._misc._garbage import undisturbed
 from ..._misc._progress import COMPILING, say
-from .._foreign import address_of, compiled, register_foreign_function
+from .._foreign import address_of, compile_engine, register_foreign_function
 from .._machine_code import AT_ONCE, WATCH, Code, width_for
-from ._arrays import LONG, Stored, Value, is_known, settle, to_memory, to_scalars, without_repeats
+from ._arrays import LONG, StoredArray, Value, is_known, settle, to_memory, to_scalars, without_repeats
 from ._builder import Builder
 from ._forward_mode import push_forward
 from ._identity import Given, derive_identity, identity
@@ -26,9 +26,9 @@ from ._instructions import ArrayOperand
 from ._jaxprs import type_of
 from ._kernel import Kernel
 from ._lanes import Lanes
+from ._live_nodes import LiveNodes
 from ._llvm import write_function
 from ._moves import fill_array
-from ._needed import Needed
 from ._nodes import Batch, Node, Operand, Region, is_float, is_number
 from ._rebuild import Rebuilder
 from ._reverse_mode import pull_back
@@ -131,13 +131,13 @@ class Program:
 
     def operations(self) -> dict[str, int]:
         """How many of each kind it has; those of what it calls are not counted."""
-        nodes = Needed(self.flat).nodes
+        nodes = LiveNodes(self.flat).nodes
         return dict(collections.Counter(x.op for x in nodes if x.op not in ("parameter", "output")))
 
     @functools.cached_property
     def length(self) -> int:
         """How many operations it has, those of what it calls once."""
-        programs, seen = [Needed(self.flat)], set[Any]()
+        programs, seen = [LiveNodes(self.flat)], set[Any]()
         total = 0
         while programs:
             nodes = programs.pop().nodes
@@ -176,7 +176,7 @@ class Program:
         """Its results as part of another program, flat; its members one after the other, by a loop if they are many."""
         if self._write:
             return self._write(interpreter, inputs)
-        b, needed = interpreter.b, Needed(self.flat)
+        b, needed = interpreter.b, LiveNodes(self.flat)
         members = np.broadcast_shapes(*(x.shape[1:] for x in inputs))
         count, types = math.prod(members), [t for t, _ in self.operands]
         inputs = [_share(settle(b, x)) for x in inputs]
@@ -191,7 +191,7 @@ class Program:
             ]
 
         def as_value(x: Any) -> Value:
-            return Stored(x, (x.size,)) if isinstance(x, Node) else fill_array((len(x),), x)
+            return StoredArray(x, (x.size,)) if isinstance(x, Node) else fill_array((len(x),), x)
 
         def spread(x: Value) -> Value:
             return x if x.ndim == 1 else spread_members(to_scalars(b, x), members)
@@ -213,11 +213,11 @@ class Program:
         return [x.reshape(len(x), *members) for x in stacked]
 
     def _loop_over_members(
-        self, b: Builder, operands: Sequence[Stored], members: tuple[int, ...], results_of: Any
+        self, b: Builder, operands: Sequence[StoredArray], members: tuple[int, ...], results_of: Any
     ) -> list[Value]:
         count, kinds = math.prod(members), [(t, n * math.prod(members)) for t, n in self.results]
 
-        def own(x: Stored, i: Operand) -> Value:
+        def own(x: StoredArray, i: Operand) -> Value:
             if x.ndim == 1:
                 return x
             return fill_array(x.shape[:1], [b.load(x.node, i + k * count) for k in range(x.shape[0])])
@@ -238,7 +238,7 @@ class Program:
         batch = Batch(self, tuple(x.node for x in operands), shared, count)
         (loop,) = made[0].args
         loop.data = loop.data._replace(batch=batch)
-        return [Stored(x, (n, *members)) for x, (_, n) in zip(made, self.results, strict=True)]
+        return [StoredArray(x, (n, *members)) for x, (_, n) in zip(made, self.results, strict=True)]
 
     @property
     def real_results(self) -> list[int]:
@@ -301,7 +301,7 @@ class Program:
         """Machine code for members, made in a quarter of the time: it is called a few times."""
         own = (False,) * len(self.operands)
         known = self.identity(0)
-        engine = compiled(lambda: self._code(own, 1), known and f"{known} {own} 1")
+        engine = compile_engine(lambda: self._code(own, 1), known and f"{known} {own} 1")
         places = [ctypes.c_void_p] * (len(self.results) + len(self.operands))
         address = engine.get_function_address("compute")
         return engine, ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int64, *places)(address)
@@ -329,7 +329,7 @@ class Program:
         return Code(code, units=tuple(units))
 
 
-def _divide_calls(needed: Needed, own: Sequence[Node]) -> None:
+def _divide_calls(needed: LiveNodes, own: Sequence[Node]) -> None:
     """Divides what is called, so that members share what does not depend on their own parameters."""
     late = set(own)
     for x in needed.nodes:
@@ -377,7 +377,7 @@ def _translate_jaxpr(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[An
             return fill_array(aval.shape, [])
         node = build.parameter(build.top, type_of(aval), aval.size)
         if aval.size > LONG:
-            return Stored(node, aval.shape)
+            return StoredArray(node, aval.shape)
         return fill_array(aval.shape, [build.load(node, i) for i in range(aval.size)])
 
     inputs = [given(v.aval) for v in jaxpr.invars]
@@ -386,13 +386,13 @@ def _translate_jaxpr(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[An
 
     def flatten(x: Value, t: str) -> Any:
         if (
-            not isinstance(x, Stored) and x.size > LONG and is_known(x)
+            not isinstance(x, StoredArray) and x.size > LONG and is_known(x)
         ):  # filled or copied, not entry by entry
             x = to_memory(build, x, t)
-        return x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist())
+        return x.node if isinstance(x, StoredArray) else tuple(x.reshape(-1).tolist())
 
     flat = [flatten(x, type_of(v.aval)) for x, v in zip(outputs, jaxpr.outvars, strict=True) if v.aval.size]
-    if len(Needed([x for out in flat for x in (out if isinstance(out, tuple) else [out])]).nodes) > _MOST:
+    if len(LiveNodes([x for out in flat for x in (out if isinstance(out, tuple) else [out])]).nodes) > _MOST:
         raise Untranslatable(f"it takes more than {_MOST:,} operations, too many to write out")
     return build.top, flat
 

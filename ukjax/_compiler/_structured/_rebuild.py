@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._builder import Builder
-from ._needed import Needed
+from ._live_nodes import LiveNodes
 from ._nodes import Node, Operand, is_number
 from ._table import convert_number
 
@@ -21,7 +21,7 @@ class Rebuilder:
     - `values`: of each node, what it became.
     """
 
-    def __init__(self, builder: Builder, needed: Needed, values: dict[Any, Any]):
+    def __init__(self, builder: Builder, needed: LiveNodes, values: dict[Any, Any]):
         self.b, self.needed, self.values = builder, needed, values
 
     def get(self, x: Any) -> Any:

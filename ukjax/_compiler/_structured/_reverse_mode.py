@@ -16,8 +16,8 @@ from ._activity import LINEAR, find_active, find_varied_parameters, is_left_out
 from ._arrays import LONG, tabulate, to_scalars
 from ._builder import Builder
 from ._derivative_rules import find_partials, pull_back_by_rule, refusal
+from ._live_nodes import LiveNodes
 from ._moves import fill_array
-from ._needed import Needed
 from ._nodes import GROWING, Node, Operand, Region, is_number, zero
 from ._rebuild import Extra, Rebuilder
 from ._subprogram import Subprogram
@@ -29,7 +29,7 @@ _SNAPSHOT_BY_LOOP = 64  # entries of an array above which a loop copies them to 
 
 @final
 @dataclasses.dataclass
-class _Kept:
+class _Tape:
     """What a tape has of each pass of a loop.
 
     - `carried`: what it was given.
@@ -62,12 +62,12 @@ class _Reverse(Rebuilder):
     - `cotangents`: of each node of reals, what has come back to it so far.
     """
 
-    def __init__(self, builder: Builder, needed: Needed, values: dict, varied: set[Node]):
+    def __init__(self, builder: Builder, needed: LiveNodes, values: dict, varied: set[Node]):
         super().__init__(builder, needed, values)
         self.varied, self.cotangents = varied, dict[Node, Any]()
         self.tapes: dict[Node, tuple[Operand, list[Any]]] = {}
         self.restored = dict[Node, Any]()  # from tapes
-        self._tape_of = dict[Node, _Kept]()
+        self._tape_of = dict[Node, _Tape]()
         self._is_worth_keeping = functools.cache(self._find_worth_keeping)
 
     def scalar(self, node: Node) -> Any:
@@ -125,14 +125,14 @@ class _Reverse(Rebuilder):
         before, of_type = self._kept(node).layout
         return count * of_type[p.type] + before[p]
 
-    def _kept(self, node: Node) -> "_Kept":
+    def _kept(self, node: Node) -> "_Tape":
         """What a pass is computed again from: of what a loop carries, and of what costs much to compute, what is read."""
         if node not in self._tape_of:
             region, made = node.data.region, list[Node]()
             read = self._read_again(region, made)
             live = [region.params[k] for k in self.needed.carried(node)]
             carried = [p for p in live if p in read and p.size != GROWING]
-            self._tape_of[node] = _Kept(carried, made, self._moves(node))
+            self._tape_of[node] = _Tape(carried, made, self._moves(node))
         return self._tape_of[node]
 
     def _moves(self, node: Node) -> Node | None:
@@ -516,7 +516,7 @@ def _entries(p: Node) -> int:
 
 
 def _run_back(
-    needed: Needed,
+    needed: LiveNodes,
     params: Sequence[Node],
     varied: Sequence[int],
     outputs: Sequence[Any],
@@ -568,5 +568,5 @@ def pull_back(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any]]:
             else:
                 yield from ((x, build.load(change, i)) for i, x in enumerate(out))
 
-    build, found = _run_back(Needed(program.flat), program.params, varied, program.flat, cotangents)
+    build, found = _run_back(LiveNodes(program.flat), program.params, varied, program.flat, cotangents)
     return build.top, [_entries_of(build, x) for x in found]

@@ -24,7 +24,7 @@ R = TypeVar("R")
 _LARGE = 1000  # entries of an array closed over above which it is read from memory, not written into the code
 
 
-class _Traced(NamedTuple):
+class _TracedProgram(NamedTuple):
     """A function traced for arguments of some shapes.
 
     - `program`: of its arrays, and of `consts`.
@@ -41,7 +41,7 @@ class _Traced(NamedTuple):
 
 
 @final
-class Scalarized(Generic[P, R]):
+class ScalarFunction(Generic[P, R]):
     """A function as one program of scalars. See `scalarize`, which makes it."""
 
     def __init__(self, fn: Callable[P, R], fallback: str | None):
@@ -54,8 +54,8 @@ class Scalarized(Generic[P, R]):
 
         **Raises:** `Untranslatable` where the function cannot be translated, unless a `fallback` was asked for.
         """
-        arrays, traced = self._traced(args, kwargs)
-        return traced.call(*arrays, *traced.consts) if isinstance(traced, _Traced) else traced(*arrays)
+        arrays, traced = self._trace_for(args, kwargs)
+        return traced.call(*arrays, *traced.consts) if isinstance(traced, _TracedProgram) else traced(*arrays)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -67,7 +67,7 @@ class Scalarized(Generic[P, R]):
 
         **Raises:** `Untranslatable`.
         """
-        return self._translated(args, kwargs)[1].program.as_text()
+        return self._translate(args, kwargs)[1].program.as_text()
 
     def operations(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, int]:
         """How many operations of each kind the program is written in, those of a loop once.
@@ -76,7 +76,7 @@ class Scalarized(Generic[P, R]):
 
         **Raises:** `Untranslatable`.
         """
-        return self._translated(args, kwargs)[1].program.operations()
+        return self._translate(args, kwargs)[1].program.operations()
 
     def on_host(self, fixed: Any, *args: Any) -> Callable[..., Any]:
         """The function on NumPy's arrays, of all arguments but the first, by machine code that Python itself calls:
@@ -89,7 +89,7 @@ class Scalarized(Generic[P, R]):
 
         **Raises:** `Untranslatable`.
         """
-        arrays, traced = self._translated((fixed, *args), {})
+        arrays, traced = self._translate((fixed, *args), {})
         if len(traced.outs) != traced.tree.num_leaves or any(is_compound(jax.typeof(x)) for x in arrays):
             raise Untranslatable("complex numbers and random keys are given and returned within JAX only")
         held = [np.ascontiguousarray(x, jax.typeof(x).dtype) for x in (*arrays, *traced.consts)]
@@ -108,13 +108,13 @@ class Scalarized(Generic[P, R]):
         places = [x.ctypes.data for x in held]  # to ask for them takes as long as a short program
         return call
 
-    def _translated(self, args: Any, kwargs: Any) -> tuple[list[Any], _Traced]:
-        arrays, traced = self._traced(args, kwargs)
-        if not isinstance(traced, _Traced):
+    def _translate(self, args: Any, kwargs: Any) -> tuple[list[Any], _TracedProgram]:
+        arrays, traced = self._trace_for(args, kwargs)
+        if not isinstance(traced, _TracedProgram):
             raise Untranslatable("the function is compiled by XLA, for it could not be translated")
         return arrays, traced
 
-    def _traced(self, args: Any, kwargs: Any) -> tuple[list[Any], _Traced | Callable[..., Any]]:
+    def _trace_for(self, args: Any, kwargs: Any) -> tuple[list[Any], _TracedProgram | Callable[..., Any]]:
         """The arrays among the arguments, and what is made for such, or compiled by XLA."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         is_array = [
@@ -147,7 +147,7 @@ class Scalarized(Generic[P, R]):
                 raise Untranslatable(f"{name}: {error}", error.at) from None
             traced = jax.jit(function)
         # What closes over values that another transformation traces is another function at each call.
-        if not isinstance(traced, _Traced) or not any(isinstance(x, Tracer) for x in traced.consts):
+        if not isinstance(traced, _TracedProgram) or not any(isinstance(x, Tracer) for x in traced.consts):
             self._known[key] = traced
         return arrays, traced
 
@@ -167,7 +167,7 @@ def _of_arrays(
 
 
 @undisturbed
-def _trace(function: Callable[..., Any], shapes: list[Any]) -> _Traced:
+def _trace(function: Callable[..., Any], shapes: list[Any]) -> _TracedProgram:
     """A function of arrays traced for some shapes."""
     out_tree: list[Any] = []
 
@@ -194,10 +194,10 @@ def _trace(function: Callable[..., Any], shapes: list[Any]) -> _Traced:
         ]
         return jax.tree.unflatten(structure, unite([x.dtype for x in returned], made))
 
-    return _Traced(program, tuple(consts), call, outs, structure)
+    return _TracedProgram(program, tuple(consts), call, outs, structure)
 
 
-def scalarize(fn: Callable[P, R], *, fallback: Literal["xla"] | None = None) -> Scalarized[P, R]:
+def scalarize(fn: Callable[P, R], *, fallback: Literal["xla"] | None = None) -> ScalarFunction[P, R]:
     r"""`fn` as one program of scalars, compiled once; it behaves like `jax.jit(fn)`.
 
     Every small array becomes its numbers, structural zeros vanish, `lax.while_loop`, `scan` and `cond` stay loops and
@@ -225,7 +225,7 @@ def scalarize(fn: Callable[P, R], *, fallback: Literal["xla"] | None = None) -> 
         raise InputError(f"scalarize takes a function, got {type(fn).__name__}.")
     if fallback is not None:
         one_of("fallback", fallback, ("xla",))
-    return Scalarized(fn, fallback)
+    return ScalarFunction(fn, fallback)
 
 
 @final
@@ -242,6 +242,6 @@ class LeftToXLA(eqx.Module):
         return f"{computed_by}; steps by XLA, as {self.reason}" if self.reason else computed_by
 
 
-def because(error: Untranslatable) -> LeftToXLA:
+def explain_fallback(error: Untranslatable) -> LeftToXLA:
     """What is said of an error, without the name of a function of ours."""
     return LeftToXLA(str(error).partition(": ")[2].partition("\n")[0])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from ._builder import Builder
-from ._needed import Needed
+from ._live_nodes import LiveNodes
 from ._nodes import Node, Operand, Region, is_number, name_number
 from ._rebuild import Rebuilder
 
@@ -32,14 +32,14 @@ class Subprogram:
         self.parts: tuple[tuple[int, ...], Subprogram, Subprogram] | None = None
         self._tried = set[tuple[int, ...]]()
         self._for_numbers = dict[Any, Subprogram | None]()
-        self._needed = dict[Any, Needed]()
+        self._needed = dict[Any, LiveNodes]()
 
-    def needed(self, results: tuple[int, ...] | None = None, values: bool = False) -> "Needed":
+    def needed(self, results: tuple[int, ...] | None = None, values: bool = False) -> "LiveNodes":
         """What some results need of it; all by default."""
         key = results, values
         if key not in self._needed:
             chosen = self.results if results is None else [self.results[k] for k in results]
-            self._needed[key] = Needed(chosen, values)
+            self._needed[key] = LiveNodes(chosen, values)
         return self._needed[key]
 
     def given(self, results: tuple[int, ...] | None = None, values: bool = False) -> list[int]:

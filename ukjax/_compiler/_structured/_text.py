@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ._needed import Needed
+from ._live_nodes import LiveNodes
 from ._nodes import GROWING, Node, Operand
 from ._subprogram import Subprogram
 from ._table import TRUTHS
@@ -12,7 +12,7 @@ from ._table import TRUTHS
 def as_text(outputs: Sequence[Operand]) -> str:
     """A program as a person reads it, one operation a line, regions indented; what it calls comes after it."""
     callees = dict[Any, str]()
-    lines = _text_of(Needed(outputs), callees)
+    lines = _text_of(LiveNodes(outputs), callees)
     lines.append(f"gives {_list(outputs)}")
     written = 0
     while written < len(callees):
@@ -31,7 +31,7 @@ def _list(operands: Iterable[Operand]) -> str:
     return ", ".join(map(repr, operands))
 
 
-def _text_of(needed: Needed, callees: dict[Subprogram, str]) -> list[str]:
+def _text_of(needed: LiveNodes, callees: dict[Subprogram, str]) -> list[str]:
     """The lines of one program; what it calls is noted in `callees`."""
     lines = list[str]()
 

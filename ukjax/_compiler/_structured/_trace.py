@@ -1,10 +1,10 @@
 """Traced JAX programs (jaxprs) as programs of scalars.
 
 A small array becomes a NumPy array of operands; what only moves its entries makes no nodes. An array that is indexed at
-run time, or is large where a loop carries it, stays an array (`Stored`). `while_loop`, `scan` and `cond` become loops and
-branches; those that are short, of a length known now, are written out.
+run time, or is large where a loop carries it, stays an array (`StoredArray`). `while_loop`, `scan` and `cond` become loops
+and branches; those that are short, of a length known now, are written out.
 
-What JAX leaves to LAPACK, to XLA or to C++ is traced again from functions in plain JAX (`_replaced`).
+What JAX leaves to LAPACK, to XLA or to C++ is traced again from functions in plain JAX (`_replacements`).
 """
 
 import functools
@@ -26,7 +26,7 @@ from ._arrays import (
     LONG,
     MATERIALIZED,
     Lazy,
-    Stored,
+    StoredArray,
     Value,
     as_object_array,
     compute_entries,
@@ -77,7 +77,7 @@ from ._operations import (
     multiply_in_memory,
     reduce_in_memory,
 )
-from ._replaced import DIFFERENTIATED_BY_JAX, REPLACED
+from ._replacements import DIFFERENTIATED_BY_JAX, REPLACEMENTS
 from ._subprogram import Subprogram
 
 _WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes is found as it is traced
@@ -172,7 +172,7 @@ def _spreads(e: Any, inputs: Sequence[Value], longest: float) -> bool:
         return False
     whole = False
     for x in inputs:
-        if isinstance(x, Stored | Lazy) or x.size == 1 or not any(x.strides):
+        if isinstance(x, StoredArray | Lazy) or x.size == 1 or not any(x.strides):
             continue
         own = x[tuple(slice(None) if k else slice(1) for k in x.strides)]
         if own.size == out.size or not all(y.__class__ is Node for y in own.flat):
@@ -276,7 +276,7 @@ class Interpreter:
                 raise
             for variable, output in zip(equation.outvars, outputs, strict=True):
                 output = self._read_once(jaxpr, variable, output)
-                if not isinstance(output, Stored | Lazy) and output.shape != variable.aval.shape:
+                if not isinstance(output, StoredArray | Lazy) and output.shape != variable.aval.shape:
                     assert output.size == variable.aval.size, (equation, output.shape)
                     output = output.reshape(variable.aval.shape)
                 values[variable] = output
@@ -295,7 +295,9 @@ class Interpreter:
     def constant(self, x: Any) -> Value:
         """An array that a jaxpr closes over."""
         return (
-            x if isinstance(x, Stored) or (isinstance(x, np.ndarray) and x.dtype == object) else constants(x)
+            x
+            if isinstance(x, StoredArray) or (isinstance(x, np.ndarray) and x.dtype == object)
+            else constants(x)
         )
 
     def equation(self, e: Any, inputs: list[Value]) -> list[Value]:
@@ -325,7 +327,7 @@ class Interpreter:
             return [map_entries(attach, *(to_scalars(self.b, x) for x in inputs))]
         if name in CONTROL:
             return CONTROL[name](self, e, inputs)
-        if name in REPLACED and self._is_known(e, inputs):
+        if name in REPLACEMENTS and self._is_known(e, inputs):
             return self._known_outputs(e, inputs)
         return self._operation(e, inputs)
 
@@ -346,18 +348,18 @@ class Interpreter:
         if name in SCATTERS:
             outputs = [scatter(self.b, e, inputs, self._longest, self._combination(params))]
             return self._with_rule(e, inputs, outputs) if name in DIFFERENTIATED_BY_JAX else outputs
-        if name in MOVES and any(isinstance(x, Stored | Lazy) for x in inputs):
+        if name in MOVES and any(isinstance(x, StoredArray | Lazy) for x in inputs):
             return move_in_memory(self.b, e, inputs)
         if name in ("blank", "empty") and avals[0].size > SELECTED:
-            return [Stored(self.b.blank(avals[0].size, type_of(avals[0])), avals[0].shape)]
+            return [StoredArray(self.b.blank(avals[0].size, type_of(avals[0])), avals[0].shape)]
         if name == "reduce_precision" and params["mantissa_bits"] < jnp.finfo(avals[0].dtype).nmant:
             raise Untranslatable("rounding to fewer bits (jax.lax.reduce_precision) has no scalar code")
         if name in _PASSED:
             return [inputs[_PASSED[name]]]
         if name == "device_put":
             return inputs
-        if name == "stop_gradient" and isinstance(x := inputs[0], Stored):
-            return [Stored(self.b.stop_gradient(x.node), x.shape)]
+        if name == "stop_gradient" and isinstance(x := inputs[0], StoredArray):
+            return [StoredArray(self.b.stop_gradient(x.node), x.shape)]
         if name in _REFUSED:
             message = str(params.get("msg") or params.get("message") or name)
             refuse = lambda y: self.b.refuse(y, message, name == "nondifferentiable_backward")
@@ -365,11 +367,11 @@ class Interpreter:
         if name in MOVES:
             outputs = MOVES[name]([to_scalars(self.b, x) for x in inputs], params)
             return [as_object_array(x, aval.shape) for x, aval in zip(outputs, avals, strict=True)]
-        if name in REPLACED:
-            function = functools.partial(REPLACED[name], **params)
+        if name in REPLACEMENTS:
+            function = functools.partial(REPLACEMENTS[name], **params)
             outputs = self.function(function, [v.aval for v in e.invars], inputs)
             return self._with_rule(e, inputs, outputs) if name in DIFFERENTIATED_BY_JAX else outputs
-        long = [isinstance(x, Stored | Lazy) and x.size > LONG for x in inputs]
+        long = [isinstance(x, StoredArray | Lazy) and x.size > LONG for x in inputs]
         if is_of_entries(name) and (any(long) or _spreads(e, inputs, self._longest)):
             return [compute_entries(self.b, e, inputs, functools.partial(apply_operation, self.b, e))]
         if long == [True] and name in REDUCTIONS:
@@ -423,14 +425,14 @@ class Interpreter:
             return self._without_raising(run) if of_lineax else run()
         given, indexed = [settle(self.b, x) for x in inputs], self.callees.indexed(called)
         in_memory = lambda x: (
-            isinstance(x, Stored) or (x.size > LONG and x.shape in indexed and not is_known(x))
+            isinstance(x, StoredArray) or (x.size > LONG and x.shape in indexed and not is_known(x))
         )
         forms = [form_of(v.aval, in_memory=in_memory(x)) for x, v in zip(given, e.invars, strict=True)]
         operands = flatten(self.b, given, forms)
 
         def trace(inner: "Interpreter", params: Sequence[Operand]) -> list[Operand] | None:
             outputs = inner.closed(called, unflatten(params, forms))
-            if any(isinstance(x, Stored) for x in outputs):  # arrays in memory are given, but not taken
+            if any(isinstance(x, StoredArray) for x in outputs):  # arrays in memory are given, but not taken
                 return None
             return [y for x in outputs for y in x.reshape(-1)]
 
@@ -520,14 +522,14 @@ class Interpreter:
     def _refuse(self, e: Any, inputs: list[Value], values: list[Value], reason: str) -> list[Value]:
         """What a function gives whose rule for derivatives is not looked at."""
         # Of all inputs, also of those that its own operations have no derivative by.
-        flat = [[x.node] if isinstance(x, Stored) else x.reshape(-1) for x in self._settled(inputs)]
+        flat = [[x.node] if isinstance(x, StoredArray) else x.reshape(-1) for x in self._settled(inputs)]
         given = [y for x in flat for y in x if isinstance(y, Node)]
         refuse = lambda y: self.b.refuse(y, reason, False, given)
 
         def of(x: Value, t: str) -> Value:
             if not is_float(t):
                 return x
-            if isinstance(x, Stored):
+            if isinstance(x, StoredArray):
                 return tabulate(self.b, x.shape, t, lambda i: refuse(self.b.load(x.node, i)))
             return map_entries(refuse, x)
 
@@ -642,7 +644,7 @@ class Interpreter:
         """A loop as it is: large arrays and those indexed in it stay arrays, all else is carried as scalars."""
         indexed = set().union(*map(find_indexed_shapes, within))
         in_memory = lambda x, aval: (
-            isinstance(x, Stored) or x.size > CARRIED or (aval.shape in indexed and x.size > SELECTED)
+            isinstance(x, StoredArray) or x.size > CARRIED or (aval.shape in indexed and x.size > SELECTED)
         )
         carried = [k for k, same in enumerate(fixed) if not same]
         forms = [form_of(avals[k], in_memory=in_memory(first[k], avals[k])) for k in carried]
@@ -686,7 +688,8 @@ class Interpreter:
             for x, v in zip(columns, e.invars[fixed + kept :], strict=True)
         ]
         saved = [
-            Stored(self.b.fill(zero(type_of(v)), max(v.size, 1), type_of(v)), v.shape) for v in outs[kept:]
+            StoredArray(self.b.fill(zero(type_of(v)), max(v.size, 1), type_of(v)), v.shape)
+            for v in outs[kept:]
         ]
         counter = jax.ShapeDtypeStruct((), np.int64)
 
@@ -704,7 +707,7 @@ class Interpreter:
                 start = index(i) * size
                 for k, y in enumerate(to_scalars(self.b, row).reshape(-1)):
                     node = self.b.store(node, start + k, y)
-                written.append(Stored(node, buffer.shape))
+                written.append(StoredArray(node, buffer.shape))
             return [fill_array((), [i + 1]), *outputs[:kept], *written]
 
         same = [body.outvars[k] is v for k, v in enumerate(body.invars[fixed : fixed + kept])]
@@ -758,19 +761,19 @@ class Interpreter:
             return self.closed(branches[k], given)
         here = self.b.compare("le", index, k, "int32")
         cheap = all(weight(core_jaxpr(x)) <= _BRANCHES for x in branches[k:])
-        if cheap and not any(isinstance(x, Stored) or x.size > CARRIED for x in given):
+        if cheap and not any(isinstance(x, StoredArray) or x.size > CARRIED for x in given):
             yes = self.closed(branches[k], given)
             no = self._choose(index, branches, k + 1, given, given_avals, avals)
-            if not any(isinstance(x, Stored) for x in (*yes, *no)):
+            if not any(isinstance(x, StoredArray) for x in (*yes, *no)):
                 return [
                     map_entries(lambda x, y, t=type_of(v): self.b.select(here, x, y, t), a, b)
                     for a, b, v in zip(yes, no, avals, strict=True)
                 ]
-        in_memory = lambda x: isinstance(x, Stored) or (x.size > CARRIED and not is_known(x))
+        in_memory = lambda x: isinstance(x, StoredArray) or (x.size > CARRIED and not is_known(x))
         forms = [form_of(v, in_memory=in_memory(x)) for x, v in zip(given, given_avals, strict=True)]
         flat = flatten(self.b, given, forms)
         nodes = list(dict.fromkeys(x for x in (index, *flat) if x.__class__ is Node))
-        least = SELECTED if any(isinstance(x, Stored) for x in given) else CARRIED
+        least = SELECTED if any(isinstance(x, StoredArray) for x in given) else CARRIED
         outs = [form_of(v, in_memory=v.size > least) for v in avals]
 
         def inside(params: Sequence[Operand]) -> list[Value]:  # numbers stay known
@@ -803,17 +806,17 @@ class Interpreter:
             mark = lambda y, t=t: self.b.select(wrong, math.nan, y, t)
             if not is_float(t):
                 poisoned.append(x)
-            elif isinstance(x, Stored):
+            elif isinstance(x, StoredArray):
                 poisoned.append(self._poison(wrong, x, t))
             else:
                 poisoned.append(map_entries(mark, x))
         return poisoned
 
-    def _poison(self, wrong: Operand, x: Stored, t: str) -> Stored:
+    def _poison(self, wrong: Operand, x: StoredArray, t: str) -> StoredArray:
         """An array in memory, filled with NaN where something is wrong, and not touched otherwise."""
         fill = lambda given: [tabulate(self.b, x.shape, t, lambda i: math.nan, into=(given[0], 0)).node]
         kind = (t, x.node.size)
-        return Stored(self.b.branch(wrong, [x.node], (fill, list), [kind], [kind])[0], x.shape)
+        return StoredArray(self.b.branch(wrong, [x.node], (fill, list), [kind], [kind])[0], x.shape)
 
 
 CONTROL: dict[str, Callable[..., list[Value]]] = {

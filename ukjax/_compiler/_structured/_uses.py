@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from ._needed import Needed
+from ._live_nodes import LiveNodes
 from ._nodes import GROWING, Node, Operand, Region, base_of, find_count, is_number
 
 
@@ -18,7 +18,7 @@ class Uses:
     - `furthest`: of what is stored to growing arrays, by where it starts and in which region, how far.
     """
 
-    def __init__(self, needed: Needed, outputs: Sequence[Operand]):
+    def __init__(self, needed: LiveNodes, outputs: Sequence[Operand]):
         self.last: dict[Node, float] = {}
         self.furthest: dict[Any, int] = {}
         self.count = collections.Counter[Node]()
@@ -70,7 +70,9 @@ class Uses:
         return array.region is by.region and self.last[array] <= by.number
 
 
-def find_in_place(node: Node, needed: Needed, may_overwrite: Callable[[Node, Node], bool]) -> dict[int, int]:
+def find_in_place(
+    node: Node, needed: LiveNodes, may_overwrite: Callable[[Node, Node], bool]
+) -> dict[int, int]:
     """Of arrays that both sides make of the same one, which nobody reads later, the number of that one."""
     body, given = node.data, node.args[1:]
     found: dict[int, int] = {}

@@ -27,7 +27,7 @@ from ..._pseudoinverse._base import unit_rows
 from ..._pseudoinverse._kernels import above_rounding, dot, gram_schmidt
 
 
-class Restricted(NamedTuple):
+class RestrictedRows(NamedTuple):
     """Rows restricted to what levels below leave free."""
 
     B: Float[Array, "m k"]  # A S, noise removed (m, k)
@@ -49,11 +49,11 @@ def _new_directions(rows: Float[Array, "m k"], rcond: float) -> Float[Array, "j 
 @eqx.filter_jit
 def restrict(
     A: Float[Array, "m n"], S: Float[Array, "n k"], method: AbstractPseudoinverse, *, projector: bool = True
-) -> Restricted:
+) -> RestrictedRows:
     """B = A S and B^+, at the rank that rows of A of unit norm have beyond those below."""
     B = dot(dot(A, S), S) if projector else dot(A, S)
     if 0 in B.shape:
-        return Restricted(B, B.T, jnp.zeros((), jnp.int32))
+        return RestrictedRows(B, B.T, jnp.zeros((), jnp.int32))
     rcond = above_rounding(method.threshold(A.dtype), A)
     _, scales, nonzero, size = jax.lax.stop_gradient(unit_rows(A))
     scales = (scales * size)[:, None]
@@ -63,17 +63,17 @@ def restrict(
     cleaned = B + (scales * dot(dot(rows, Q.T), Q) - jax.lax.stop_gradient(B))
     B = jnp.where(noise[:, None], 0, cleaned)
     inverse = pseudoinverse(B, method)
-    return Restricted(B, inverse.matrix, inverse.rank)
+    return RestrictedRows(B, inverse.matrix, inverse.rank)
 
 
-def project_further(P: Float[Array, "n n"], restricted: Restricted) -> Float[Array, "n n"]:
+def project_further(P: Float[Array, "n n"], restricted: RestrictedRows) -> Float[Array, "n n"]:
     """(I - G A~) P = P - G B, kept symmetric (Orsino 2017, eqs. (3.10) and (4.15))."""
     removed = dot(restricted.inverse, restricted.B)
     return P - (removed + removed.T) / 2
 
 
 @eqx.filter_jit
-def _kernel_basis(restricted: Restricted, dimension: int) -> Float[Array, "k d"]:
+def _kernel_basis(restricted: RestrictedRows, dimension: int) -> Float[Array, "k d"]:
     """Orthonormal columns spanning ker B: Gram-Schmidt on its projector I - B^+ B."""
     projector = jnp.eye(restricted.B.shape[1], dtype=restricted.B.dtype) - dot(
         restricted.inverse, restricted.B

@@ -35,7 +35,7 @@ from ._levels import Levels, Module, as_levels, as_modules, blocks, row_levels
 Clearance = Array | Mapping[str, Array] | None
 
 
-class _Recursed(NamedTuple):
+class _Recursion(NamedTuple):
     """A finished recursion in z = (x, e): what each level gave, and the numbers of the rows enforced by then."""
 
     equations: Equations
@@ -133,7 +133,7 @@ class Recursive(AbstractFormula):
             soft += rows
         return root, soft
 
-    def _recursed(self, equations: Equations) -> "_Recursed":
+    def _recurse(self, equations: Equations) -> "_Recursion":
         rows = equations.rows
         levels, known = row_levels(self.levels, rows.names)
         root, soft = self._soft(rows.names, known, rows.A.dtype)
@@ -146,18 +146,18 @@ class Recursive(AbstractFormula):
         enforced = itertools.accumulate(levels)
         parts = blocks(self.modules, levels, known, soft, free.size)
         states = recursion(H, rows.b, z0, levels, self.pinv, parts)
-        return _Recursed(equations, W, H, z0, states, [np.asarray(rows, int) for rows in enforced])
+        return _Recursion(equations, W, H, z0, states, [np.asarray(rows, int) for rows in enforced])
 
     def solve_levels(self, equations: Equations) -> tuple[Acceleration, ...]:
         """The acceleration after each level, the lowest first; the last is that of `solve`.
 
         Residuals are those of all rows, also of the levels not enforced yet; multipliers of those are zero.
         """
-        recursed = self._recursed(equations)
+        recursed = self._recurse(equations)
         return tuple(recursed.acceleration(level, self.pinv) for level in range(len(recursed.states)))
 
     def solve(self, equations: Equations) -> Acceleration:
-        return self._recursed(equations).acceleration(-1, self.pinv)
+        return self._recurse(equations).acceleration(-1, self.pinv)
 
 
 @compile_small

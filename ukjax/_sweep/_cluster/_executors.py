@@ -32,7 +32,7 @@ class Workers:
 
     def __init__(self, given: Any):
         self._make = _maker(given)
-        self._executor: Executor = _existing(given) if self._make is None else self._make()
+        self._executor: Executor = _adopt_executor(given) if self._make is None else self._make()
         if not isinstance(self._executor, Executor):
             raise InputError(
                 "executor must be a number of processes, a concurrent.futures.Executor, a function that makes one, or "
@@ -84,7 +84,7 @@ def _maker(given: Any) -> Callable[[], Any] | None:
     return given if callable(given) and not isinstance(given, Executor) else None
 
 
-def _existing(given: Any) -> Any:
+def _adopt_executor(given: Any) -> Any:
     if not type(given).__module__.startswith("distributed."):
         return given
     from ._dask import DaskExecutor

@@ -100,7 +100,7 @@ def sum_squares(blocks: Blocks, layout: Layout, size: int) -> Array:
     return layout.join(jnp.sum(by_run[:, f:], axis=0), by_run[:b, :f], size)
 
 
-class _Eliminated(NamedTuple):
+class _Elimination(NamedTuple):
     """R of the numbers of each run (b, f, f), by those of the next one (b, f, f), by parameters and the right-hand side
     (b, f, p + 1), and R of the parameters (p + 1, p + 1)."""
 
@@ -117,7 +117,7 @@ def _triangle(rows: Array) -> Array:
     return jnp.linalg.qr(rows, mode="r")
 
 
-def _eliminate(blocks: Blocks, layout: Layout, diagonal: Array, r: Array, r_diagonal: Array) -> _Eliminated:
+def _eliminate(blocks: Blocks, layout: Layout, diagonal: Array, r: Array, r_diagonal: Array) -> _Elimination:
     """R of [J; diag(diagonal)] with the right-hand side as last column."""
     (b, f), p, j = layout.index.shape, layout.count, layout.ends.size
     of_samples, of_jumps, of_priors = jnp.split(r, (b * layout.samples, len(r) - len(blocks.priors)))
@@ -140,7 +140,7 @@ def _eliminate(blocks: Blocks, layout: Layout, diagonal: Array, r: Array, r_diag
     start = jnp.zeros((f + p + 1, f + p + 1), r.dtype)
     left, of_runs = jax.lax.scan(one, start, (_triangle(rows), jumps))
     parameters = with_r(jnp.diag(diagonal[:p]), r_diagonal[:p])
-    return _Eliminated(*of_runs, _triangle(jnp.concatenate([left[:, f:], priors[-1, :, f:], parameters])))
+    return _Elimination(*of_runs, _triangle(jnp.concatenate([left[:, f:], priors[-1, :, f:], parameters])))
 
 
 def solve_blocks(

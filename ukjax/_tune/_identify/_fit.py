@@ -295,7 +295,7 @@ class Noise(NamedTuple):
     least: np.ndarray
 
 
-class Found(NamedTuple):
+class FitResult(NamedTuple):
     """What a search ended with."""
 
     fit: Fit  # with the best z
@@ -307,7 +307,7 @@ class Found(NamedTuple):
 
 def search(
     fit: Fit, noise: Noise, size: np.ndarray, iterations: int, update: Callable[[int, float], None]
-) -> Found:
+) -> FitResult:
     """Rounds of least squares, until neither the noise nor z changes.
 
     **Arguments:**
@@ -353,4 +353,4 @@ def search(
             raise
         stopped, J = "interrupted", J if descent.J is None else descent.J
         fit = eqx.tree_at(lambda f: f.z, fit, as_jax(fit.at(descent.u)))
-    return Found(fit, weights, J, np.array(costs), stopped)
+    return FitResult(fit, weights, J, np.array(costs), stopped)

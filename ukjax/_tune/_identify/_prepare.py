@@ -46,7 +46,7 @@ _QUIET = 1e-9
 """Noise that is estimated is at least this part of the spread of a channel: data without noise still have rounding."""
 
 
-class Prepared(NamedTuple):
+class Identification(NamedTuple):
     """An identification that can be run."""
 
     # `fit`, `noise`: what is made small, and the noise of channels.
@@ -254,7 +254,7 @@ def _require_near(problem: Problem, stabilizer: AbstractStabilizer, formula: Any
 # --- Noise and priors
 
 
-def _by_channel(what: str, given: Any, sizes: dict[str, int], channels: tuple[str, ...]) -> np.ndarray:
+def _read_channels(what: str, given: Any, sizes: dict[str, int], channels: tuple[str, ...]) -> np.ndarray:
     """A number for each channel, NaN for those that are not given."""
     found = np.full(len(channels), np.nan)
     if given is None:
@@ -279,7 +279,7 @@ def _by_channel(what: str, given: Any, sizes: dict[str, int], channels: tuple[st
 
 
 def _noise(given: Any, sizes: dict[str, int], channels: tuple[str, ...], rows: Rows) -> Noise:
-    value = _by_channel("noise", given, sizes, channels)
+    value = _read_channels("noise", given, sizes, channels)
     known = ~np.isnan(value)
     if not np.all(value[known] > 0) or not np.all(np.isfinite(value[known])):
         raise InputError(f"noise must be positive standard deviations, got {format_value(given)}.")
@@ -440,18 +440,18 @@ def _offsets(given: Any, sizes: dict[str, int], channels: tuple[str, ...]) -> tu
     if isinstance(given, bool):
         return tuple(range(len(channels))) if given else ()
     wanted = all_of("offsets", (given,) if isinstance(given, str) else given, str, "'angle'")
-    chosen = _by_channel("offsets", dict.fromkeys(wanted, 0.0), sizes, channels)
+    chosen = _read_channels("offsets", dict.fromkeys(wanted, 0.0), sizes, channels)
     return tuple(int(i) for i in np.flatnonzero(~np.isnan(chosen)))
 
 
-def _by_run(run_of: np.ndarray, b: int) -> np.ndarray:
+def _group_priors(run_of: np.ndarray, b: int) -> np.ndarray:
     """Which priors each run has, and last those of no run (b + 1, c), filled up with their number."""
     each = [np.flatnonzero(run_of == i) for i in range(b + 1)]
     c = max(map(len, each))
     return np.stack([np.pad(x, (0, c - len(x)), constant_values=len(run_of)) for x in each])
 
 
-class _Reported(NamedTuple):
+class _ReportedNumbers(NamedTuple):
     """The numbers that are reported: names, bounds, and where each is in `report`."""
 
     names: tuple[str, ...]
@@ -460,9 +460,9 @@ class _Reported(NamedTuple):
     places: np.ndarray
 
 
-def _reported(
+def _list_reported(
     space: Space, problem: Problem, initial: tuple[str, ...], recordings: Sequence[Recording], rows_of: Any
-) -> _Reported:
+) -> _ReportedNumbers:
     """Parameters, and the initial states that are unknown."""
     names, places = list(space.names), list(range(len(space.names)))
     of_q, of_v = state_names(problem.system, problem.q0, problem.v0, "q0", "v0")
@@ -475,7 +475,7 @@ def _reported(
                 places += range(at, at + len(labels))
     free = np.full(len(names) - len(space.names), np.inf)
     low, high = np.append(space.joined("low"), -free), np.append(space.joined("high"), free)
-    return _Reported(tuple(names), low, high, np.array(places, int))
+    return _ReportedNumbers(tuple(names), low, high, np.array(places, int))
 
 
 def _require_reached(fit: Fit, recordings: Sequence[Recording], rows_of: Any) -> None:
@@ -495,7 +495,7 @@ def _require_reached(fit: Fit, recordings: Sequence[Recording], rows_of: Any) ->
 def prepare(
     model: Any, data: Any, parameters: Any, measure: Any, noise: Any, offsets: Any, initial: Any, bounds: Any,
     priors: Any, loss: Any, shooting: Any, options: dict[str, Any],
-) -> Prepared:  # fmt: skip
+) -> Identification:  # fmt: skip
     """What is made small, and what is told of it."""
     require_untraced("identify", model, data, parameters, measure)
     one_of("loss", loss, ("squares", "huber", "cauchy"))
@@ -556,14 +556,14 @@ def prepare(
         )
     index = np.full(used.shape, theta.size + unknown)
     index[used] = theta.size + np.arange(unknown)
-    told = _reported(space, p, initial, recordings, rows_of)
+    told = _list_reported(space, p, initial, recordings, rows_of)
     which, mean, deviation = _priors(priors, told.names, space)
     ends = np.array([i for own in rows_of for i in own[:-1]], int)
     z = np.append(theta, np.zeros(unknown))
     prior = told.places[which], mean, deviation
     run_of = (prior[0] - len(space.names)) // (p.q0.size + p.v0.size)
     run_of = np.where(prior[0] < len(space.names), len(index), run_of)
-    layout = Layout(index, ends, run_of, _by_run(run_of, len(index)), theta.size, rows.y[0].size)
+    layout = Layout(index, ends, run_of, _group_priors(run_of, len(index)), theta.size, rows.y[0].size)
     size = np.append(space.joined("size"), np.full(unknown, np.inf))
     arrays: Any = layout, (p.q0, p.v0), prior, z, np.ones(z.size), first_change(size)
     arrays = jax.tree.map(as_jax, arrays)
@@ -573,10 +573,10 @@ def prepare(
     sizes_of = as_jax(_size(rows.q)), as_jax(_size(rows.v))
     fit = dataclasses.replace(fit, rows=jax.tree.map(as_jax, rows), state_size=sizes_of)
     _require_reached(fit, recordings, rows_of)
-    return Prepared(fit, sigma, size, *told, channels, recordings, rows_of, made[0].name)
+    return Identification(fit, sigma, size, *told, channels, recordings, rows_of, made[0].name)
 
 
-def extra_row(prepared: Prepared, fit: Fit, recording: Recording) -> tuple[Fit, Rows]:
+def extra_row(prepared: Identification, fit: Fit, recording: Recording) -> tuple[Fit, Rows]:
     """The row of a recording that was not fitted, without samples, and the fit with its span."""
     inputs = _inputs((prepared.recordings[0], recording))[1]
     known = {key: as_jax(x) for key, x in inputs.items()}

@@ -19,8 +19,8 @@ from ..._misc._types import as_jax
 from ..._system._problem import Problem
 from . import _figure
 from ._blocks import as_sparse
-from ._fit import TUNING, Fit, Found, data_residuals, outcomes, robust, scale_of
-from ._prepare import Prepared, extra_row, name_of
+from ._fit import TUNING, Fit, FitResult, data_residuals, outcomes, robust, scale_of
+from ._prepare import Identification, extra_row, name_of
 from ._recording import Recording
 from ._runs import Rows, sensitivities
 from ._space import NumberPart, Space, from_search, search_slope, to_search
@@ -111,7 +111,7 @@ class IdentifyResult:
     stopped: str
     name: str
     starts: tuple[Start, ...]
-    _prepared: Prepared = dataclasses.field(repr=False)
+    _prepared: Identification = dataclasses.field(repr=False)
     _fit: Fit = dataclasses.field(repr=False)
     _slopes: Any = dataclasses.field(repr=False)
     _directions: Directions = dataclasses.field(repr=False)
@@ -373,7 +373,7 @@ def _at_bounds(space: Space, z: Any, deviations: np.ndarray) -> np.ndarray:
     return plain & (room(z) < _AT_BOUND * np.minimum(room(first), deviations))
 
 
-def make_result(prepared: Prepared, found: Found, starts: tuple[Start, ...]) -> IdentifyResult:
+def make_result(prepared: Identification, found: FitResult, starts: tuple[Start, ...]) -> IdentifyResult:
     """The result of a search."""
     fit, J, space = found.fit, found.J, found.fit.runs.space
     noise, known = np.asarray(found.weights.noise), prepared.noise.known

@@ -14,7 +14,7 @@ from ..._misc._closures import Static, combine_static, partition_static
 from .._gains import scatter_points
 from ._blocks import sum_squares
 from ._fit import Fit, Weights, blank_state, first_weights, scale_of_squares, step_once
-from ._prepare import Prepared
+from ._prepare import Identification
 from ._space import NumberPart, to_search
 
 _STEPS = 25  # of all first guesses at most
@@ -34,7 +34,7 @@ class Start(NamedTuple):
     cost: float
 
 
-def first_guesses(prepared: Prepared, count: int) -> np.ndarray:
+def first_guesses(prepared: Identification, count: int) -> np.ndarray:
     """The parameters given, in z, and others, evenly spread: by their priors; between two bounds; else as far from those
     given as a search may change them at first, which is a factor e for a number with one bound (count, p)."""
     fit, space = prepared.fit, prepared.fit.runs.space
@@ -90,7 +90,7 @@ def try_starts(
 
 
 def from_best_start(
-    prepared: Prepared, count: int, update: Callable[[int, float], None]
+    prepared: Identification, count: int, update: Callable[[int, float], None]
 ) -> tuple[Fit, tuple[Start, ...]]:
     """The fit from the best of some first guesses on, and what became of each, the best first."""
     fit, space = prepared.fit, prepared.fit.runs.space

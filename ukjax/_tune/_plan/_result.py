@@ -11,7 +11,7 @@ import numpy as np
 
 from ..._misc._arguments import flag
 from ..._misc._errors import InputError, needing
-from ..._system._driven import DrivenSystem
+from ..._system._drive import DrivenSystem
 from ..._system._problem import Problem
 from ...analysis._inputs import MatrixForce
 from ._search import CONVERGED, Given, Search

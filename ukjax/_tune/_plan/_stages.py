@@ -26,7 +26,7 @@ from ..._misc._errors import InputError
 from ..._motion._project import Projection
 from ..._pseudoinverse import GramSchmidt, pinv
 from ..._run._step import step
-from ..._system._driven import DrivenSystem
+from ..._system._drive import DrivenSystem
 from ..._system._rows import constraint_rows
 from ..._system._system import AbstractSystem, has_quasi_velocities
 from ...analysis._inputs import MatrixForce

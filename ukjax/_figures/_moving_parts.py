@@ -63,7 +63,7 @@ class Curve(NamedTuple):
     radius: float  # [m]
 
 
-class Moving(NamedTuple):
+class MovingParts(NamedTuple):
     """What moves of one run."""
 
     parts: list[SceneNode | Curve]  # all of it
@@ -71,7 +71,7 @@ class Moving(NamedTuple):
     planar: bool  # whether it moves in the plane
 
 
-class Shown(NamedTuple):
+class ShownRun(NamedTuple):
     """One run."""
 
     name: str  # as its label says
@@ -126,7 +126,7 @@ def _embed_in_space(x: np.ndarray) -> np.ndarray:
     return x if x.shape[-1] == 3 else np.concatenate([x, np.zeros_like(x[..., :1])], axis=-1)
 
 
-def _turning(times: np.ndarray, t: np.ndarray, turned: np.ndarray) -> Any:
+def _interpolate_rotations(times: np.ndarray, t: np.ndarray, turned: np.ndarray) -> Any:
     """The rotations at other times, of matrices (k, 3, 3) or angles (k,) known at t."""
     from scipy.spatial.transform import Rotation
 
@@ -152,7 +152,7 @@ def _fix_to_bodies(
     places, found = evaluate_at_states(place_bodies, system, t, q), []
     for name, shapes in by_body.items():
         turned, p, centre = (np.asarray(x, float) for x in places[name])
-        rotation = _turning(times, t, turned)
+        rotation = _interpolate_rotations(times, t, turned)
         origin = interpolate_frames(times, t, _embed_in_space(p)) - rotation.apply(_embed_in_space(centre[0]))
         found.append(SceneNode(name + suffix, tuple(shapes), origin, rotation.as_quat(scalar_first=True)))
     return found
@@ -198,7 +198,9 @@ def _arrow(name: str, radius: float, colour: Any) -> Visual:
     return Visual(name, "mesh", colour=colour, vertices=vertices, faces=faces)
 
 
-def arrows(run: Shown, times: np.ndarray, scale: float, size: float, front: float) -> list[SceneNode | Curve]:
+def arrows(
+    run: ShownRun, times: np.ndarray, scale: float, size: float, front: float
+) -> list[SceneNode | Curve]:
     """The force at each joint, an arrow from the joint's point; at contacts that bear a force also its friction, and a
     ball where they are."""
     place = lambda x: interpolate_frames(times, run.t, _embed_in_space(x))
@@ -258,7 +260,7 @@ def _draw_half_space(plane: HalfSpace, others: Sequence[HalfSpace], every: np.nd
     ends = np.stack([low, high]) if flat else np.array([low, (high[0], low[1]), high, (low[0], high[1])])
     whole = outline = ends @ across.T + (point @ normal) * normal
     for other in (x for x in others if x is not plane and x.body == plane.body):
-        outline = _cut(outline, in_space(other.point), in_space(other.normal))
+        outline = _clip_outline(outline, in_space(other.point), in_space(other.normal))
     outline = outline if len(outline) >= len(whole) - 1 else whole
     if flat:
         width, start, end = _WIDTH * size, *np.sort((outline @ across)[:, 0])[[0, -1]]
@@ -269,7 +271,7 @@ def _draw_half_space(plane: HalfSpace, others: Sequence[HalfSpace], every: np.nd
     return Visual(plane.body, "mesh", colour=_SHEET, vertices=outline, faces=faces)
 
 
-def _cut(outline: np.ndarray, point: np.ndarray, normal: np.ndarray) -> np.ndarray:
+def _clip_outline(outline: np.ndarray, point: np.ndarray, normal: np.ndarray) -> np.ndarray:
     """The part of a convex outline (p, 3) that is on a side of a plane."""
     height, kept = (outline - point) @ normal, []
     for i in range(len(outline)):
@@ -281,7 +283,7 @@ def _cut(outline: np.ndarray, point: np.ndarray, normal: np.ndarray) -> np.ndarr
     return np.array(kept)
 
 
-def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
+def build_moving_parts(run: ShownRun, times: np.ndarray) -> MovingParts:
     """The bodies of a run, what is drawn of it besides, and the paths of its points."""
     system = innermost(run.problem.system)
     mechanism = getattr(system, "mechanism", None)
@@ -320,4 +322,4 @@ def build_moving_parts(run: Shown, times: np.ndarray) -> Moving:
         Curve(f"paths/{k}", interpolate_frames(along, run.t, _embed_in_space(x))[None], 0.25 * width)
         for k, x in (points.items() if run.paths else ())
     ]
-    return Moving(found, size, mechanism.dimension == 2 if mechanism else flat)
+    return MovingParts(found, size, mechanism.dimension == 2 if mechanism else flat)

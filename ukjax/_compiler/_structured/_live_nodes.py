@@ -12,7 +12,7 @@ _BY_VISIT = frozenset(("output", "parameter", "loop", "branch", "rule", "attache
 
 
 @final
-class Needed:
+class LiveNodes:
     """What outputs need of a program.
 
     - `nodes`: in the order in which they were made.
@@ -155,7 +155,7 @@ def _reads_or_repeats(call: Node) -> bool:
     return call.data.repeats or any(x.__class__ is Node and x.size is not None for x in call.args)
 
 
-def _sink(needed: Needed, outputs: Sequence[Operand]) -> dict[Node, Region]:
+def _sink(needed: LiveNodes, outputs: Sequence[Operand]) -> dict[Node, Region]:
     """Where nodes are computed that stand before a loop of one pass or none and are only used in it."""
     once = {loop.data.region for loop in needed.live if _runs_once(loop)}
     if not once:
