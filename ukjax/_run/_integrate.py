@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar, final
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,7 @@ from jaxtyping import Array
 from .._compiler import cached_or_untranslatable, compiler_is_here, looks_for_nans
 from .._compiler._structured._scalarize import LeftToXLA, ScalarFunction, explain_fallback, scalarize
 from .._misc._closures import Static, combine_static, partition_static
-from .._misc._derivatives import lazily_differentiated, once_through_events, reverse_only
+from .._misc._derivatives import once_through_events, reverse_only
 from .._misc._errors import Untranslatable
 from .._misc._jax_programs import diffrax_called
 from .._misc._types import as_jax, in_full_precision, is_traced
@@ -419,12 +420,22 @@ def _steps(
             # Diffrax takes no times beyond the end.
             ts = jnp.where(ts < jnp.inf, ts, span[1])
     settings = settings | {"adjoint": dfx.ForwardMode() if adjoint is None else adjoint}
-    by_diffrax = integrate
+    states = integrate(model, y0, span, ts, settings, solver, dense)
     if isinstance(
         adjoint, dfx.BacksolveAdjoint
-    ):  # Equinox has no rule for changes that are zero and said to be
-        by_diffrax = lazily_differentiated(integrate)
-    return by_diffrax(model, y0, span, ts, settings, solver, dense)
+    ):  # Equinox has no rule for cotangents that are known to be zero
+        arrays, rest = eqx.partition(states, eqx.is_inexact_array)
+        states = eqx.combine(_with_whole_cotangents(arrays), rest)
+    return states
+
+
+@jax.custom_vjp
+def _with_whole_cotangents(tree: R) -> R:
+    """The same arrays; in reverse mode JAX writes out zeros for rules of this kind."""
+    return tree
+
+
+_with_whole_cotangents.defvjp(lambda tree: (tree, None), lambda _, cotangents: (cotangents,))
 
 
 def integrate_from_start(

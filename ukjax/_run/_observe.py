@@ -15,7 +15,6 @@ from .._compiler._structured._scalarize import LeftToXLA, scalarize
 from .._formula._acceleration import is_unbalanced
 from .._formula._equations import asymmetry
 from .._formula._servo import Servoed
-from .._misc._derivatives import lazily_differentiated
 from .._misc._modules import make_unchecked
 from .._misc._types import in_full_precision, is_traced, module_for
 from .._motion._model import Model
@@ -73,13 +72,8 @@ def observe_by_equations(model: Model, t: Array, q: Array, v: Array) -> dict[str
 
 def observe_at(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
     """What a `Trajectory` tells of a state, by the code of the acceleration as far as there is one."""
-    by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
-
-    def others(model: Model, *state: Array) -> dict[str, Any]:
-        found = observe_by_equations(model, *state) | {"energy": model.system.energy(*state)}
-        return {name: x for name, x in found.items() if name not in by_code}
-
-    return lazily_differentiated(others)(model, t, q, v) | by_code
+    found = observe_by_equations(model, t, q, v) | {"energy": model.system.energy(t, q, v)}
+    return found | model.observed(t, q, v)
 
 
 _FEW = 4  # states of which code for one after the other is made in a third of the time of code for vectors of them

@@ -1,7 +1,7 @@
 """Traced JAX programs (jaxprs) as programs of scalars.
 
 A small array becomes a NumPy array of operands; what only moves its entries makes no nodes. An array that is indexed at
-run time, or is large where a loop carries it, stays an array (`StoredArray`). `while_loop`, `scan` and `cond` become loops
+run time, or is large where a loop carries it, stays an array (`StoredArray`). `while_loop`, `scan`, `cond` become loops
 and branches; those that are short, of a length known now, are written out.
 
 What JAX leaves to LAPACK, to XLA or to C++ is traced again from functions in plain JAX (`_replacements`).
@@ -98,8 +98,8 @@ _PASSED = {
         0,
     ),
 }
-# Operations of others and of ours whose derivative is that of what they compute.
-_AS_COMPUTED = frozenset(("maybe_set", "noinline", "nontraceable", "lazily_differentiated", "linear"))
+# Operations of others whose derivative is that of what they compute.
+_AS_COMPUTED = frozenset(("maybe_set", "noinline", "nontraceable"))
 _WAITS = frozenset(
     ("dot_general", "scalars", "scalars_change")
 )  # besides, what may read arrays entry by entry
