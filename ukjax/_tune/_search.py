@@ -145,7 +145,7 @@ class Stepper:
         """The norm of the gradient at the best point."""
         return float(np.linalg.norm(search.best.gradient @ self._directions(search.apart)))
 
-    def _update(self, gradient: Array, memory: Any, z: Array) -> tuple[Any, Any]:
+    def _call_optimizer(self, gradient: Array, memory: Any, z: Array) -> tuple[Any, Any]:
         """The optimizer's step and state."""
         try:
             with jax.numpy_dtype_promotion("standard"):  # Optax mixes kinds of integers
@@ -162,7 +162,7 @@ class Stepper:
 
         def program(x: Array) -> list[Array]:
             z = jnp.zeros(self.alike.shape[1])
-            return [losses(self.objective, x[None]), self._update(z, self.memory(False), z)[0]]
+            return [losses(self.objective, x[None]), self._call_optimizer(z, self.memory(False), z)[0]]
 
         return fingerprint(trace_program(program, start), start)
 
@@ -170,7 +170,7 @@ class Stepper:
         """The optimizer's step, in the mean of the entries of each gain or in all entries."""
         along = self._directions(apart)
         z, gradient = (point.x @ along) / along.sum(axis=0), point.gradient @ along
-        step, memory = self._update(jnp.asarray(gradient), memory, jnp.asarray(z))
+        step, memory = self._call_optimizer(jnp.asarray(gradient), memory, jnp.asarray(z))
         step = along @ np.asarray(step)
         return step * min(1.0, _LONGEST / max(np.abs(step).max(), 1e-300)), memory
 
