@@ -244,3 +244,53 @@ def test_no_tracer_is_left_in_what_is_hashed():
         return length
 
     jax.eval_shape(check, 1.0)
+
+
+AROUND = {"stiffness": 1.0}
+
+
+class _Spring:
+    """A force that is an object."""
+
+    def __call__(self, t, q, v):
+        return -AROUND["stiffness"] * q
+
+
+class _SpringSystem(uk.AbstractSystem):
+    constraints: tuple = ()
+
+    def mass_matrix(self, t, q):
+        return jnp.eye(1)
+
+    def force(self, t, q, v):
+        return -AROUND["stiffness"] * q
+
+
+_SPRING = _Spring()
+SPRINGS = {
+    "function": lambda: uk.System(jnp.eye(1), _SPRING.__call__),
+    "object": lambda: uk.System(jnp.eye(1), _SPRING),
+    "class": _SpringSystem,
+}
+
+
+@pytest.mark.parametrize("kind", SPRINGS)
+def test_what_has_changed_around_a_function_counts_in_a_new_system(kind, monkeypatch):
+    """A spring of stiffness k on a mass of 1 kg moves as cos(sqrt(k) t)."""
+    for stiffness in (1.0, 4.0):
+        monkeypatch.setitem(AROUND, "stiffness", stiffness)
+        run = uk.simulate(SPRINGS[kind](), [1.0], [0.0], t1=1.0, ts=2)
+        np.testing.assert_allclose(run.q_end, np.cos(np.sqrt(stiffness)), rtol=1e-7)
+
+
+def test_what_has_changed_around_an_event_counts(monkeypatch):
+    class Level:
+        def __call__(self, t, q, v):
+            return q[0] - AROUND["stiffness"]
+
+    level = Level()
+    for height in (0.5, 0.0):
+        monkeypatch.setitem(AROUND, "stiffness", height)
+        spring = uk.System(jnp.eye(1), lambda t, q, v: -q)
+        run = uk.simulate(spring, [1.0], [0.0], t1=2.0, ts=2, event=level)
+        np.testing.assert_allclose(run.t_end, np.arccos(height), rtol=1e-7)

@@ -159,6 +159,16 @@ def test_starts_at_zero():
     np.testing.assert_allclose((time, slope), (2.0, 0.2), atol=1e-8)
 
 
+@pytest.mark.parametrize("contact", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("direction", "t"), [(None, 2.0), ("up", 3.0), ("down", 2.0)])
+def test_a_start_where_two_derivatives_are_zero(direction, t, contact):
+    """x = t^3 / 6 - t^4 / 12 comes back to zero at 2."""
+    floor = [uk.Unilateral(lambda t, q: q[0] + 9.0)] if contact else []
+    system = uk.System(jnp.eye(1), lambda t, q, v: jnp.stack([t * (1 - t)]), floor)
+    run = uk.simulate(system, [0.0], [0.0], t1=3.0, ts=2, event=uk.Event(_x, direction))
+    np.testing.assert_allclose(run.t_end, t, rtol=1e-9)
+
+
 def test_a_projected_start_is_zero_to_rounding():
     """The start is moved along the rod by rounding alone; hanging, q[0] is 1e-17, and the swing comes back later."""
     hanging = jnp.asarray([1e-17, -1.0]), jnp.asarray([0.01, 0.0])

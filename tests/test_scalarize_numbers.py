@@ -38,6 +38,17 @@ def test_whole_numbers_are_those_of_xla(name: str, dtype: str) -> None:
             assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("source", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
+def test_reals_become_the_nearest_whole_numbers_towards_zero(dtype: str, source: str) -> None:
+    info = np.iinfo(dtype)
+    ends = (0.7, -0.7, info.min, info.max, 2.0 * info.max, -2.0 * info.max, np.inf, -np.inf)
+    x = np.array([*ends, np.nan], source)
+    expected = [min(max(int(y), info.min), info.max) for y in x[:6]] + [info.max, info.min, 0]
+    found = uk.scalarize(lambda x: x.astype(dtype))(x)
+    assert [int(y) for y in found] == expected
+
+
 def test_extremes_and_products_of_truths() -> None:
     x = np.array([True, False, True, True])
     of = uk.scalarize(lambda x: (jnp.max(x), jnp.min(x), jnp.maximum(x, ~x), x @ x, x[:3] @ ~x[1:]))

@@ -441,6 +441,7 @@ BAD = {
     "scalar": (particle, {"rate": 1.0}, {}, "must be an array of at least one number"),
     "empty": (particle, {"rate": []}, {}, "must be an array of at least one number"),
     "words": (particle, {"rate": ["fast"]}, {}, "the values of rate must be numbers"),
+    "dates": (particle, {"rate": np.array(["2020"], "datetime64[D]")}, {}, "the values of rate must be numbers"),
     "NaN": (particle, {"rate": [np.nan]}, {}, "the values of rate must be finite"),
     "vectors in a grid": (particle, {"q0": [[1.0]]}, {}, "Give vectors in a Table"),
     "unknown of a model": (particle, {"rat": [1.0]}, {}, "did you mean 'rate'? Known: rate, exponent, start, q0"),

@@ -249,15 +249,28 @@ def _with_methods_hoisted(x: eqx.Module) -> eqx.Module:
     if not held:
         return x
     _require_alive(held, x)
-    cls = next((c for c in type(x).__subclasses__() if "rest_" in vars(c).get("__annotations__", ())), None)
+    body = {name: _make_method(name, m) for name, m in methods.items()}
+    return _with_fields(x, body, held_=held, rest_=rest)
+
+
+def with_key(x: eqx.Module, key: Hashable) -> eqx.Module:
+    """The module, equal to its likes only if their keys are: what its class takes from around it may change."""
+    return _with_fields(x, {}, key_=HashableByKey(None, key))
+
+
+def _with_fields(x: eqx.Module, body: dict[str, Any], **fields: Any) -> eqx.Module:
+    """The module as one of a subclass that has more fields and this body. All fields but lists are static."""
+    cls = next(
+        (c for c in type(x).__subclasses__() if {*vars(c).get("__annotations__", ())} == {*fields}), None
+    )
     if cls is None:
-        body = {name: _make_method(name, m) for name, m in methods.items()}
-        body |= {"__annotations__": {"held_": Any, "rest_": Any}, "__module__": type(x).__module__}
-        body |= {"held_": None, "rest_": eqx.field(static=True, default=None)}
+        static = lambda value: None if isinstance(value, list) else eqx.field(static=True, default=None)
+        body = body | {"__annotations__": dict.fromkeys(fields, Any), "__module__": type(x).__module__}
         metaclass: Any = type(type(x))
-        cls = metaclass(type(x).__name__, (type(x),), body)
+        more = {name: static(value) for name, value in fields.items()}
+        cls = metaclass(type(x).__name__, (type(x),), body | more)
     made = object.__new__(cls)
-    for name, value in (vars(x) | {"held_": held, "rest_": rest}).items():
+    for name, value in (vars(x) | fields).items():
         object.__setattr__(made, name, value)
     return made  # pyright: ignore[reportReturnType]
 

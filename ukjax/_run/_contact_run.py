@@ -207,8 +207,8 @@ def _stopping_event(run: ContactRun, t0: Array, y0: State) -> dfx.Event | None:
     """The event that stops the run, of (q, v), told where the run starts."""
     if run.event is None:
         return None
-    kinematics, rate = run.touching.model.system.kinematics, flow(t0, y0, run.touching)[:2]
-    return leave_zeros(run.event, kinematics, t0, y0[:2], rate)
+    field = lambda t, y: flow(t, (*y, *y0[2:]), run.touching)[:2]
+    return leave_zeros(run.event, run.touching.model.system.kinematics, t0, y0[:2], field)
 
 
 def _make_stop_settings(run: ContactRun, event: dfx.Event | None) -> dict[str, Any]:

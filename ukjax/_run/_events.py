@@ -326,19 +326,32 @@ def intern_event_function(fn: Callable, name: str, state: tuple[Array, Array, Ar
 
 
 def leave_zeros(
-    event: dfx.Event | None, kinematics: Callable[..., Array], t: Array, y: State, rate: State
+    event: dfx.Event | None,
+    kinematics: Callable[..., Array],
+    t: Array,
+    y: State,
+    field: Callable[[Array, State], State],
 ) -> dfx.Event | None:
     """Events that do not occur at the start of a run where they are zero there.
 
-    Such an event gets the sign it has just after the start: that of its first derivative along the motion, or of the
-    second where the first is zero. So it occurs when it crosses zero next. SciPy's `solve_ivp` would stop at the start,
-    and so do Diffrax's own events, which are left as they are.
+    Such an event gets the sign it has just after the start: that of its first derivative along the motion, of the second
+    where the first is zero, or of the third. So it occurs when it crosses zero next. SciPy's `solve_ivp` would stop at
+    the start, and so do Diffrax's own events, which are left as they are.
+
+    - `field`: the rate of the state (q', v').
     """
     if event is None or not isinstance(event.root_finder, Bisection):
         return event
+    rate = field(t, y)
     bend = _bend(kinematics, t, y, rate)
+    # Its sign counts, and only where lower derivatives are zero: a difference is enough.
+    h = jnp.cbrt(jnp.finfo(t.dtype).eps).astype(t.dtype)
+    later = t + h, jax.tree.map(lambda x, of: x + h * of, y, rate)
+    rate_later = field(*later)
+    jerk = ((_bend(kinematics, *later, rate_later) - bend) / h, (rate_later[1] - rate[1]) / h)
     conditions = [
-        dataclasses.replace(x, start=(t, _value_at_start(x, t, y, rate, bend))) for x in event.cond_fn
+        dataclasses.replace(x, start=(t, _value_at_start(x, t, y, rate, bend, jerk=jerk)))
+        for x in event.cond_fn
     ]
     return dataclasses.replace(event, cond_fn=conditions)
 
@@ -349,21 +362,32 @@ def _bend(kinematics: Callable[..., Array], t: Array, y: State, rate: State) -> 
 
 
 def _value_at_start(
-    condition: Condition, t: Array, y: State, rate: State, bend: Array, late: Array | float = 0.0
+    condition: Condition,
+    t: Array,
+    y: State,
+    rate: State,
+    bend: Array,
+    late: Array | float = 0.0,
+    jerk: State | None = None,
 ) -> Array:
     """The value of an event; where it is zero to rounding, or within a time `late`, a number of the sign just after.
-    `bend` is q''."""
+    `bend` is q'', `jerk` are q''' and v'', without which there is no third derivative."""
     (q, v), (u, a) = y, rate
-    eps = jnp.finfo(q.dtype).eps
-    along = lambda s: condition(t + s, (q + s * u + s * s / 2 * bend, v + s * a), None)
+    eps, (turn, swing) = jnp.finfo(q.dtype).eps, jerk or (0.0, 0.0)
+    along = lambda s: condition(
+        t + s, (q + s * (u + s / 2 * (bend + s / 3 * turn)), v + s * (a + s / 2 * swing)), None
+    )
     slope = lambda s: jax.jvp(along, (s,), (jnp.ones_like(s),))
-    (value, first), (_, second) = jax.jvp(slope, (jnp.zeros_like(t),), (jnp.ones_like(t),))
+    curve = lambda s: jax.jvp(slope, (s,), (jnp.ones_like(s),))
+    here = jnp.zeros_like(t)
+    third = 0.0 if jerk is None else jax.jvp(curve, (here,), (jnp.ones_like(t),))[1][1][1]
+    (value, first), (_, second) = curve(here)
     # What the function is made of, were it linear: zero to rounding is measured by it.
     by_t, by_y = jax.jacfwd(lambda t, y: condition(t, y, None), argnums=(0, 1))(t, y)
     parts = zip((t, q, v), (by_t, *by_y), strict=True)
     size = sum(jnp.linalg.norm(jnp.atleast_1d(x)) * jnp.linalg.norm(jnp.atleast_1d(d)) for x, d in parts)
-    # A first derivative that is only rounding must not decide against the second.
-    after = first + jnp.sqrt(eps) * second
+    # A derivative that is only rounding must not decide against the next one.
+    after = first + jnp.sqrt(eps) * second + eps * third
     zero = _ROUNDING * eps * size + late * jnp.abs(first)
     return jax.lax.stop_gradient(jnp.where(jnp.abs(value) <= zero, after, value))
 

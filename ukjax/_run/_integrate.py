@@ -106,7 +106,8 @@ def _with_start(settings: dict[str, Any], model: Model, t0: Array, y0: State) ->
     """The event, told where the run starts, and the controller that keeps several of them apart."""
     if settings["event"] is None:
         return {}
-    event = leave_zeros(settings["event"], model.system.kinematics, t0, y0, vector_field(t0, y0, model))
+    field = lambda t, y: vector_field(t, y, model)
+    event = leave_zeros(settings["event"], model.system.kinematics, t0, y0, field)
     return {"event": event, "stepsize_controller": separate_events(settings["stepsize_controller"], event)}
 
 

@@ -75,6 +75,8 @@ def _values(name: Any, values: Any) -> np.ndarray:
     require_name("a parameter", name)
     require_no_mask(f"the values of {name}", values)
     try:
+        if np.asarray(values).dtype.kind in "mM":  # which NumPy takes for numbers
+            raise TypeError("times")
         array = np.asarray(values, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"the values of {name} must be numbers, got {format_value(values)}.") from error

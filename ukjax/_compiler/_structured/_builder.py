@@ -322,16 +322,13 @@ class Builder:
         if target == "bool":
             return self.compare("ne", x, zero(source), source)
         if is_float(source) and is_integer(target):
-            info = np.iinfo(target)
-            bounded = self.apply(
-                "min", source, self.apply("max", source, x, float(info.min)), _largest(source, target)
-            )
-            return self.node(
-                "convert",
-                target,
-                self.select(self.compare("eq", x, x, source), bounded, 0.0, source),
-                data=source,
-            )
+            info, most = np.iinfo(target), _largest(source, target)
+            bounded = self.apply("min", source, self.apply("max", source, x, float(info.min)), most)
+            known = self.select(self.compare("eq", x, x, source), bounded, 0.0, source)
+            whole = self.node("convert", target, known, data=source)
+            if int(most) == info.max:
+                return whole
+            return self.select(self.compare("gt", x, most, source), int(info.max), whole, target)
         return self.node("convert", target, x, data=source)
 
     def power(self, x: Operand, exponent: int, t: str) -> Operand:
