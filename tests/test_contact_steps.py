@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import pickle
 
 import diffrax as dfx
 import equinox as eqx
@@ -18,6 +19,7 @@ from ukjax._contact._stepping import run_time_stepping
 from ukjax._formula._acceleration import UdwadiaKalaba
 from ukjax._misc._types import is_traced
 from ukjax._motion._project import Projection
+from ukjax._run import _contact_march
 from ukjax._system._constraint import DryFriction, Unilateral
 
 G = 9.81
@@ -86,7 +88,7 @@ def test_bouncing_ball_converges_at_first_order(e):
     for steps, bound in ((420, 0.2), (4200, 0.03)):
         found = stepped(ball(e), [1.0], [0.0], 4.2, steps, ts)
         assert np.abs(found.q[:, 0] - exact).max() < bound
-        assert found.contacts.gap.min() > -1e-10
+        assert found.q.min() > -1e-10
         assert found.unsolved == 0
     first = np.sqrt(2 / G)
     assert abs(found.contacts.event_time[0] - first) < 1e-3
@@ -185,7 +187,7 @@ def test_pendulum_leaves_its_stop_when_the_force_changes_sign():
     np.testing.assert_allclose(found.contacts.force[0, 0], force, rtol=3e-3)
     np.testing.assert_array_equal(found.contacts.closed[:, 0], [True, True, False])
     np.testing.assert_allclose(np.linalg.norm(found.q, axis=1), 0.8, rtol=1e-14)
-    assert found.contacts.gap.min() > -1e-10
+    assert np.arctan2(found.q[:, 0], -found.q[:, 1]).min() > stop - 1e-10
 
 
 def test_dry_friction_stops_an_oscillator():
@@ -564,3 +566,48 @@ def test_one_step_loses_no_contact_for_which_there_is_no_room(monkeypatch):
     np.testing.assert_allclose(step(2)[0], 0, atol=1e-12)
     monkeypatch.setattr(_moreau, "contacts_at_once", lambda layout, velocities: 1)
     assert np.isnan(step(3)[0]).all()
+
+
+@pytest.mark.slow
+def test_gaps_of_all_pairs_are_those_of_the_saved_states():
+    """Of three balls and a floor, also of balls far apart, within `jit`, in a batch, and of a run that is taken apart or
+    pickled before they are read."""
+    R, places = 0.1, [(0.0, 0.0, 0.1), (0.05, 0.0, 0.35), (1.0, 0.5, 0.6)]
+    balls = [um.Body(f"ball {i}", 1.0, x, 0.004 * np.eye(3)) for i, x in enumerate(places)]
+    shapes = [um.HalfSpace("ground", (0.0, 0.0, 0.0)), *(um.Sphere(x.name, x.centre, R) for x in balls)]
+    touches = [um.Contact(a, b) for a, b in itertools.combinations(shapes, 2)]
+
+    def gaps(q):
+        x = np.asarray(q).reshape(-1, 3, 7)[:, :, :3]
+        apart = [np.linalg.norm(x[:, i] - x[:, j], axis=1) - 2 * R for i, j in ((0, 1), (0, 2), (1, 2))]
+        return np.stack([*(x[:, :, 2].T - R), *apart], axis=1)
+
+    problem = um.problem(um.assemble(balls, loads=[um.Gravity()], contacts=touches), t1=0.3)
+    go = lambda q: uk.simulate(problem, q, contact="steps", dt0=1e-3, ts=jnp.linspace(0.0, 0.3, 4))
+    start = jnp.asarray(problem.q0)
+    for run in (go(start), jax.jit(go)(start), pickle.loads(pickle.dumps(go(start)))):
+        np.testing.assert_allclose(run.contacts.gap, gaps(run.q), atol=1e-12)
+        np.testing.assert_allclose(run.end.contacts["gap"], gaps(run.q_end)[0], atol=1e-12)
+    runs = jax.jit(jax.vmap(go))(jnp.stack([start, start.at[2].add(0.01)]))
+    for q, found in zip(runs.q, runs.contacts.gap, strict=True):
+        np.testing.assert_allclose(found, gaps(q), atol=1e-12)
+    copies = jax.tree.map(lambda *x: jnp.stack(x), go(start), run)
+    np.testing.assert_array_equal(copies.contacts.gap[0], copies.contacts.gap[1])
+
+
+@pytest.mark.slow
+def test_gaps_that_nobody_reads_are_not_computed(monkeypatch):
+    def refuse(*_):
+        raise AssertionError
+
+    run = uk.simulate(ball(0.5), [1.0], [0.0], t1=0.6, contact="steps", dt0=1e-3, ts=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(_contact_march, "_gaps", refuse)
+        assert run.contacts.force.shape == (4, 1)
+        assert len(run.contacts.told()) > 0
+        assert run.raise_if_failed().ok
+        with pytest.raises(AssertionError):
+            _ = run.contacts.gap
+    read = jax.jit(lambda x: x + jnp.sum(run.contacts.gap))(0.0)  # they have values also where JAX traces
+    np.testing.assert_allclose(run.contacts.gap, run.q, atol=1e-14)
+    np.testing.assert_allclose(read, np.sum(run.q))

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._misc._errors import InputError
+from .._misc._modules import LazyModule
 from .._misc._types import is_traced
 
 UNSOLVED = (1e-7, 1e-3)
@@ -36,7 +37,7 @@ def name_rows(
 
 
 @final
-class ContactHistory(eqx.Module):
+class ContactHistory(LazyModule):
     """The contacts of a run over its k saved times, and what happened at l instants.
 
     Rows are those of the n contacts one after the other: of each the normal one first, then the tangential ones.
@@ -46,7 +47,8 @@ class ContactHistory(eqx.Module):
     - `angles`: of each, whether its gap is an angle, in rad, with moments in N m and impulses in N m s.
     - `turning`: of each, how many of its last tangential rows are of friction against turning, with moments in N m and
       impulses in N m s; empty if none has such.
-    - `gap`: gaps (k, n) [m], zero for dry friction.
+    - `gap`: gaps (k, n) [m], zero for dry friction. By time stepping they are computed when they are first read: steps do
+      not look at bodies that are far apart.
     - `force`: forces on the m rows (k, m) [N], moments [N m].
     - `closed`, `sliding`: whether contacts are closed, and whether closed ones slide (k, n).
     - `ambiguous`: of which contacts other forces obey the laws as well, and would move the system otherwise (k, n):

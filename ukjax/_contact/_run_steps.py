@@ -1,6 +1,6 @@
 """A run by equal time steps with contacts in a list: steps, saved states and impacts, in one loop."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -14,13 +14,12 @@ from ._step_states import StepContacts, StepRecord, StepState
 
 
 class Saved(NamedTuple):
-    """What is told of k saved states, row after row: states, between steps in proportion, and what of contacts, with
-    forces in the axes of slip."""
+    """What is told of k saved states, row after row: states, between steps in proportion, and of contacts what a step
+    knows, with forces in the axes of slip."""
 
     q: Array
     v: Array
     push: Array
-    gap: Array
     force: Array
     closed: Array
     sliding: Array
@@ -83,13 +82,12 @@ _ENOUGH = 0.999  # of a part: one that is too long by less is not taken again, w
 
 class _Loop(NamedTuple):
     """What the loop over steps carries: which step it is in, how much of that is done, the last state, how many states
-    are saved, what was found of contacts at the last of them, and the run so far."""
+    are saved, and the run so far."""
 
     i: Array
     done: Array
     last: StepState
     saved: Array
-    found: list[Any]
     run: StepsRun
 
 
@@ -123,16 +121,14 @@ def run_steps(
     (q, v), (t0, h, steps), dtype = y0, grid, y0[0].dtype
     n, m, k = len(step.step.layout.contacts), step.step.rows, ts.size
     new = lambda *sizes: [blank(rows * max(count, 1), dtype) for rows, count in sizes]
-    saved = Saved(*new((k, q.size), (k, v.size), (k, v.size), (k, n), (k, m), (k, n), (k, n), (k, n)))
+    saved = Saved(*new((k, q.size), (k, v.size), (k, v.size), (k, m), (k, n), (k, n), (k, n)))
     times, *others = new((most, 1), (most, m), (most, n), (most, n), (most, 1))
     impacts = Impacts(fill_entries(times, 0, jnp.inf, most), *(fill_entries(x, 0, 0, x.size) for x in others))
     zero, none = jnp.zeros((), dtype), jnp.asarray(0)
     yes = jnp.asarray(True)
     counts = none, none, yes, ~yes, none, none, none, t0, ~yes
     begun = step.before(t0, q, v)
-    start = _Loop(
-        none, zero, begun, none, step.step.nothing_found(t0, q), StepsRun(saved, impacts, zero, zero, *counts)
-    )
+    start = _Loop(none, zero, begun, none, StepsRun(saved, impacts, zero, zero, *counts))
 
     def is_within(j: Array, i: Array, upto: Array) -> Array:
         """Whether saved time j is in step i up to a share of it, or before."""
@@ -205,12 +201,12 @@ def run_steps(
             full=full,
         )
 
-        def save(c: tuple[Array, Saved, list[Any]]) -> tuple[Array, Saved, list[Any]]:
-            j, saved, found = c
+        def save(c: tuple[Array, Saved]) -> tuple[Array, Saved]:
+            j, saved = c
             there = jnp.where(run.off | ~run.finite, jnp.minimum(entry(ts, j), run.until), entry(ts, j))
             s = ((there - t0) / h - i.astype(dtype) - done) / part
             q, v = ((1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v)))
-            (gaps, found), one, own = step.step.gaps_at(there, q, found), jnp.asarray(1), kept.contacts
+            one, own = jnp.asarray(1), kept.contacts
             clear = lambda x, size: fill_entries(x, j * size, 0, size)
             force = step.step.over_rows(
                 own,
@@ -225,18 +221,13 @@ def run_steps(
                     (saved.ambiguous, own.ambiguous),
                 )
             )
-            values = (
-                (saved.q, q, q.size),
-                (saved.v, v, v.size),
-                (saved.push, kept.push, v.size),
-                (saved.gap, gaps, n),
-            )
+            values = (saved.q, q, q.size), (saved.v, v, v.size), (saved.push, kept.push, v.size)
             rows = [_write(x, j, y, size, one) for x, y, size in values]
             rows += [force, closed, sliding, ambiguous]
-            return j + 1, Saved(*rows), found
+            return j + 1, Saved(*rows)
 
         is_saved = lambda c: is_within(c[0], i, upto)
-        number, saved, found = lax.while_loop(is_saved, save, (so_far.saved, run.saved, so_far.found))
+        number, saved = lax.while_loop(is_saved, save, (so_far.saved, run.saved))
         # What is left of a step may be rounding.
         whole = upto > 1 - 1e-3 * _LEAST_PART
         i, done = i + whole.astype(i.dtype), jnp.where(whole, 0, upto)
@@ -244,6 +235,6 @@ def run_steps(
         guess = kept.contacts if step.held is None else solved
         guess = loop(going, lambda _, x: x.replace_by(guess), last.contacts)
         last = kept._replace(contacts=guess, kept=after.kept)
-        return _Loop(i, done, last, number, found, run._replace(saved=saved))
+        return _Loop(i, done, last, number, run._replace(saved=saved))
 
     return lax.while_loop(lambda c: c.i < steps, taken, start).run

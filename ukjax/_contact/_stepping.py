@@ -43,6 +43,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler._structured._scalarize import LeftToXLA, explain_fallback, scalarize
+from .._formula._contact_list import entry, item, loop, put
+from .._misc._blank import blank
 from .._misc._derivatives import forward_only
 from .._misc._errors import InputError, Untranslatable
 from .._misc._types import choose_by_precision
@@ -69,7 +71,7 @@ class TimeSteppingRun(NamedTuple):
     - `t`, `q`, `v`: saved times (k,), infinite where they were not reached, and states (k, n_q), (k, n), there the last.
     - `t_end`: where it stopped, infinite if it did not.
     - `push`: the generalized force of the contacts there (k, n).
-    - `contacts`: what became of the contacts.
+    - `contacts`: what became of the contacts, without their gaps, which `gaps_along` computes.
     - `residual`: the largest of all steps, as in `solve_contacts`.
     - `solver_steps`: of the complementarity problems, all together.
     - `impacts`: how many steps had impacts.
@@ -251,6 +253,31 @@ def run_time_stepping(
     return found._replace(left=left)
 
 
+def gaps_along(
+    model: Model,
+    layout: ContactLayout,
+    states: tuple[Float[Array, " k"], Float[Array, "k nq"], Float[Array, "k n"]],
+    count: int | Int[Array, ""],
+) -> Float[Array, "k n"]:
+    """The gaps of all contacts at the first states (t, q, v) of some, also of bodies far apart, at which steps do not
+    look. Each is begun from what was found at the one before."""
+    n = len(layout.contacts)
+
+    def by_list(_: bool, model: Model, count: Array, t: Array, q: Array, v: Array) -> Array:
+        state = lambda i: (item(t, i), item(q, i))
+        first = state(jnp.asarray(0))
+        step = contact_step(model, layout, *first, item(v, jnp.asarray(0)))
+
+        def look(i: Array, so_far: tuple[Array, list[Any]]) -> tuple[Array, list[Any]]:
+            gaps, found = step.gaps_at(*state(i), so_far[1])
+            return loop(n, lambda j, x: put(x, i * n + j, entry(gaps, j)), so_far[0]), found
+
+        return loop(count, look, (blank(t.size * n, q.dtype), step.nothing_found(*first)))[0]
+
+    given = in_pieces(model), jnp.asarray(count), *states
+    return _run_with_derivatives(given, by_list, lambda gaps, *_: gaps)[0].reshape(-1, n)
+
+
 def _clip_saved_times(ts: Array, h: Array, stopped: Array, until: Array) -> tuple[Array, Array, Array]:
     """Saved times, infinite after the end of a run that stopped; the same, at the end instead; and that end."""
     t_end = jnp.where(stopped, until, jnp.inf)
@@ -274,7 +301,7 @@ def _assemble_run(
     history = _history_of(
         layout,
         most,
-        gap=rows(saved.gap, n),
+        gap=None,
         force=rows(saved.force, m),
         closed=rows(saved.closed, n) > 0,
         sliding=rows(saved.sliding, n) > 0,
@@ -295,7 +322,7 @@ def _assemble_run(
     )
 
 
-def _history_of(layout: ContactLayout, most: int, **found: Array) -> ContactHistory:
+def _history_of(layout: ContactLayout, most: int, **found: Any) -> ContactHistory:
     """What became of the contacts, with what time steps do not know."""
     time, none = found["event_time"], jnp.zeros(len(layout.contacts), bool)
     return ContactHistory(

@@ -1,8 +1,10 @@
 """What impulses of a list of contacts do: the velocities they change, the Delassus operator G, and islands of contacts.
 
 Contacts are coupled where they have a block of velocities in common. An island is taken in the order in which its
-contacts are met from one to those coupled with it, so contacts far apart there are not coupled: of each row of G there
-is one range of columns that may not be zero. Beyond it rows are zero after an elimination too.
+contacts are met from one to those coupled with it, of these the ones first that are coupled with few; from the one that
+is met last if this is done from any; and backwards (Cuthill and McKee 1969, reversed). So contacts far apart there are
+not coupled: of each row of G there is one range of columns that may not be zero. Beyond it rows are zero after an
+elimination too, of which fewer reach far back than in the order forwards.
 """
 
 import functools
@@ -21,6 +23,7 @@ from ._contact_list import (
     Room,
     SparseRows,
     add_scaled,
+    copy_entries,
     empty_list,
     entry,
     fill_entries,
@@ -133,7 +136,7 @@ class Islands(NamedTuple):
     one with a third. So they are solved apart."""
 
     number: Array  # how many islands there are
-    order: Array  # the contacts, island after island, each after one that it is coupled with
+    order: Array  # the contacts, island after island, each before one that it is coupled with
     begin: Array  # where those of each begin, and the last ones end
 
     def take(self, i: Array, contacts: ContactList, room: Room) -> ContactList:
@@ -180,30 +183,47 @@ class Islands(NamedTuple):
 
 
 class _Visit(NamedTuple):
-    """How many islands were met, contacts in the order in which they were, where islands begin, how many contacts were
-    met and were looked at, 1 for those met, and the last ones of blocks, zero once all of a block were met."""
+    """Contacts in the order in which they are met, of which those of one island follow each other."""
 
-    number: Array
+    number: Array  # how many islands were met
     order: Array
-    begin: Array
+    begin: Array  # where islands begin
+    # `met`, `looked`: how many contacts were met, and were looked at for those coupled with them.
     met: Array
     looked: Array
-    known: Array
-    last: Array
+    first: Array  # where those begin that are coupled with the one looked at
+    known: Array  # 1 for those met
+    last: Array  # the last ones of blocks, zero once all of a block were met
 
 
 def find_islands(contacts: ContactList, room: Room, inertia: Inertia) -> Islands:
     """The islands of a list, in the order of their first contacts."""
     n, whole, most = contacts.number, contacts.row.dtype, contacts.row.size
     blocks, none, new = len(inertia.velocities), jnp.zeros((), whole), lambda: blank(most + 1, whole)
+    zeros = lambda: fill_entries(blank(blocks, whole), 0, 0, blocks)
     support = _find_support(contacts, inertia, room)
-    chains = _chain(support, n, fill_entries(blank(blocks, whole), 0, 0, blocks))
+    chains = _chain(support, n, zeros())
+    count = lambda _, place, x: put(
+        x, entry(support.blocks, place), entry(x, entry(support.blocks, place)) + 1
+    )
+    sizes = support.over_all(n, count, zeros())
+    coupled = lambda k: support.over_blocks(k, lambda block, x: x + entry(sizes, block), none)
+    degrees = loop(n, lambda k, x: put(x, k, coupled(k)), new())
 
     def meet(k: Array, x: _Visit) -> _Visit:
-        is_new = 1 - entry(x.known, k)
-        return x._replace(
-            order=put(x.order, x.met, k), met=x.met + is_new, known=put(x.known, k, jnp.ones((), whole))
-        )
+        """Before those of the same contact that are coupled with more."""
+        is_new, own = 1 - entry(x.known, k), entry(degrees, k)
+
+        def insert(_: Array, order: Array) -> Array:
+            before = lambda at, order: entry(order, jnp.maximum(at - 1, 0))
+            has_more = lambda c: (c[0] > x.first) & (entry(degrees, before(*c)) > own)
+            at, order = lax.while_loop(
+                has_more, lambda c: (c[0] - 1, put(c[1], c[0], before(*c))), (x.met, order)
+            )
+            return put(order, at, k)
+
+        order = loop(is_new, insert, x.order)
+        return x._replace(order=order, met=x.met + is_new, known=put(x.known, k, jnp.ones((), whole)))
 
     def look(x: _Visit) -> _Visit:
         """Meets the contacts coupled with the next one."""
@@ -213,16 +233,27 @@ def find_islands(contacts: ContactList, room: Room, inertia: Inertia) -> Islands
             return chains.follow(link, meet, x._replace(last=put(x.last, block, 0)))
 
         k = entry(x.order, x.looked)
-        return support.over_blocks(k, of_block, x._replace(looked=x.looked + 1))
+        return support.over_blocks(k, of_block, x._replace(looked=x.looked + 1, first=x.met))
 
-    def seek(k: Array, x: _Visit) -> _Visit:
-        is_new = 1 - entry(x.known, k)
-        x = meet(k, x._replace(begin=put(x.begin, x.number, x.met), number=x.number + is_new))
-        return lax.while_loop(lambda x: x.looked < x.met, look, x)
+    def visit(_: Array, found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        """The contacts from the last one of an order on."""
 
-    start = _Visit(none, new(), new(), none, none, fill_entries(new(), 0, 0, n), chains.last)
-    found = loop(n, seek, start)
-    return Islands(found.number, found.order, put(found.begin, found.number, n))
+        def seek(i: Array, x: _Visit) -> _Visit:
+            k = entry(found[1], n - 1 - i)
+            begin, is_new = put(x.begin, x.number, x.met), 1 - entry(x.known, k)
+            x = meet(k, x._replace(begin=begin, number=x.number + is_new, first=x.met))
+            return lax.while_loop(lambda x: x.looked < x.met, look, x)
+
+        order, known = copy_entries(new(), found[1], n), fill_entries(new(), 0, 0, n)
+        return loop(n, seek, _Visit(none, order, new(), none, none, none, known, chains.last))[:3]
+
+    backwards = lambda x, count, value: loop(
+        count, lambda i, y: put(y, i, value(entry(x, count - 1 - i))), new()
+    )
+    start = none, loop(n, lambda i, x: put(x, i, n - 1 - i), new()), new()
+    number, order, begin = loop(2, visit, start)
+    begin = backwards(put(begin, number, n), number + 1, lambda at: n - at)
+    return Islands(number, backwards(order, n, lambda k: k), begin)
 
 
 class DelassusRows(NamedTuple):

@@ -3,10 +3,13 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, final
 
 import equinox as eqx
 import jax
+from jax.core import eval_context
+
+from ._types import is_float64_enabled
 
 # --- Modules of Equinox made of fields that are known to be right
 
@@ -29,6 +32,34 @@ def make_unchecked(kind: type[T], **fields: Any) -> T:
 def replace_unchecked(module: T, **fields: Any) -> T:
     """As `dataclasses.replace`, without conversions and checks."""
     return make_unchecked(type(module), **(vars(module) | fields))
+
+
+# --- Modules with fields that are computed when they are read
+
+
+@final
+class Later:
+    """What a field of a `LazyModule` is to be, computed in the precision that JAX has when this is made."""
+
+    def __init__(self, compute: Callable[[], Any]):
+        self._compute, self._in_float64 = compute, is_float64_enabled()
+
+    def __call__(self) -> Any:
+        with eval_context(), jax.enable_x64(self._in_float64):
+            return self._compute()
+
+
+class LazyModule(eqx.Module):
+    """A module whose fields may be `Later`: they are computed where they are first read, or all are read together, as
+    where JAX takes it apart."""
+
+    def __getattribute__(self, name: str) -> Any:
+        fields = object.__getattribute__(self, "__dict__")
+        for own in fields if name == "__dict__" else (name,):
+            if type(later := fields.get(own)) is Later:
+                fields[own] = later()
+        # Not as Equinox binds methods, which takes a module apart.
+        return object.__getattribute__(self, name)
 
 
 # --- Modules made ready to be pickled, in any pickler

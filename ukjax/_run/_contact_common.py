@@ -21,13 +21,14 @@ from .._contact._rows import gaps_and_bends, models_apart, with_push
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import one_of
 from .._misc._errors import ContactWarning, InputError
-from .._misc._types import in_full_precision, is_traced
+from .._misc._modules import Later, make_unchecked, replace_unchecked
+from .._misc._types import as_jax, in_full_precision, is_traced
 from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of, states_of
 from ._doctor import find_contact_pairs, list_pairs, rounding_of_gaps
 from ._observe import observe_at, split_and_judge, states_first
-from ._results import end_of
+from ._results import end_of, split
 from ._start import find_start, require_near, start_moved
 from ._trajectory import Trajectory
 
@@ -160,6 +161,7 @@ def trajectory_of(
     count: int | None,
     *,
     contacts: Callable[[dict[str, Any]], ContactHistory],
+    gaps: Callable[[], Array] | None = None,
     begun: tuple[Array, Array],
     result: Any,
     judged: bool,
@@ -167,18 +169,29 @@ def trajectory_of(
     **fields: Any,
 ) -> Trajectory:
     """The trajectory, with a result that says so where its end is not finite, or constraints are not kept; the end is
-    `settled` where that is on the constraints, as in `build_trajectory`."""
+    `settled` where that is on the constraints, as in `build_trajectory`. `gaps` that are not among the columns are
+    computed when they are read."""
 
     def finished(observed: Any, columns: Any, result: Any, given: Any, begun: Any) -> Any:
         columns = states_first(observed) | columns
         return *split_and_judge(columns, result, count, judged), start_moved(given, begun)
 
-    fn = scalarize(finished, fallback="xla") if is_traced((observed, columns, result)) else finished
-    saved, end, result, moved = fn(observed, columns, result, start[1:], begun)
+    traced, t = is_traced((observed, columns, result)), columns["t"]
+    fn = scalarize(finished, fallback="xla") if traced else finished
+    saved, last, result, moved = fn(observed, columns, result, start[1:], begun)
     saved = saved if is_traced(saved) else jax.device_put(saved)
-    end |= settled or {}
-    history = contacts({name: saved.pop(name) for name in AT_TIMES})
-    return Trajectory(**saved, end=end_of(end), result=result, contacts=history, start_moved=moved, **fields)
+    end = end_of(last | (settled or {}))
+    history = contacts({name: saved.pop(name) for name in AT_TIMES if name in saved})
+    if gaps is not None:
+        # Within `jit` they are a program of their own, which is left out where nothing reads them.
+        both = functools.cache(lambda: split({"t": t, "gap": gaps()}, len(t) - 1 if count is None else count))
+        later = (lambda compute: compute()) if traced else Later
+        of_end = end.contacts or {}
+        end = replace_unchecked(end, contacts=later(lambda: {"gap": both()[1]["gap"], **of_end}))
+        history = replace_unchecked(history, gap=later(lambda: as_jax(both()[0]["gap"])))
+    return make_unchecked(
+        Trajectory, **saved, end=end, result=result, contacts=history, start_moved=moved, **fields
+    )
 
 
 # --- What a run warns of: contacts of which no motion obeys the laws, or several do

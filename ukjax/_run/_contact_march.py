@@ -14,7 +14,7 @@ from .._contact._contact_dynamics import ContactDynamics
 from .._contact._history import AT_TIMES
 from .._contact._moreau import contacts_at_once
 from .._contact._rows import contact_model, layout_of, require_newton
-from .._contact._stepping import TimeSteppingRun, run_time_stepping, steps_within
+from .._contact._stepping import TimeSteppingRun, gaps_along, run_time_stepping, steps_within
 from .._misc._arguments import whole_number
 from .._misc._derivatives import not_differentiable
 from .._misc._errors import InputError
@@ -25,7 +25,7 @@ from . import _options
 from ._contact_common import Asked, ContactRun, Prepared, observe_state, trajectory_of
 from ._integrate import pad_times
 from ._interning import intern_system
-from ._observe import find_reached, observe_each
+from ._observe import find_reached, observe_each, pad_places
 from ._options import Options, is_judged, stop_code
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
@@ -79,6 +79,7 @@ class StepsPlan:
             observed, columns, found, counts, begun = _march_and_observe(
                 run, (t0, t1), q, v, steps, ends, not self._differentiated
             )
+            states = {name: observed[name] for name in "tqv"}
         else:
             q, v = self._prepared.begun(asked)
             ends = pad_times(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
@@ -90,11 +91,15 @@ class StepsPlan:
             places = find_reached(columns["t"], count)
             observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
             columns = jax.tree.map(lambda x: np.asarray(x)[places], columns)
+            states: dict[str, Any] = {name: pad_places(observed[name]) for name in "tqv"}
         told |= self._prepared.told | {
             "begun": begun,
             "computed_by": found.left.said(f"{steps} {run.computed_by}"),
         }
         told |= {"contacts": lambda at_times: replace_unchecked(found.contacts, **at_times)}
+        number = len(columns["t"])
+        at_states = states["t"], states["q"].T, states["v"].T
+        told["gaps"] = lambda: _gaps(run, at_states, as_jax(np.asarray(number)))[:number]
         told |= {"stats": counts | {"num_unsolved_steps": found.unsolved, "num_passing_steps": found.passed}}
         told |= {"result": _result_of(found), "judged": self._judged}
         return trajectory_of(asked.start, observed, columns, count, **told)
@@ -147,6 +152,11 @@ def _number_of_steps(span: tuple[Array, Array, Any], most: int) -> int:
 
 
 @eqx.filter_jit
+def _gaps(run: ContactRun, states: tuple[Array, Array, Array], count: Array) -> Array:
+    return gaps_along(run.touching.model, run.touching.layout, states, count)
+
+
+@eqx.filter_jit
 def _march_and_observe(
     run: ContactRun,
     span: tuple[Array, Array],
@@ -164,6 +174,6 @@ def _march_and_observe(
     found = run_time_stepping(*given, start, span, steps, ts, stops=stops, splits=splits)
     at = lambda t, *state: observe_state(run, jnp.minimum(t, found.t_end), *state)
     told = observe_each(at, ts, found.q.T, found.v.T, found.push.T)
-    columns = {name: getattr(found.contacts, name) for name in AT_TIMES}
+    columns = {name: getattr(found.contacts, name) for name in AT_TIMES if name != "gap"}
     columns |= {"t": jnp.append(found.t[:-1], told["t"][-1])}
     return told, columns, found, step_counts(found.steps + found.rejected, found.steps), start

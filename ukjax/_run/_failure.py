@@ -1,7 +1,6 @@
 """Why a run ended early, in words and with the names of constraints."""
 
 import contextlib
-import dataclasses
 
 import numpy as np
 from jaxtyping import Array
@@ -10,6 +9,7 @@ from .._contact._rows import kinematics
 from .._formula._acceleration import AbstractFormula
 from .._formula._on_host import acceleration_at
 from .._misc._errors import InputError
+from .._misc._modules import replace_unchecked
 from .._motion._model import Model
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
@@ -90,4 +90,4 @@ def _add_message(
     text = f"{RESULTS[trajectory.result].strip()} {stopped}{met}"
     with contextlib.suppress(InputError):  # of a state that is not finite, which the text has said
         text += f" At the last state:\n{check(system, t, q, v, stabilizer=stabilizer)}"
-    return dataclasses.replace(trajectory, message=text)
+    return replace_unchecked(trajectory, message=text)

@@ -131,9 +131,13 @@ def _observe_on_host(model: Model, states: States, settled: bool) -> tuple[dict[
     return columns | states._asdict(), (rows.names, rows.kinds)
 
 
-def _pad_places(places: np.ndarray) -> np.ndarray:
-    """The last is repeated up to a power of two, so that runs of different lengths share compiled code."""
-    return np.append(places, np.full(2 ** (places.size - 1).bit_length() - places.size, places[-1]))
+def pad_places(x: np.ndarray) -> np.ndarray:
+    """The last entry along the last axis is repeated up to a power of two, so that runs of different lengths share
+    compiled code."""
+    count = x.shape[-1]
+    return np.repeat(
+        x, np.append(np.ones(count - 1, int), 1 + 2 ** (count - 1).bit_length() - count), axis=-1
+    )
 
 
 def find_reached(t: Array | np.ndarray, count: int | None) -> np.ndarray:
@@ -149,7 +153,7 @@ def _observe_reached(model: Model, solved: RunStates, count: int | None) -> tupl
     places = find_reached(t, count)
     if model.code is not None:
         return _observe_on_host(model, taken(places), solved.settled)
-    states = taken(_pad_places(places))
+    states = taken(pad_places(places))
     observed, names = _observe(model, states)
     return _first(states_first(observed) | {"t": states.t}, places.size), names
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from .._contact._history import AT_TIMES
 from .._formula._equations import equations_at
 from .._misc._errors import ConstraintWarning, InputError
-from .._misc._modules import make_unchecked
+from .._misc._modules import LazyModule, make_unchecked
 from .._misc._types import is_traced, module_for
 from .._motion._project import Projection
 from .._system._problem import Problem
@@ -162,7 +162,7 @@ class Dense(eqx.Module):
 
 
 @final
-class End(eqx.Module):
+class End(LazyModule):
     """The state in which a run ended, at t1, at an event or where it failed, and what holds there.
 
     - `t`, `q`, `v`, `a`, `constraint_force`, `multipliers`, `position_error`, `velocity_error`, `energy`, `rank`: as of a

@@ -181,7 +181,7 @@ def simulate(
             if is_traced(t0, t1):  # impacts and resets cannot be undone
                 t1 = jnp.where(t1 < t0, jnp.nan, t1)
             trajectory = plan.trajectory(Asked((t0, q0, v0), t1, dt0, ts, start_tolerance), name=name)
-            if not is_traced(trajectory):
+            if not is_traced(trajectory.t):
                 points = getattr(system, "points", None)
                 origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)
                 trajectory = replace_unchecked(trajectory, **origin)

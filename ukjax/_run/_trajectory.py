@@ -152,7 +152,9 @@ class Trajectory(eqx.Module):
     end: End | None = None
 
     def __getattribute__(self, name: str) -> Any:
-        x = super().__getattribute__(name)
+        x = object.__getattribute__(
+            self, name
+        )  # not as Equinox binds methods, which reads all that is not computed yet
         if type(x) is np.ndarray:
             # A run leaves arrays of NumPy's: to hand all of them to JAX takes longer than a short run.
             x = vars(self)[name] = keep_precision(x)

@@ -121,6 +121,8 @@ def _settle(pair: Pair, f: Feature, size: Array, best: _Candidate) -> _Candidate
     """The better of two: what is known, and parts by Newton's method; then also with edges to corners beyond them."""
     dtype = f.n.dtype
     enough = choose_by_precision(dtype, 1e-13, 1e-6)
+    # After a step as small its square is left, which is rounding.
+    last = choose_by_precision(dtype, 1e-8, 1e-4)
 
     def improve(state: tuple[Feature, Array, Array]) -> tuple[Feature, Array, Array]:
         new = _improve(pair, state[0])
@@ -129,7 +131,7 @@ def _settle(pair: Pair, f: Feature, size: Array, best: _Candidate) -> _Candidate
     def settle(state: tuple[Feature, _Candidate, Array, Array]) -> tuple[Feature, _Candidate, Array, Array]:
         f, best, _, tries = state
         start = f, jnp.ones((), dtype), jnp.zeros_like(tries)
-        f = lax.while_loop(lambda s: (s[1] > enough) & (s[2] < 20), improve, start)[0]
+        f = lax.while_loop(lambda s: (s[1] > last) & (s[2] < 20), improve, start)[0]
         corner = pair.support(f.n)
         edges = [core.point(i) - x for core, i, x in zip(pair.cores, corner[1:], (f.a, f.b), strict=True)]
         beyond = [dot(pair.back(k, f.n), x) for k, x in enumerate(edges)]
