@@ -226,7 +226,7 @@ def project_on_host(
             return q, projected
 
 
-def _project_velocities(M: Any, rows: Rows, v: np.ndarray, rcond: float) -> tuple[np.ndarray, float]:
+def _project_velocities(M: Any, rows: Any, v: np.ndarray, rcond: float) -> tuple[np.ndarray, float]:
     """The projected velocities, and what rows were off before."""
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     G = _metric_root(M, A, np)
