@@ -28,7 +28,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import AtStates, compile_small, evaluate_at_state, evaluate_by_code
+from .._compiler import AtStates, compile_small, evaluate_by_code
 from .._formula._acceleration import require_shapes
 from .._formula._equations import equations_at, inertia
 from .._misc._arguments import require_between
@@ -191,46 +191,54 @@ def positions_on_host(
     return q, after
 
 
-def _errors_on_host(
-    system: AbstractSystem, t: np.ndarray, q: np.ndarray, v: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """phi and psi of all rows: at rest without A, which takes several times as long to trace."""
-    if not v.any():
-        return evaluate_at_state(constraint_errors, system, t, q, v)
-    rows = evaluate_at_state(_compute_velocity_terms, system, t, q, v)[1]
-    return rows.position_error, rows.velocity_error
+Off = tuple[Any, Any, Callable[[], Rows]]
+"""By how much rows are off, phi and psi, and what gives all of the rows."""
 
 
 def project_on_host(
     system: AbstractSystem, t: Any, q: Any, v: Any, rcond: float, tolerance: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """The state that projections lead to, as `iterate_projections`.
+) -> tuple[np.ndarray, np.ndarray, Off]:
+    """The state that projections lead to, as `iterate_projections`, and by how much rows are off there.
 
     **Raises:** `InputError` where no projection is defined.
     """
     t, q, v = map(np.asarray, (t, q, v))
-    here, at = AtStates(compute_position_terms, system).one, AtStates(_compute_velocity_terms, system).one
+    here, errors, at = (
+        AtStates(of, system).one
+        for of in (compute_position_terms, constraint_errors, _compute_velocity_terms)
+    )
     passes = 0
     while True:
-        projected, of_v = v, 0.0
         try:
             q, of_q = positions_on_host(lambda q: here(t, q), q, rcond)
-            if _errors_on_host(system, t, q, v)[1].any():
-                projected, of_v = _project_velocities(*at(t, q, v), v, rcond)
+            of_v = lambda of, q=q: lambda v: of(t, q, v)
+            projected, off_before, off = _velocities(of_v(errors), of_v(at), v, rcond)
         except np.linalg.LinAlgError as error:
             M, rows = at(t, q, v)
             raise InputError(_why_not(M, rows, t, q)) from error
         v = projected if of_q <= tolerance else v
         passes += 1
-        if (of_q <= tolerance and of_v <= tolerance) or passes == MOST_PASSES:
-            return q, projected
+        if (of_q <= tolerance and off_before <= tolerance) or passes == MOST_PASSES:
+            return q, projected, off
 
 
-def _project_velocities(M: Any, rows: Any, v: np.ndarray, rcond: float) -> tuple[np.ndarray, float]:
-    """The projected velocities, and what rows were off before."""
+def _velocities(
+    errors: Callable[[np.ndarray], tuple[Any, Any]],
+    at: Callable[[np.ndarray], tuple[Any, Rows]],
+    v: np.ndarray,
+    rcond: float,
+) -> tuple[np.ndarray, float, Off]:
+    """The projected velocities, what rows were off before, and by how much they are off then."""
+    # Most starts are at rest, where rows that do not move have no error: to trace A takes several times as long.
+    if not v.any() and not (off := errors(v))[1].any():
+        return v, 0.0, (*off, lambda: at(v)[1])
+    M, rows = at(v)
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
-    G = _metric_root(M, A, np)
-    return v - G @ solve_on_host(A @ G, psi, rcond), largest(psi)
+    if psi.size:
+        G = _metric_root(M, A, np)
+        v = v - G @ solve_on_host(A @ G, psi, rcond)  # pyright: ignore[reportArgumentType]
+        rows = at(v)[1]
+    return v, largest(psi), (rows.position_error, rows.velocity_error, lambda: rows)
 
 
 def _why_not(M: Any, rows: Rows, t: np.ndarray, q: np.ndarray) -> str:
@@ -454,10 +462,8 @@ def project_known(
     """As `project`, of a state that has values and a system that returns arrays of the right shapes; by NumPy where the
     method is no other than NumPy's."""
     if isinstance(projection.pinv, _OF_NUMPY):
-        found = project_on_host(system, t, q, v, projection.pinv.threshold(q.dtype), tolerance)
-        state = np.asarray(t), *found
-        off = _errors_on_host(system, *state)
-        rows_there = lambda: evaluate_at_state(_compute_velocity_terms, system, *state)[1]
+        rcond = projection.pinv.threshold(q.dtype)
+        *found, (*off, rows_there) = project_on_host(system, t, q, v, rcond, tolerance)
     else:
         *found, rows = _project_traced(projection, system, t, q, v, tolerance)
         off, rows_there = (rows.position_error, rows.velocity_error), lambda: rows
