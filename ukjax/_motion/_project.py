@@ -18,6 +18,7 @@ where dq1 and dphi are the changes of q + G B^T mu and of phi there with mu held
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, final
 
@@ -211,8 +212,8 @@ def project_on_host(
     while True:
         try:
             q, of_q = positions_on_host(lambda q: here(t, q), q, rcond)
-            of_v = lambda of, q=q: lambda v: of(t, q, v)
-            projected, off_before, off = _velocities(of_v(errors), of_v(at), v, rcond)
+            of_v = functools.partial(errors, t, q), functools.partial(at, t, q)
+            projected, off_before, off = _velocities(*of_v, v, rcond)
         except np.linalg.LinAlgError as error:
             M, rows = at(t, q, v)
             raise InputError(_why_not(M, rows, t, q)) from error
