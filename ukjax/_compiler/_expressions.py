@@ -159,7 +159,7 @@ class Program:
 
     def operations(self) -> list[str]:
         """The operations of its values."""
-        nodes = LiveNodes(self.outputs, values=True).nodes
+        nodes = self._alone.needed(values=True).nodes
         return [x.op for x in nodes if x.op not in ("parameter", "output", *_PASSED_ON)]
 
     @functools.cached_property
@@ -182,7 +182,7 @@ class Program:
             (found,) = self._write_into(Interpreter(build), inputs)
             return build.top, [tuple(found.tolist())]
 
-        identity = functools.partial(identity_of_nodes, self.outputs, (self.counts, self.again))
+        identity = functools.partial(identity_of_nodes, self._alone, (self.counts, self.again))
         operands, results = [(t, n) for n in sizes], [(t, len(self.outputs))]
         return _program.Program(
             make, operands, results, identity, self._write_into, repeats=self.again is not None

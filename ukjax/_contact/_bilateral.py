@@ -33,8 +33,8 @@ def _add_implicit_inertia(model: Model, t: Array, q: Array, v: Array, h: Array) 
     c = -jnp.diagonal(jax.jacfwd(lambda v: system.coordinate_force(t, q, v))(v))
     k = -jnp.diagonal(jax.jacfwd(along)(jnp.zeros_like(v)))
     added = jnp.maximum(0.5 * h * c + 0.25 * h * h * k, 0)
-    stiff = dataclasses.replace(model, system=dataclasses.replace(system, added=added), numbers=None)
-    return in_pieces(stiff), c
+    system = dataclasses.replace(system, added=added)
+    return in_pieces(dataclasses.replace(model, system=system, numbers=None, projection=None)), c
 
 
 class _Half(NamedTuple):
@@ -49,9 +49,8 @@ def _force_beside(system: Any, *state: Array) -> Array:
     return system.force_beside_members(*state)
 
 
-def _middle_of_one(model: Model, t: Array, q: Array, v: Array, h: Array, force: Array) -> Array:
+def _find_middle(stiff: Model, t: Array, q: Array, v: Array, h: Array, force: Array) -> Array:
     """Velocities in the middle of a step, at time t and positions q, that begins with velocities v."""
-    stiff, _ = _add_implicit_inertia(model, t, q, v, h)
     return v + 0.5 * h * with_push(stiff, force).acceleration(t, q, v)
 
 
@@ -61,10 +60,11 @@ def _free_step_of_one(
     """Of a step without impulses from t, q and v: in its middle q, v and accelerations, and v at its end; and what
     impulses change velocities by."""
     middle = t + 0.5 * h
+    q_middle = q + 0.5 * h * model.system.kinematics(t, q, v) if half is None else half.q
+    stiff, damping = _add_implicit_inertia(model, middle, q_middle, v, h)
     if half is None:
-        none, q_middle = jnp.zeros_like(v), q + 0.5 * h * model.system.kinematics(t, q, v)
-        half = _Half(q_middle, _middle_of_one(model, middle, q_middle, v, h, none), none)
-    stiff, damping = _add_implicit_inertia(model, middle, half.q, v, h)
+        none = jnp.zeros_like(v)
+        half = _Half(q_middle, _find_middle(stiff, middle, q_middle, v, h, none), none)
     pushed = lambda push: with_push(stiff, push).acceleration(middle, half.q, half.v)
     a, respond = jax.linearize(pushed, half.force + damping * (half.v - v))
     return (half.q, half.v, a, v + h * a), respond
@@ -150,7 +150,8 @@ class BilateralMotion:
                 own_q, own_v, own_force = (
                     take_entries(*x, k) for x in zip((q, v, force), (*of, of[1]), strict=True)
                 )
-                return put_entries(middle, of[1], k, _middle_of_one(model, t, own_q, own_v, h, own_force))
+                stiff, _ = _add_implicit_inertia(model, t, own_q, own_v, h)
+                return put_entries(middle, of[1], k, _find_middle(stiff, t, own_q, own_v, h, own_force))
 
             middle = members.each(one, middle)
         return _Half(q, middle, beside(t, q, middle))

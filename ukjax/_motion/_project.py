@@ -18,6 +18,7 @@ where dq1 and dphi are the changes of q + G B^T mu and of phi there with mu held
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, final
 
@@ -45,7 +46,13 @@ from .._pseudoinverse import (
     unit_rows_on_host,
 )
 from .._system._problem import Problem, resolve_state
-from .._system._rows import Rows, constraint_rows, position_rows, position_rows_and_jacobian
+from .._system._rows import (
+    Rows,
+    constraint_errors,
+    constraint_rows,
+    position_rows,
+    position_rows_and_jacobian,
+)
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem, TreeInertia, has_quasi_velocities
 from ._projection_code import OF_ROWS
@@ -185,40 +192,54 @@ def positions_on_host(
     return q, after
 
 
+Off = tuple[Any, Any, Callable[[], Rows]]
+"""By how much rows are off, phi and psi, and what gives all of the rows."""
+
+
 def project_on_host(
     system: AbstractSystem, t: Any, q: Any, v: Any, rcond: float, tolerance: float
-) -> tuple[np.ndarray, np.ndarray, Rows]:
-    """The state that projections lead to, as `iterate_projections`, and the rows there.
+) -> tuple[np.ndarray, np.ndarray, Off]:
+    """The state that projections lead to, as `iterate_projections`, and by how much rows are off there.
 
     **Raises:** `InputError` where no projection is defined.
     """
     t, q, v = map(np.asarray, (t, q, v))
-    here, at = AtStates(compute_position_terms, system).one, AtStates(_compute_velocity_terms, system).one
+    here, errors, at = (
+        AtStates(of, system).one
+        for of in (compute_position_terms, constraint_errors, _compute_velocity_terms)
+    )
     passes = 0
     while True:
         try:
             q, of_q = positions_on_host(lambda q: here(t, q), q, rcond)
-            projected, of_v, rows = _velocities(lambda v, q=q: at(t, q, v), v, rcond)
+            of_v = functools.partial(errors, t, q), functools.partial(at, t, q)
+            projected, off_before, off = _velocities(*of_v, v, rcond)
         except np.linalg.LinAlgError as error:
             M, rows = at(t, q, v)
             raise InputError(_why_not(M, rows, t, q)) from error
         v = projected if of_q <= tolerance else v
         passes += 1
-        if (of_q <= tolerance and of_v <= tolerance) or passes == MOST_PASSES:
-            return q, projected, rows
+        if (of_q <= tolerance and off_before <= tolerance) or passes == MOST_PASSES:
+            return q, projected, off
 
 
 def _velocities(
-    at: Callable[[np.ndarray], tuple[Any, Any]], v: np.ndarray, rcond: float
-) -> tuple[np.ndarray, float, Rows]:
-    """The projected velocities, what rows were off before, and the rows there."""
+    errors: Callable[[np.ndarray], tuple[Any, Any]],
+    at: Callable[[np.ndarray], tuple[Any, Rows]],
+    v: np.ndarray,
+    rcond: float,
+) -> tuple[np.ndarray, float, Off]:
+    """The projected velocities, what rows were off before, and by how much they are off then."""
+    # Most starts are at rest, where rows that do not move have no error: to trace A takes several times as long.
+    if not v.any() and not (off := errors(v))[1].any():
+        return v, 0.0, (*off, lambda: at(v)[1])
     M, rows = at(v)
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
-    if not psi.size:
-        return v, 0.0, rows
-    G = _metric_root(M, A, np)
-    v = v - G @ solve_on_host(A @ G, psi, rcond)
-    return v, largest(psi), at(v)[1]
+    if psi.size:
+        G = _metric_root(M, A, np)
+        v = v - G @ solve_on_host(A @ G, psi, rcond)  # pyright: ignore[reportArgumentType]
+        rows = at(v)[1]
+    return v, largest(psi), (rows.position_error, rows.velocity_error, lambda: rows)
 
 
 def _why_not(M: Any, rows: Rows, t: np.ndarray, q: np.ndarray) -> str:
@@ -443,20 +464,22 @@ def project_known(
     method is no other than NumPy's."""
     if isinstance(projection.pinv, _OF_NUMPY):
         rcond = projection.pinv.threshold(q.dtype)
-        *found, rows = project_on_host(system, t, q, v, rcond, tolerance)
+        *found, (*off, rows_there) = project_on_host(system, t, q, v, rcond, tolerance)
     else:
         *found, rows = _project_traced(projection, system, t, q, v, tolerance)
-    # A row of large coordinates is no nearer to zero than rounding has it.
-    rounding = _ROUNDING * np.finfo(q.dtype).eps * np.sum(np.abs(rows.A), axis=1)
-    violated = [
-        f"{name} ({e:.1e}{words})"
-        for words, errors, y in (
-            ("", rows.position_error, found[0]),
-            (" of velocities", rows.velocity_error, found[1]),
-        )
-        for name, e, least in zip(rows.names, np.abs(errors), rounding * largest(y), strict=True)
-        if not e <= max(tolerance, least)  # a NaN is not
-    ]
+        off, rows_there = (rows.position_error, rows.velocity_error), lambda: rows
+    if all(largest(x) <= tolerance for x in off):  # a NaN is not
+        violated = []
+    else:
+        rows = rows_there()
+        # A row of large coordinates is no nearer to zero than rounding has it.
+        rounding = _ROUNDING * np.finfo(q.dtype).eps * np.sum(np.abs(rows.A), axis=1)
+        violated = [
+            f"{name} ({e:.1e}{words})"
+            for words, errors, y in zip(("", " of velocities"), off, found, strict=True)
+            for name, e, least in zip(rows.names, np.abs(errors), rounding * largest(y), strict=True)
+            if not e <= max(tolerance, least)
+        ]
     if not violated:
         with jax.ensure_compile_time_eval():  # so that they have values within `jit` too
             return tuple(jax.device_put(found))

@@ -170,10 +170,14 @@ def _errors(
         raise InputError(
             f"`kinematics` returned shape {qdot.shape}; the rate of q must have its shape {q.shape}."
         )
-    at = lambda t, q: _position_errors(constraints, t, q)
-    phis, rates = jax.jvp(at, (t, q), (jnp.ones_like(t), qdot))
     psis = _errors_of_each_kind(constraints, lambda kind, several: kind.velocity_errors(several, t, q, v))
-    return phis, [rate if psi is None else psi for rate, psi in zip(rates, psis, strict=True)]
+    told = [c for c, psi in zip(constraints, psis, strict=True) if psi is not None]
+    left = [c for c, psi in zip(constraints, psis, strict=True) if psi is None]
+    of_told = iter(_position_errors(told, t, q))
+    of_left = jax.jvp(lambda t, q: _position_errors(left, t, q), (t, q), (jnp.ones_like(t), qdot))
+    rates = zip(*of_left, strict=True)
+    errors = [next(rates) if psi is None else (next(of_told), psi) for psi in psis]
+    return [phi for phi, _ in errors], [psi for _, psi in errors]
 
 
 def velocity_rows(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " mv"]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import real_array
@@ -74,7 +75,7 @@ def _find_measured_joints(
 
 def _measure_joints(
     places: AbstractBodyKinematics, items: Sequence[Any], q: Coordinates, v: Velocities | None
-) -> list[Array]:
+) -> Float[Array, " k"]:
     """The positions of the joints of limits and frictions; with v their rates."""
     joints = _find_measured_joints(places, items, q.dtype)
     measured = [*joints.values(), *(x.length for x in items if x.length is not None)]
@@ -89,17 +90,21 @@ def _measure_joints(
         by_joint = vmap_by_structure(position, [(x, *of(placed, x)) for x in joints.values()])
     else:
         by_joint = vmap_by_structure(rate, [(x, of(placed, x), of(moved, x)) for x in joints.values()])
-    positions, values = dict(zip(joints, by_joint, strict=True)), []
-    for x in items:
+    positions, values = dict(zip(joints, by_joint, strict=True)), list[Array]()
+    coordinates = [None if x.length is not None else places.coordinate(x.joint) for x in items]
+    for x, own in zip(items, coordinates, strict=True):
         if x.length is not None:
             ends = of(placed, x.length)
             values.append(
                 x.length.value(q, ends) if v is None else x.length.rate(v, ends, of(moved, x.length))
             )
-            continue
-        at = places.coordinate(x.joint)
-        values.append(positions[x.joint] if at is None else (q[at[0]] if v is None else v[at[1]]))
-    return values
+        elif own is None:
+            values.append(positions[x.joint])
+    # All coordinates at once: one by one they would be several operations each.
+    at = np.array([q_v[v is not None] for q_v in coordinates if q_v is not None], int)
+    found = jnp.concatenate([(q if v is None else v)[at], *(jnp.reshape(x, 1) for x in values)])
+    order = np.argsort([x is None for x in coordinates], kind="stable")
+    return found[np.argsort(order)] if values else found
 
 
 @final
@@ -110,8 +115,15 @@ class LimitGaps(eqx.Module):
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
         limits = [x for x in self.places.cast_mechanism(q.dtype).of_joints if isinstance(x, Limit)]
-        positions = _measure_joints(self.places, limits, q, None)
-        return jnp.concatenate([x.gaps(at) for x, at in zip(limits, positions, strict=True)])
+        stops = [
+            (i, x, is_upper)
+            for i, own in enumerate(limits)
+            for is_upper, x in enumerate(own.stops)
+            if x is not None
+        ]
+        numbers, values, is_upper = zip(*stops, strict=True)
+        at, stop = _measure_joints(self.places, limits, q, None)[np.array(numbers)], jnp.stack(values)
+        return jnp.where(np.array(is_upper, bool), stop - at, at - stop)
 
 
 @final
@@ -123,7 +135,7 @@ class FrictionRates(eqx.Module):
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
         frictions = [x for x in self.places.cast_mechanism(q.dtype).of_joints if isinstance(x, JointFriction)]
-        return jnp.stack(_measure_joints(self.places, frictions, q, v))
+        return _measure_joints(self.places, frictions, q, v)
 
 
 def _list_contacts(mechanism: Mechanism, form: RowForm | None = None) -> list[Contact]:

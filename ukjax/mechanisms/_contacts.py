@@ -129,20 +129,15 @@ class Limit(eqx.Module):
         self.impact = impact_law(self.name, impact)
 
     @property
+    def stops(self) -> tuple[Array | None, Array | None]:
+        """The lower and the upper one."""
+        return self.lower, self.upper
+
+    @property
     def row_names(self) -> list[str]:
         """What reports call the stops."""
-        return [f"{self.name}.{word}" for word in ("lower", "upper") if getattr(self, word) is not None]
-
-    def gaps(self, position: Array) -> Float[Array, " k"]:
-        """How far the position is from each stop.
-
-        **Arguments:**
-
-        - `position`: of the joint [rad], [m].
-        """
-        lower = [] if self.lower is None else [position - self.lower]
-        upper = [] if self.upper is None else [self.upper - position]
-        return jnp.stack(lower + upper)
+        words = zip(("lower", "upper"), self.stops, strict=True)
+        return [f"{self.name}.{word}" for word, x in words if x is not None]
 
 
 @final

@@ -216,8 +216,8 @@ def _make_problem(
     if mechanism.bilateral_constraints:
         of_file = np.asarray(q0)
         q0, v0, far = close_loops(without_contacts(mechanism), as_jax(0.0), q0, v0)
-        q0 = as_jax(with_unit_quaternions(mechanism, q0))
-        moves = zip(mechanism.labels, np.abs(q0 - of_file), strict=True)
+        q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0)))  # pyright: ignore[reportArgumentType]
+        moves = zip(mechanism.labels, np.abs(np.asarray(q0) - of_file), strict=True)
         moved = {label: x for label, x in moves if x > tolerance_of(q0.dtype)}
     mechanism, q0, v0, of_start = resolve_start_penetration(mechanism, q0, v0, start)
     why = f"by at most {max(moved.values(), default=0.0):.2g} rad or m"

@@ -24,6 +24,7 @@ from ._derivative_rules import pull_back_by_rule, rule_changes
 from ._jaxprs import loops, reverse_only
 from ._live_nodes import LiveNodes
 from ._nodes import DerivativeRule, Node, Operand
+from ._subprogram import Subprogram
 
 Given = jax.ShapeDtypeStruct
 """An array that a program closes over and is given as an operand: only its shape and type are part of the program."""
@@ -57,11 +58,11 @@ def identity(jaxpr: Any, consts: Sequence[Any], order: int = 0) -> str | None:
     return _digest(order, lambda writer: writer.jaxpr(jaxpr, consts))
 
 
-def identity_of_nodes(outputs: Sequence[Operand], besides: Any, order: int = 0) -> str | None:
+def identity_of_nodes(program: Subprogram, besides: Any, order: int = 0) -> str | None:
     """The same of a program that is given as what it becomes, and of what else determines it."""
 
     def write(writer: "_Writer") -> None:
-        writer.nodes(outputs)
+        writer.nodes(program.outputs, program.needed())
         writer.lines.append(repr(besides))
 
     return _digest(order, write)
@@ -192,33 +193,39 @@ class _Writer:
         self.lines.append(f"program {self._programs.setdefault(key, len(self._programs))}")
         return met
 
-    def nodes(self, outputs: Sequence[Operand]) -> None:
+    def nodes(self, outputs: Sequence[Operand], needed: LiveNodes) -> None:
         """Writes the nodes that outputs need."""
-        write, needed = self.lines.append, LiveNodes(outputs)
-        places = {x: f"%{i}" for i, x in enumerate(needed.nodes)}
-        told = lambda args: " ".join(
-            places.get(x, "unused") if isinstance(x, Node) else repr(x) for x in args
-        )
-        for node in needed.nodes:
-            write(f"{node.op} {node.type} {node.size} {needed.owner.get(node.region) and 'within'}")
-            write(told(node.args))
-            if node.op == "loop":
-                write(
-                    f"{told([node.data.condition])}; {told(node.data.results)}; {told(node.data.region.params)}"
-                )
-            elif node.op == "branch":
-                for region, results in zip(node.data.regions, node.data.results, strict=True):
+        write, nodes = self.lines.append, needed.nodes
+        places = {x: f"%{i}" for i, x in enumerate(nodes)}
+        within = {x.region: "within" if x.region in needed.owner else "" for x in nodes}
+
+        def tell(x: Operand) -> str:
+            if x.__class__ is not Node:
+                return repr(x)
+            return places.get(x) or (f"given {x.data}" if x.op == "parameter" else "unused")
+
+        told = lambda args: " ".join([tell(x) for x in args])
+        for node in nodes:
+            op, data = node.op, node.data
+            args = " ".join([places.get(x) or tell(x) for x in node.args])
+            write(f"{op} {node.type} {node.size} {within[node.region]} {args}")
+            if data is None:
+                continue
+            if op == "loop":
+                write(f"{told([data.condition])}; {told(data.results)}; {told(data.region.params)}")
+            elif op == "branch":
+                for region, results in zip(data.regions, data.results, strict=True):
                     write(f"{told(results)}; {told(region.params)}")
-            elif node.op == "call":
-                if not self._number(node.data):
-                    self.nodes(node.data.results)
-                    write(str(node.data.given()))
-            elif node.op == "rule":
-                rule, k, i = node.data
+            elif op == "call":
+                if not self._number(data):
+                    self.nodes(data.results, data.needed())
+                    write(str(data.given()))
+            elif op == "rule":
+                rule, k, i = data
                 write(f"{k} {i}")
                 self._call(rule)
             else:
-                write(repr(node.data))
+                write(repr(data))
         write(told(outputs))
 
     def _call(self, call: DerivativeRule) -> None:

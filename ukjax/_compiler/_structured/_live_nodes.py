@@ -150,7 +150,7 @@ def _runs_once(loop: Node) -> bool:
 _STAYS = frozenset(("parameter", "output", "loop", "branch"))
 
 
-def _reads_or_repeats(call: Node) -> bool:
+def reads_or_repeats(call: Node) -> bool:
     """Whether a call is to run where it stands: arrays may be changed later, and loops run on elsewhere."""
     return call.data.repeats or any(x.__class__ is Node and x.size is not None for x in call.args)
 
@@ -211,7 +211,7 @@ def _sink(needed: LiveNodes, outputs: Sequence[Operand]) -> dict[Node, Region]:
             for results, inner in zip(node.data.results, node.data.regions, strict=True):
                 for x in results:
                     use(x, inner)
-        elif op not in _STAYS and node.size is None and not (op == "call" and _reads_or_repeats(node)):
+        elif op not in _STAYS and node.size is None and not (op == "call" and reads_or_repeats(node)):
             deepest, path = meet.get(node, region), list[Region]()
             while deepest.depth > region.depth:
                 path.append(deepest)

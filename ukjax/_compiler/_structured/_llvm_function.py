@@ -26,7 +26,7 @@ from ._memory import Memory
 from ._nodes import GROWING, MARKS, Node, Operand, is_float, is_number
 from ._subprogram import Subprogram
 from ._table import TRUTHS
-from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_plain
+from ._uses import Uses, apart, count_passes, depth_first, find_in_place, is_plain, may_wait
 
 if TYPE_CHECKING:
     from ._llvm import Module
@@ -412,17 +412,17 @@ class Function:
 
     def nodes(self, nodes: Sequence[Node]) -> None:
         """Writes nodes in order."""
-        for plain, run in itertools.groupby(nodes, lambda x: is_plain(x) and x not in self.uniform):
-            straight = list(run)
-            straight = depth_first(straight) if plain else straight
-            t = next((x.type for x in straight if x.type in self.machine.straight), "float64")
-            count = len(straight) // self.machine.straight[t] if plain else 0
-            if count < 2:
-                self._write_each(straight)
-                continue
-            bounds = [len(straight) * k // count for k in range(count + 1)]
-            for a, z in itertools.pairwise(bounds):
-                self._outline(straight[a:z])
+        for waits, run in itertools.groupby(nodes, lambda x: may_wait(x) and x not in self.uniform):
+            for plain, part in itertools.groupby(depth_first(list(run)) if waits else run, is_plain):
+                straight = list(part)
+                t = next((x.type for x in straight if x.type in self.machine.straight), "float64")
+                count = len(straight) // self.machine.straight[t] if plain and waits else 0
+                if count < 2:
+                    self._write_each(straight)
+                    continue
+                bounds = [len(straight) * k // count for k in range(count + 1)]
+                for a, z in itertools.pairwise(bounds):
+                    self._outline(straight[a:z])
 
     def _outline(self, nodes: Sequence[Node]) -> None:
         """Writes straight code as a function of its own, and calls it."""

@@ -36,11 +36,18 @@ class Subprogram:
 
     def needed(self, results: tuple[int, ...] | None = None, values: bool = False) -> "LiveNodes":
         """What some results need of it; all by default."""
-        key = results, values
+        if results == tuple(range(len(self.results))):
+            results = None
+        key = results, values and self._is_more_than_values
         if key not in self._needed:
             chosen = self.results if results is None else [self.results[k] for k in results]
-            self._needed[key] = LiveNodes(chosen, values)
+            self._needed[key] = LiveNodes(chosen, key[1])
         return self._needed[key]
+
+    @functools.cached_property
+    def _is_more_than_values(self) -> bool:
+        """Whether its values need less than it, or are computed elsewhere."""
+        return any(x.op in ("rule", "attached", "loop") for x in self.needed().nodes)
 
     def given(self, results: tuple[int, ...] | None = None, values: bool = False) -> list[int]:
         """Which parameters some results need, in order."""

@@ -2,10 +2,11 @@
 
 import collections
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from ._live_nodes import LiveNodes
+from ._live_nodes import LiveNodes, reads_or_repeats
 from ._nodes import GROWING, Node, Operand, Region, base_of, find_count, is_number
 
 
@@ -117,20 +118,33 @@ def is_plain(node: Node) -> bool:
     return node.size is None and node.op not in ("loop", "branch", "call", "load")
 
 
+def may_wait(node: Node) -> bool:
+    """Whether a node is as well computed later, where nothing is stored before and no loop or branch runs."""
+    if node.op == "call":
+        return not reads_or_repeats(node)
+    return is_plain(node) or (node.op == "load" and is_number(node.args[1]))
+
+
+def _computed_of(node: Node) -> list[Operand]:
+    """What a node takes, calls in place of what they give."""
+    return [x.args[0] if x.__class__ is Node and x.op == "output" else x for x in node.args]
+
+
 def depth_first(nodes: list[Node]) -> list[Node]:
-    """Nodes that compute scalars, each soon after what it is computed of: LLVM then has fewer numbers to keep."""
-    left, ordered = (
-        dict.fromkeys(nodes, True),
-        list[Node](),
-    )  # and whether what they are computed of is not asked for
-    used = {x for node in nodes for x in node.args if x in left}
-    for last in nodes:
+    """Nodes that may wait, each soon after what it is computed of: LLVM then has fewer numbers to keep, and what a
+    function has left is used before it is called again. What is read comes first: straight code is in one piece."""
+    ordered = [x for x in nodes if x.op == "load"]
+    # Of the others, whether what they are computed of is not asked for.
+    left = dict.fromkeys((x for x in nodes if x.op != "load"), True)
+    of = _computed_of if any(x.op == "call" for x in left) else operator.attrgetter("args")
+    used = {x for node in left for x in of(node) if x in left}
+    for last in list(left):
         stack = [last] if last not in used else []
         while stack:
             node = stack[-1]
             if left.get(node):
                 left[node] = False
-                if waiting := [x for x in node.args if x in left]:
+                if waiting := [x for x in of(node) if x in left]:
                     stack += reversed(waiting)
                     continue
             stack.pop()
