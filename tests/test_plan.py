@@ -339,6 +339,36 @@ def test_forces_stay_within_friction():
     np.testing.assert_allclose(found.q[:, 1:], 0.0, atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"phases": [(10, "feet")]}, "unknown contact of a phase 'feet'. Known: foot"),
+        ({"phases": [(10, "foot")], "steps": 20}, "phases take 10 steps together, and steps is 20"),
+        ({"phases": [10, "foot"]}, "a phase is a pair"),
+        ({"phases": "foot"}, "phases must be pairs"),
+        ({"phases": [(10, "foot")], "q0": [0.5, 0.1]}, "open at the start: foot by 0.1 m"),
+        ({"phases": [(10, "foot")], "v0": [0.0, -1.0]}, "move at the start: foot by 1 m/s"),
+        ({"q0": [0.5, -0.1]}, "penetrated at the start: foot by 0.1 m"),
+    ],
+)
+def test_phases_that_cannot_be_are_refused(options, message):
+    with pytest.raises(uk.InputError, match=message):
+        uk.plan(HOPPER, effort, **({"inputs": [[1.0], [-1.0]]} | options))
+
+
+def test_contacts_that_a_plan_does_not_know_are_refused():
+    slip = lambda t, q, v: v[0]
+    for contact, message in (
+        (uk.Unilateral(lambda t, q: q[0], stiffness=1e3), "does not know soft contacts"),
+        (uk.DryFriction(slip, 1.0, name="brake"), "does not know dry friction, and the system has brake"),
+    ):
+        problem = uk.Problem(uk.System(jnp.eye(1), jnp.zeros(1), [contact]), [1.0], [0.0], 0.0, 1.0)
+        with pytest.raises(uk.InputError, match=message):
+            uk.plan(problem, effort, inputs=[[1.0]])
+    with pytest.raises(uk.InputError, match="phases are of contacts, and the system has none"):
+        uk.plan(MASS, effort, inputs=[[1.0]], phases=[(10, "foot")])
+
+
 def test_contacts_that_no_phase_closes_stay_open():
     """A wall is as a bound of a coordinate."""
     wall = uk.Unilateral(lambda t, q: 0.3 - q[0], name="wall")

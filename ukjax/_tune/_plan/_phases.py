@@ -23,7 +23,7 @@ from ..._system._system import AbstractForwardingSystem, AbstractSystem
 
 # A force counts in parts of what gives the contact this acceleration [m/s^2].
 _LARGE = 10.0
-# The largest gap of a contact that is closed at the start [m].
+# The largest gap and speed of a contact that is closed at the start [m], [m/s].
 _CLOSED = 1e-6
 
 
@@ -59,16 +59,23 @@ class HeldContacts(eqx.Module):
     owners: tuple[int, ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def require_closed(self, system: AbstractSystem, t: Any, q: Any, v: Any, instants: "Instant") -> None:
-        """Raises `InputError` where contacts that a plan begins with are open at its start, or others are penetrated."""
-        gaps, closed = np.asarray(_gaps(system, t, q, v)), np.zeros(len(self.names), bool)
-        closed[list(self.places)] = np.asarray(instants.closed[0]) > 0
-        off = [f"{self.names[i]} by {gaps[i]:.3g} m" for i in np.flatnonzero(closed & (gaps > _CLOSED))]
-        if off:
-            raise InputError(f"contacts of the first phase are open at the start: {', '.join(off)}.")
-        within = [f"{self.names[i]} by {-gaps[i]:.3g} m" for i in np.flatnonzero(gaps < -_CLOSED)]
-        if within:
-            raise InputError(f"contacts are penetrated at the start: {', '.join(within)}.")
+    def require_closed(self, system: AbstractSystem, t: Any, q: Any, v: Any, instants: Instant) -> None:
+        """Raises `InputError` where contacts of the first phase are not closed at the start, or others penetrated."""
+        gaps, u = map(np.asarray, _kinematics(system, t, q, v))
+        closed, rows = np.asarray(instants.closed[0]) > 0, np.array(self.tangents, int)
+        speeds = np.zeros(len(self.names))
+        speeds[list(self.places)] = np.where(closed, np.abs(u[list(self.normals)]), 0.0)
+        owners = np.array(self.places, int)[list(self.owners)]
+        np.maximum.at(speeds, owners, np.where(closed[list(self.owners)], np.abs(u[rows]), 0.0))
+        first = np.zeros(len(self.names), bool)
+        first[list(self.places)] = closed
+        for what, size, unit in (
+            ("contacts of the first phase are open", np.where(first, gaps, 0.0), "m"),
+            ("contacts of the first phase move", speeds, "m/s"),
+            ("contacts are penetrated", -gaps, "m"),
+        ):
+            if found := [f"{self.names[i]} by {size[i]:.3g} {unit}" for i in np.flatnonzero(size > _CLOSED)]:
+                raise InputError(f"{what} at the start: {', '.join(found)}.")
 
     def excess(self, forces: Array) -> Array:
         """By how much forces on rows, normal ones first, pull each contact, and rub it more than friction can (2 k,)."""
@@ -113,7 +120,7 @@ class _Slips(AbstractConstraint):
 class HeldSystem(AbstractForwardingSystem):
     """A system some of whose contacts are closed, as rows like others.
 
-    - `closed`, `stays`: of each of `contacts` 1 or 0 (k,): whether its gap is zero, and whether it moves.
+    - `closed`, `stays`: of each of `contacts` 1 or 0 (k,): whether its gap is zero, and whether it has no velocity.
     """
 
     system: AbstractSystem
@@ -157,7 +164,9 @@ def read_phases(
     layout, coefficients = layout_of(system, *start)
     if layout.soft:
         raise InputError("plan does not know soft contacts: give rigid ones, without stiffness.")
-    closed = _read_closed(phases, _names(system, layout, start), len(layout.names), 100 if steps is None else steps)
+    closed = _read_closed(
+        phases, _names(system, layout, start), len(layout.names), 100 if steps is None else steps
+    )
     if phases is not None and steps is not None and len(closed) != steps:
         raise InputError(f"phases take {len(closed)} steps together, and steps is {steps}.")
     return _held(system, start, layout, coefficients, closed), closed
@@ -222,8 +231,8 @@ def _velocity_rows(system: AbstractSystem, t: Array, q: Array, v: Array) -> Arra
 
 
 @compile_small
-def _gaps(system: AbstractSystem, t: Array, q: Array, v: Array) -> Array:
-    return kinematics(system, t, q, v).gap
+def _kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    return tuple(kinematics(system, t, q, v))  # pyright: ignore[reportReturnType]
 
 
 def read_instants(contacts: HeldContacts | None, closed: np.ndarray, dtype: Any) -> Instant:

@@ -31,8 +31,8 @@ from ...analysis._inputs import MatrixForce, input_matrix_of
 from ...analysis._states import state_of
 from ...robots import Robot
 from .._freedoms import free_velocities, state_names
-from ._result import PlanResult, make_result
 from ._phases import HeldContacts, HeldSystem, Instant, read_instants, read_phases
+from ._result import PlanResult, make_result
 from ._search import LOST, Given, solve
 from ._stages import DYNAMICS, Penalty, Stages
 

@@ -374,14 +374,18 @@ def first_run(stages: Stages, t0: Array, x: Array, us: Array, T: Array) -> Array
 
 def _costs(stages: Stages, given: Given, xs: Array, us: Array, T: Array, penalty: Penalty) -> Array:
     of = lambda k, x, u, m: _sum(_stage_cost(stages, given, T, k, x, u, (m, penalty.weight)))
-    each = jax.vmap(of)(_but_last(stages.instants), xs[:-1], us, penalty.bounds[:-1])
+    each = jax.vmap(scalarize(of, fallback="xla"))(
+        _but_last(stages.instants), xs[:-1], us, penalty.bounds[:-1]
+    )
     return jnp.sum(each, axis=0) + _sum(_end_cost(stages, given, T, xs[-1], penalty))
 
 
 def _off(stages: Stages, given: Given, xs: Array, us: Array, T: Array) -> tuple[Array, Array]:
     """How far states are beyond bounds (steps + 1, b), and what does not vanish at the end."""
     us, t = jnp.concatenate([us, jnp.zeros_like(us[:1])]), stages.time(given.t0, T, stages.instants)
-    return jax.vmap(stages.beyond)(stages.instants, t, xs, us), stages.missed(t[-1], xs[-1])
+    return jax.vmap(scalarize(stages.beyond, fallback="xla"))(stages.instants, t, xs, us), stages.missed(
+        t[-1], xs[-1]
+    )
 
 
 def _violation(beyond: Array, missed: Array) -> Array:

@@ -21,9 +21,9 @@ from jaxtyping import Array
 
 from ..._compiler import evaluate_by_code
 from ..._compiler._structured._scalarize import scalarize
+from ..._contact._rows import kinematics
 from ..._misc._arguments import call_user_function, number_array
 from ..._misc._errors import InputError
-from ..._contact._rows import kinematics
 from ..._motion._model import multipliers, project_once
 from ..._motion._project import Projection
 from ..._pseudoinverse import GramSchmidt, pinv
@@ -96,7 +96,9 @@ class Stages(eqx.Module):
 
     def _held(self, at: Instant, stays: Array) -> AbstractSystem:
         """The system with the rows of contacts that are closed, of which some have been so before."""
-        return self.system if self.contacts is None else HeldSystem(self.system, self.contacts, at.closed, stays)
+        return (
+            self.system if self.contacts is None else HeldSystem(self.system, self.contacts, at.closed, stays)
+        )
 
     def onwards(self, at: Instant, t: Array, x: Array, u: Array, h: Array) -> Array:
         """The state after a step, and after the impacts of contacts that are closed from then on."""
