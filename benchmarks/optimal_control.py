@@ -5,7 +5,9 @@ first inputs, bounds by each program's own means. A pole on a cart swings up, in
 more as a point on a rod that is a constraint; an arm of six hinges, its weight borne, takes another posture; the crank of
 a four-bar linkage turns it against gravity. Crocoddyl closes the loop by a contact with stabilized velocities, CasADi by
 the same equations; ukjax by rows that are projected. CasADi leaves out the arm: it takes minutes to build its
-derivatives from expressions. Cost reached, iterations, processor time per iteration and to the end, processor time of
+derivatives from expressions. Two robots are from files (`_plan_robots.py`): a gripper, two loops, closes and is lifted;
+and Cassie, four loops, jumps in place by phases of contact, by ukjax with forces that push and stay within friction, by
+Crocoddyl without these bounds. Cost reached, iterations, processor time per iteration and to the end, processor time of
 the first result with what has to be built or compiled for it, and by how much loops are open at worst.
 
 Needs Crocoddyl and CasADi, which ukjax does not: `pip install crocoddyl==3.2.1 pin==4.0.0 casadi` (the wheel does not say
@@ -25,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from _plan_peers import Link, Solved, Task, casadi_solver, crocoddyl_solver
+from _plan_robots import RobotTask, cassie, crocoddyl_robot_solver, gripper
 from _timing import machine, pinned
 
 import ukjax as uk
@@ -162,6 +165,45 @@ def four_bar() -> tuple[Any, Any, Any]:
     return um.problem(system), ["A"], to_rest(FOUR_BAR)
 
 
+def robot_solver(task: RobotTask, robot: Any, u: np.ndarray) -> Any:
+    """By ukjax."""
+    labels, q0 = robot.mechanism.labels, np.asarray(robot.problem.q0)
+    driven = np.array([labels.index(x) for x in task.driven])
+    target = np.array([task.posture.get(x, q0[i]) for x, i in zip(task.driven, driven, strict=True)])
+
+    def cost(t, q, v, u):
+        return jnp.concatenate([jnp.sqrt(task.effort) * u, jnp.sqrt(task.calm) * v])
+
+    def end(t, q, v):
+        base = [q[:3] - q0[:3], 2.0 * q[4:7]] if task.points else []
+        return jnp.sqrt(task.weight) * jnp.concatenate([*base, q[driven] - target, v])
+
+    phases = [(count, "smooth contacts" if closed else []) for count, closed in task.phases]
+    still = np.tile(q0, (task.steps + 1, 1)), np.zeros((task.steps + 1, len(robot.mechanism.velocity_labels)))
+
+    def solve(tolerance: float, most: int) -> Solved:
+        begun = time.process_time()
+        found = uk.plan(
+            robot, cost, inputs=list(task.driven), t1=task.h * task.steps, steps=task.steps, end_cost=end, u=u,
+            states=still, phases=phases if task.points else None, solver=dfx.Midpoint(), tolerance=tolerance,
+            iterations=most,
+        )  # fmt: skip
+        seconds = time.process_time() - begun
+        return Solved(
+            found.cost, found.iterations, seconds, opening(robot.problem, found), found.stopped == "converged"
+        )
+
+    return solve
+
+
+def opening(problem: Any, found: Any) -> float:
+    """By how much loops are open at worst."""
+    if not problem.system.bilateral_constraints:
+        return 0.0
+    rows = jax.vmap(lambda t, q, v: uk.constraint_rows(problem.system, t, q, v).position_error)
+    return float(np.abs(rows(*map(jnp.asarray, (found.t, found.q, found.v)))).max())
+
+
 def ukjax_solver(task: Task, make: Callable[[], tuple[Any, Any, Any]], **options: Any) -> Any:
     problem, inputs, end = make()
     cost = effort(task.effort)
@@ -174,15 +216,14 @@ def ukjax_solver(task: Task, make: Callable[[], tuple[Any, Any, Any]], **options
             u=np.array(task.first), solver=dfx.Midpoint(), tolerance=tolerance, iterations=most, **options,
         )  # fmt: skip
         seconds = time.process_time() - begun
-        off = 0.0
-        if problem.system.constraints:
-            rows = jax.vmap(lambda t, q, v: uk.constraint_rows(problem.system, t, q, v).position_error)
-            off = float(np.abs(rows(jnp.asarray(found.t), jnp.asarray(found.q), jnp.asarray(found.v))).max())
-        return Solved(found.cost, found.iterations, seconds, off, found.stopped == "converged")
+        return Solved(
+            found.cost, found.iterations, seconds, opening(problem, found), found.stopped == "converged"
+        )
 
     return solve
 
 
+ROBOTS = {"gripper": gripper, "Cassie's jump": cassie}
 TASKS = {
     "cart-pole": (CART_POLE, {"ukjax": cart_pole, "ukjax, pole as a row": rod_pole}),
     "six-hinge arm": (ARM, {"ukjax": arm}),
@@ -193,7 +234,7 @@ TASKS = {
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=list(TASKS), help="one of the tasks")
+    parser.add_argument("--only", choices=[*TASKS, *ROBOTS], help="one of the tasks")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     print(f"{machine()}\n")
@@ -202,12 +243,45 @@ def main(arguments: list[str] | None = None) -> None:
     )
     print("|---|---|---|---|---|---|---|---|")
     with pinned(1):
-        for name, (task, ours) in TASKS.items():
-            if options.only in (None, name):
-                measure(name, task, ours, options.rounds)
+        for name in (options.only,) if options.only else (*TASKS, *ROBOTS):
+            measure(
+                name,
+                solvers_of(*TASKS[name]) if name in TASKS else solvers_of_robot(ROBOTS[name]()),
+                options.rounds,
+            )
 
 
-def measure(name: str, task: Task, ours: dict[str, Any], rounds: int) -> None:
+def solvers_of_robot(task: RobotTask) -> dict[str, Callable[[], Any]]:
+    robot = uk.load(task.spec, contact=[(x, "floor") for x in task.points] or None)
+    u = holding_inputs(task, robot) if task.points else np.zeros(len(task.driven))
+    q0 = np.asarray(robot.state_to_mujoco(robot.problem.q0, robot.problem.v0)[0])
+    return {
+        "ukjax": lambda: robot_solver(task, robot, u),
+        "Crocoddyl": lambda: crocoddyl_robot_solver(task, q0, u),
+    }
+
+
+def holding_inputs(task: RobotTask, robot: Any) -> np.ndarray:
+    """Moments that hold a robot with its feet on the floor."""
+    problem = robot.problem
+    system, state = problem.system, (jnp.asarray(0.0), jnp.asarray(problem.q0), jnp.asarray(problem.v0))
+    names = robot.mechanism.velocity_labels
+    moments = np.eye(len(names))[:, [names.index(x) for x in task.driven]]
+    rows = [
+        uk.constraint_rows(system, *state).A,
+        jax.jacfwd(lambda v: contact_velocities(system, *state[:2], v))(state[2]),
+    ]
+    all_forces = np.concatenate([moments, *(np.asarray(x).T for x in rows)], axis=1)
+    return np.linalg.lstsq(all_forces, -np.asarray(system.force(*state)), rcond=None)[0][: len(task.driven)]
+
+
+def contact_velocities(system: Any, t: Any, q: Any, v: Any) -> Any:
+    c = next(x for x in system.constraints if isinstance(x, uk.Unilateral))
+    rate = jax.jvp(lambda q: c.gaps(t, q), (q,), (system.kinematics(t, q, v),))[1]
+    return jnp.concatenate([rate, jnp.ravel(c.slip(t, q, v))])
+
+
+def solvers_of(task: Task, ours: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     makers: dict[str, Callable[[], Any]] = {
         by: lambda make=make: ukjax_solver(task, make) for by, make in ours.items()
     }
@@ -216,6 +290,10 @@ def measure(name: str, task: Task, ours: dict[str, Any], rounds: int) -> None:
     makers["Crocoddyl"] = lambda: crocoddyl_solver(task)
     if len(task.chain) <= 3:
         makers["CasADi, IPOPT"] = lambda: casadi_solver(task)
+    return makers
+
+
+def measure(name: str, makers: dict[str, Callable[[], Any]], rounds: int) -> None:
     solvers, first = {}, {}
     for by, make in makers.items():
         begun = time.process_time()

@@ -256,6 +256,133 @@ def test_a_plan_goes_on_from_an_earlier_one():
     assert warm.iterations < cold.iterations
 
 
+# --- Contacts
+
+G = 9.81
+HOPPER = uk.Problem(
+    uk.System(
+        jnp.diag(jnp.array([1.0, 0.1])),
+        lambda t, q, v: -G * jnp.array([1.0, 0.1]),
+        [uk.Unilateral(lambda t, q: q[1], name="foot")],
+    ),
+    [0.5, 0.0], [0.0, 0.0], 0.0, 1.0, name="hopper",
+)  # fmt: skip
+"""A mass of 1 kg over a foot of 0.1 kg on the ground, with a force between them."""
+HOP = {
+    "inputs": [[1.0], [-1.0]],
+    "phases": [(20, "foot"), (10, []), (20, ["foot"])],
+    "end": lambda t, q, v: jnp.concatenate([q - jnp.array([0.5, 0.0]), v]),
+}
+
+
+def hop_of_least_effort():
+    """The inputs of least effort of `HOP`: all that is asked is linear in them."""
+    steps, h = 50, 0.02
+    masses = np.array([1.0, 0.1])
+
+    def onwards(x, u, closed, lands):
+        force = np.array([u, -u]) - G * masses
+        a = np.array([force[0], 0.0 if closed else force[1] / 0.1])
+        x = np.concatenate([x[:2] + h * x[2:] + 0.5 * h * h * a, x[2:] + h * a])
+        return x * [1.0, 1.0, 1.0, 0.0] if closed or lands else x
+
+    def missed(us):
+        x = np.array([0.5, 0.0, 0.0, 0.0])
+        for k, u in enumerate(us):
+            x = onwards(x, u, k < 20 or k >= 30, k == 29)
+            if k == 29:
+                height = x[1]
+                x[1] = 0.0
+        return np.array([height, x[0] - 0.5, x[2]])
+
+    base = missed(np.zeros(steps))
+    J = np.stack([missed(e) - base for e in np.eye(steps)], axis=1)
+    return -np.linalg.pinv(J) @ base
+
+
+def test_a_hop_is_that_of_least_effort_and_events_repeat_it():
+    plan = uk.plan(HOPPER, effort, **HOP, u=G, tolerance=1e-8)
+    assert plan.stopped == "converged"
+    expected = hop_of_least_effort()
+    np.testing.assert_allclose(plan.u[:, 0], expected, atol=2e-5 * np.abs(expected).max())
+    np.testing.assert_allclose(plan.q[:21, 1], 0.0, atol=1e-15)
+    assert abs(plan.q[30, 1]) < 1e-7  # where it lands
+    np.testing.assert_array_equal(plan.q[31:, 1], 0.0)
+    assert plan.q[20:31, 1].max() > 0.05
+    run = uk.simulate(plan.problem(), contact="events", ts=plan.t)
+    np.testing.assert_allclose(run.q, plan.q, atol=1e-6)
+
+
+def test_a_foot_is_not_pulled():
+    """A force that lifts the foot is to be 5 N, and the foot weighs 0.981 N."""
+    heavy = [[0.0], [1.0]]
+    plan = uk.plan(HOPPER, lambda t, q, v, u: u - 5.0, inputs=heavy, phases=[(10, "foot")], t1=0.2)
+    assert plan.stopped == "converged"
+    np.testing.assert_allclose(plan.u, 0.981, atol=1e-4)
+
+
+def test_forces_stay_within_friction():
+    """A mass of 1 kg that is pushed along a box of 2 kg, which stands on the ground: as if the push were bounded."""
+    mu = 0.1
+    ground = uk.Unilateral(lambda t, q: q[2], friction=mu, slip=lambda t, q, v: v[1], name="ground")
+    system = uk.System(jnp.diag(jnp.array([1.0, 2.0, 3.0])), jnp.array([0.0, 0.0, -3.0 * G]), [ground])
+    problem = uk.Problem(system, jnp.zeros(3), jnp.zeros(3), 0.0, 1.0)
+    goal = lambda t, q, v: jnp.stack([q[0] - 0.6, v[0]])
+    options = {"end": goal, "steps": STEPS, "tolerance": 1e-7}
+    found = uk.plan(problem, effort, inputs=[[1.0], [-1.0], [0.0]], phases=[(STEPS, "ground")], **options)
+    most = mu * 3.0 * G
+    alone = uk.Problem(uk.System(jnp.eye(1), jnp.zeros(1)), [0.0], [0.0], 0.0, 1.0)
+    expected = uk.plan(alone, effort, inputs=[[1.0]], bounds={"u": (-most, most)}, **options)
+    assert found.stopped == expected.stopped == "converged"
+    assert np.sum(np.abs(expected.u) > most - 1e-6) > 5
+    np.testing.assert_allclose(found.u, expected.u, atol=1e-3)
+    np.testing.assert_allclose(found.q[:, 1:], 0.0, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"phases": [(10, "feet")]}, "unknown contact of a phase 'feet'. Known: foot"),
+        ({"phases": [(10, "foot")], "steps": 20}, "phases take 10 steps together, and steps is 20"),
+        ({"phases": [10, "foot"]}, "a phase is a pair"),
+        ({"phases": "foot"}, "phases must be pairs"),
+        ({"phases": [(10, "foot")], "q0": [0.5, 0.1]}, "open at the start: foot by 0.1 m"),
+        ({"phases": [(10, "foot")], "v0": [0.0, -1.0]}, "move at the start: foot by 1 m/s"),
+        ({"q0": [0.5, -0.1]}, "penetrated at the start: foot by 0.1 m"),
+    ],
+)
+def test_phases_that_cannot_be_are_refused(options, message):
+    with pytest.raises(uk.InputError, match=message):
+        uk.plan(HOPPER, effort, **({"inputs": [[1.0], [-1.0]]} | options))
+
+
+def test_contacts_that_a_plan_does_not_know_are_refused():
+    slip = lambda t, q, v: v[0]
+    for contact, message in (
+        (uk.Unilateral(lambda t, q: q[0], stiffness=1e3), "does not know soft contacts"),
+        (uk.DryFriction(slip, 1.0, name="brake"), "does not know dry friction, and the system has brake"),
+    ):
+        problem = uk.Problem(uk.System(jnp.eye(1), jnp.zeros(1), [contact]), [1.0], [0.0], 0.0, 1.0)
+        with pytest.raises(uk.InputError, match=message):
+            uk.plan(problem, effort, inputs=[[1.0]])
+    with pytest.raises(uk.InputError, match="phases are of contacts, and the system has none"):
+        uk.plan(MASS, effort, inputs=[[1.0]], phases=[(10, "foot")])
+
+
+def test_contacts_that_no_phase_closes_stay_open():
+    """A wall is as a bound of a coordinate."""
+    wall = uk.Unilateral(lambda t, q: 0.3 - q[0], name="wall")
+    system = uk.System(jnp.eye(1), jnp.zeros(1), [wall])
+    goal = lambda t, q, v: jnp.stack([q[0] - 0.2, v[0] + 1.0])
+    options = {"inputs": [[1.0]], "end": goal, "steps": STEPS}
+    found = uk.plan(uk.Problem(system, [0.0], [0.0], 0.0, 1.0), effort, **options)
+    free = uk.Problem(uk.System(jnp.eye(1), jnp.zeros(1)), [0.0], [0.0], 0.0, 1.0)
+    expected = uk.plan(free, effort, bounds={"q[0]": (None, 0.3)}, **options)
+    assert found.stopped == expected.stopped == "converged"
+    np.testing.assert_allclose(found.q, expected.q, atol=1e-5)
+    assert found.q.max() > 0.2999
+
+
 def test_it_shows_itself(tmp_path):
     found = uk.plan(MASS, effort, inputs=[[1.0]], steps=10, end=REST)
     assert "converged" in repr(found)

@@ -150,12 +150,30 @@ def nearest_start(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple
     """
     if not is_traced((system, t, q, v)):
         return project(system, t, q, v)
+    return _with_projection(system, t, q, v).start(t, (q, v))
+
+
+def project_once(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """`Projection()` of a state near the constraints, by scalar code."""
+    return _with_projection(system, t, q, v).project(t, (q, v))
+
+
+def _with_projection(system: AbstractSystem, t: Array, q: Array, v: Array) -> Model:
     model = Model(system, UdwadiaKalaba(), method := Projection())
     with contextlib.suppress(TranslationError):
         code = projection_for(system, method, method.pinv.threshold(q.dtype), t, q, v)
         if machine_code_is_wanted():
-            model = dataclasses.replace(model, projection=code, numbers=(q[:0], code.numbers(system, method)))
-    return model.start(t, (q, v))
+            return dataclasses.replace(model, projection=code, numbers=(q[:0], code.numbers(system, method)))
+    return model
+
+
+def multipliers(system: AbstractSystem, t: Array, q: Array, v: Array) -> Array:
+    """lambda of least norm, one a row (m,), by scalar code where there is any."""
+    model = Model(system, UdwadiaKalaba(), Projection())
+    model, _ = translate_model(model, dfx.Tsit5(), t, q, v, automatic=True)
+    if model.is_solved:
+        return model.observed(t, q, v)["multipliers"]
+    return model.formula.solve(model.equations(t, q, v)).multipliers
 
 
 @eqx.filter_jit

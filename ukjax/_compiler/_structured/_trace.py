@@ -677,7 +677,8 @@ class Interpreter:
         )
         # Zeros and ones fold, as in the rotations of slides: how short passes become is only known once they are written.
         # What they call is not counted, and stays in the loop.
-        if short or (each <= SHORT and length <= _MOST_PASSES and not self._calls_within(body)):
+        may_be_short = short or (each <= SHORT and length <= _MOST_PASSES and not self._calls_within(body))
+        if may_be_short and not any(is_too_long(x) for x in columns):
             most = math.inf if short else self.b.count + SHORT
             if (written := self._write_out_scan(e, consts, carry, columns, most)) is not None:
                 return written

@@ -26,12 +26,12 @@ from ..._misc._closures import require_untraced
 from ..._misc._errors import InputError, format_value, unknown_name
 from ..._misc._types import Numbers
 from ..._motion._project import project
-from ..._system._constraint import require_bilateral
 from ..._system._problem import Problem, resolve_state
 from ...analysis._inputs import MatrixForce, input_matrix_of
 from ...analysis._states import state_of
 from ...robots import Robot
 from .._freedoms import free_velocities, state_names
+from ._phases import HeldContacts, HeldSystem, Instant, read_instants, read_phases
 from ._result import PlanResult, make_result
 from ._search import LOST, Given, solve
 from ._stages import DYNAMICS, Penalty, Stages
@@ -83,7 +83,9 @@ def _bounds(bounds: Any, inputs: tuple[str, ...], states: tuple[str, ...]) -> tu
     return (low, high), of_states
 
 
-def _starts(problem: Problem, start: float, q0: Any, v0: Any) -> tuple[np.ndarray, bool]:
+def _starts(
+    problem: Problem, contacts: HeldContacts | None, instants: Instant, start: float, q0: Any, v0: Any
+) -> tuple[np.ndarray, bool]:
     """Starts (b, n_q + n) on the constraints, and whether many were given."""
     q0 = problem.q0 if q0 is None else real_array("q0", q0)
     v0 = problem.v0 if v0 is None else real_array("v0", v0)
@@ -101,6 +103,9 @@ def _starts(problem: Problem, start: float, q0: Any, v0: Any) -> tuple[np.ndarra
     states = []
     for q, v in zip(*rows, strict=True):
         system, t, q, v = resolve_state(problem.system, start, q, v)
+        if contacts is not None:
+            contacts.require_closed(system, t, *project(system, t, q, v), instants)
+            system = HeldSystem(system, contacts, instants.closed[0], instants.closed[0])
         states.append(np.concatenate(project(system, t, q, v)))
     return np.stack(states), many
 
@@ -127,7 +132,8 @@ def plan(
     *,
     inputs: Any = None,
     t1: Any = None,
-    steps: int = 100,
+    steps: int | None = None,
+    phases: Any = None,
     end_cost: Callable[..., Any] | None = None,
     end: Callable[..., Any] | None = None,
     bounds: Mapping[str, tuple[Any, Any]] = {},
@@ -156,7 +162,11 @@ def plan(
     - `inputs`: what is planned, as for `ukjax.analysis.linearize`: names of actuators or driven joints, an input matrix
       (n, p), or a function of (t, q) that returns it. By default the actuators.
     - `t1`: the end [s], by default the problem's; or (earliest, latest), and the best time between is searched.
-    - `steps`: how many steps there are.
+    - `steps`: how many steps there are; by default those of `phases`, or 100.
+    - `phases`: which contacts of the system are closed when, as pairs (steps, names) one after the other, such as
+      `[(30, ["foot"]), (40, [])]`. A name is that of a contact, of several that are numbered, or of a constraint. Closed
+      contacts stick, if they have friction; forces may neither pull them nor rub more than that. All others stay open.
+      By default all stay open.
     - `end_cost`: a function of (t, q, v) at the end, as `cost`.
     - `end`: a function of (t, q, v) that is to vanish at the end: a number or a vector.
     - `bounds`: (low, high) by name, None for none: of inputs by their names (such as `u[0]`, or `u` for all), of
@@ -191,7 +201,8 @@ def plan(
     for name, function in (("end_cost", end_cost), ("end", end)):
         if function is not None:
             require_function(name, function, "t, q, v")
-    steps, iterations = whole_number("steps", steps), whole_number("iterations", iterations)
+    steps = None if steps is None else whole_number("steps", steps)
+    iterations = whole_number("iterations", iterations)
     exact, _ = flag("second_order", second_order), require_solver(solver)
     require_between("tolerance", tolerance, 0, 1)
     if previous is not None:
@@ -199,8 +210,10 @@ def plan(
     start = problem.t0 if t0 is None else t0
     start = float(real_values("t0", start))
     shortest, longest = _duration(start, problem.t1 if t1 is None else t1)
-    require_bilateral("plan", problem.system.constraints)
-    x0, many = _starts(problem, start, q0, v0)
+    at_start = resolve_state(problem.system, start, problem.q0, problem.v0)
+    contacts, closed = read_phases(*at_start, phases, steps)
+    steps, instants = len(closed), read_instants(contacts, closed, at_start[2].dtype)
+    x0, many = _starts(problem, contacts, instants, start, q0, v0)
     count, n_q = len(x0), problem.q0.size
     system, t, q, v = state_of(problem.system, start, x0[0, :n_q], x0[0, n_q:])
     if isinstance(inputs, list | tuple) and not any(isinstance(x, str) for x in inputs):
@@ -219,7 +232,7 @@ def plan(
         system, MatrixForce(matrix), cost, end_cost, end, solver,
         jnp.array([x[0] for x in of_states.values()], q.dtype),
         jnp.array([x[1] for x in of_states.values()], q.dtype),
-        tuple(of_states), steps, n_q, is_free, exact,
+        tuple(of_states), contacts, instants, steps, n_q, is_free, exact,
     )  # fmt: skip
     sizes = _check_costs(stages, t, jnp.asarray(x0[0]), p)
     if previous is not None:
@@ -232,7 +245,7 @@ def plan(
     T = jnp.asarray(np.full(count, 0.5 * (shortest + longest)) if T is None else T, q.dtype)
     if penalty is None:
         b, e = sizes
-        penalty = Penalty(jnp.zeros((count, steps, b)), jnp.zeros((count, e)), jnp.zeros(count))
+        penalty = Penalty(jnp.zeros((count, steps + 1, b)), jnp.zeros((count, e)), jnp.zeros(count))
     if states is not None:
         xs = _state_guess(states, count, steps, n_q, v.size)
     boxed = bool(np.any(np.isfinite(low)) or np.any(np.isfinite(high)))
@@ -262,7 +275,9 @@ def _check_costs(stages: Stages, t: Any, x: Any, p: int) -> tuple[int, int]:
     for name, value in values.items():
         if not all(np.all(np.isfinite(y)) for y in jax.tree.leaves(value)):
             raise InputError(f"{name} is not finite at the start, without inputs.")
-    return 2 * len(stages.bounded), values["end"].size
+    first = jax.tree.map(lambda x: x[0], stages.instants)
+    bounds = jax.eval_shape(stages.beyond, first, t, x, jnp.zeros(p, x.dtype))
+    return bounds.size, values["end"].size
 
 
 def _state_guess(states: Any, count: int, steps: int, n_q: int, n: int) -> np.ndarray:
@@ -277,8 +292,7 @@ def _state_guess(states: Any, count: int, steps: int, n_q: int, n: int) -> np.nd
 
 @functools.partial(JitByZeros, kinds=DYNAMICS)
 def _on_constraints(stages: Stages, t0: Any, T: Any, xs: Any) -> Any:
-    index = jnp.arange(stages.steps + 1, dtype=xs.dtype)
-    return jax.vmap(lambda T, xs: jax.vmap(stages.projected)(stages.time(t0, T, index), xs))(T, xs)
+    return jax.vmap(lambda T, xs: jax.vmap(stages.projected)(stages.time(t0, T, stages.instants), xs))(T, xs)
 
 
 def _first_states(stages: Stages, t0: float, x0: Any, xs: Any, T: Any) -> Any:

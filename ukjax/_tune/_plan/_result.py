@@ -137,7 +137,7 @@ class PlanResult:
             xs.append(np.stack([np.interp(t, one.t, y) for y in x.T], axis=-1))
             if kept is not None:
                 of = jax.tree.map(lambda x, i=i: x[i % len(plans)], kept)
-                held.append(of._replace(bounds=of.bounds[at]))
+                held.append(of._replace(bounds=of.bounds[np.append(at, -1)]))
         penalty = jax.tree.map(lambda *x: jnp.stack(x), *held) if held else None
         return np.stack(us), np.stack(xs), np.stack(T), penalty
 

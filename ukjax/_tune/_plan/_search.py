@@ -19,6 +19,7 @@ from jaxtyping import Array
 
 from ..._compiler import JitByZeros
 from ..._compiler._structured._scalarize import scalarize
+from ._phases import Instant
 from ._stages import DYNAMICS, Frame, Penalty, Stages
 
 SEARCHING, CONVERGED, ITERATIONS, STUCK, VIOLATED, LOST = range(6)
@@ -99,19 +100,27 @@ class Search(NamedTuple):
 # --- Costs
 
 
-def _stage_cost(stages: Stages, given: Given, T: Array, k: Array, x: Array, u: Array, held_by: Any) -> Any:
+def _stage_cost(stages: Stages, given: Given, T: Array, k: Instant, x: Array, u: Array, held_by: Any) -> Any:
     """The user's cost of a stage as a number and residuals, and residuals of bounds, held by (multipliers, weight)."""
-    h = T / stages.steps
-    number, r = stages.running(stages.time(given.t0, T, k), x, u)
-    held = stages.held(x, *held_by)
-    return h * number, jnp.sqrt(h) * r, jnp.where(k > 0, held, 0.0)
+    h, t = T / stages.steps, stages.time(given.t0, T, k)
+    number, r = stages.running(t, x, u)
+    return h * number, jnp.sqrt(h) * r, stages.held(k, t, x, u, *held_by)
 
 
-def _end_cost(stages: Stages, t: Array, x: Array, penalty: Penalty, of_bounds: Array) -> Any:
+def _end_cost(stages: Stages, given: Given, T: Array, x: Array, penalty: Penalty) -> Any:
+    last, weight, none = _last(stages.instants), penalty.weight, jnp.zeros_like(given.us[0])
+    t = stages.time(given.t0, T, last)
     number, r = stages.at_end(t, x)
-    weight = penalty.weight
     missed = jnp.sqrt(weight) * (stages.missed(t, x) + penalty.end / weight)
-    return number, r, jnp.concatenate([stages.held(x, of_bounds, weight), missed])
+    return number, r, jnp.concatenate([stages.held(last, t, x, none, penalty.bounds[-1], weight), missed])
+
+
+def _last(along: Any) -> Any:
+    return jax.tree.map(lambda x: x[-1], along)
+
+
+def _but_last(along: Any) -> Any:
+    return jax.tree.map(lambda x: x[:-1], along)
 
 
 def _sum(cost: Any) -> Array:
@@ -145,12 +154,12 @@ def _bent(fn: Callable[[Array], Array], H: Array) -> Array:
 def linearize(stages: Stages, given: Given, at: Search) -> tuple[Model, Frame]:
     xs, us, T, penalty = at.xs, at.us, at.T, at.penalty
     steps, free, dtype = stages.steps, stages.free_time, xs.dtype
-    index = jnp.arange(steps + 1, dtype=dtype)
-    frames = stages.frames(stages.time(given.t0, T, index), xs, given.first)
+    instants = stages.instants
+    frames = stages.frames(stages.time(given.t0, T, instants), xs, given.first)
     n, width, p = frames.Zq.shape[2] + frames.Zv.shape[2], xs.shape[1], us.shape[1]
     size = n + free + p
 
-    def flat(k: Array, x: Array, u: Array, frame: Frame, z: Array) -> Array:
+    def flat(k: Instant, x: Array, u: Array, frame: Frame, z: Array) -> Array:
         """T, (q, v) and u of z."""
         T1 = T + z[n] if free else T
         x = stages.state(frame, stages.time(given.t0, T1, k), x, z[:n])
@@ -159,17 +168,17 @@ def linearize(stages: Stages, given: Given, at: Search) -> tuple[Model, Frame]:
     def parts(y: Array) -> tuple[Array, Array, Array]:
         return y[0], y[1 : 1 + width], y[1 + width :]
 
-    def moved(k: Array, y: Array) -> Array:
+    def moved(k: Instant, y: Array) -> Array:
         T, x, u = parts(y)
-        return stages.onwards(stages.time(given.t0, T, k), x, u, T / steps)
+        return stages.onwards(k, stages.time(given.t0, T, k), x, u, T / steps)
 
-    def cost(k: Array, y: Array, multipliers: Array) -> Any:
+    def cost(k: Instant, y: Array, multipliers: Array) -> Any:
         return _stage_cost(stages, given, *parts(y)[:1], k, *parts(y)[1:], (multipliers, penalty.weight))
 
     def end_cost(y: Array) -> Any:
-        return _end_cost(stages, given.t0 + y[0], parts(y)[1], penalty, bounds[-1])
+        return _end_cost(stages, given, y[0], parts(y)[1], penalty)
 
-    def one(k: Array, x: Array, u: Array, frame: Frame, after: Any, multipliers: Array) -> Any:
+    def one(k: Instant, x: Array, u: Array, frame: Frame, after: Any, multipliers: Array) -> Any:
         x_next, frame_next = after
         eye = jnp.eye(size, dtype=dtype)
         y, Jy = _along(functools.partial(flat, k, x, u, frame), jnp.zeros(size, dtype), eye)
@@ -181,7 +190,7 @@ def linearize(stages: Stages, given: Given, at: Search) -> tuple[Model, Frame]:
         return J, stages.numbers(frame_next, off), off, slope, H
 
     def bend(
-        k: Array, x: Array, u: Array, frame: Frame, after: Any, multipliers: Array, costate: Array, H: Array
+        k: Instant, x: Array, u: Array, frame: Frame, after: Any, multipliers: Array, costate: Array, H: Array
     ) -> Array:
         def promised(z: Array) -> Array:
             y = flat(k, x, u, frame, z)
@@ -191,10 +200,9 @@ def linearize(stages: Stages, given: Given, at: Search) -> tuple[Model, Frame]:
         return _bent(promised, H)
 
     before, after = (jax.tree.map(operator.itemgetter(i), (xs, frames)) for i in (slice(-1), slice(1, None)))
-    bounds = penalty.of_states
-    each = index[:-1], before[0], us, before[1], after, bounds[:-1]
+    each = _but_last(instants), before[0], us, before[1], after, penalty.bounds[:-1]
     J, gap, off, slope, H = jax.vmap(scalarize(one, fallback="xla"))(*each)
-    last = functools.partial(flat, index[-1], xs[-1], us[0], jax.tree.map(lambda x: x[-1], frames))
+    last = functools.partial(flat, _last(instants), xs[-1], us[0], _last(frames))
     y, Jy = _along(last, jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype)[:, : n + free])
     end_slope, end_curve = _quadratic(end_cost, y, Jy)
     if not stages.exact:
@@ -327,7 +335,6 @@ def run_forward(
     T = at.T + alpha * policy.longer
     h = T / stages.steps
     apart = jnp.any(off != 0.0) & (alpha < 1.0)
-    bounds = at.penalty.of_states
 
     def one(state: tuple[Array, Array], stage: Any) -> Any:
         x, cost = state
@@ -337,15 +344,15 @@ def run_forward(
         u = jnp.clip(u0 + alpha * dk + K @ s, given.low, given.high)
         t = stages.time(given.t0, T, k)
         cost = cost + _sum(_stage_cost(stages, given, T, k, x, u, (multipliers, at.penalty.weight)))
-        after = stages.onwards(t, x, u, h)
+        after = stages.onwards(k, t, x, u, h)
         kept = lambda y: stages.brought_back(after_frame, t + h, y + (alpha - 1.0) * off, 4)
         return (jax.lax.cond(apart, kept, lambda y: y, after), cost), (x, u)
 
     first, later = (jax.tree.map(operator.itemgetter(i), frames) for i in (slice(-1), slice(1, None)))
-    index = jnp.arange(stages.steps, dtype=at.xs.dtype)
-    each = (index, at.xs[:-1], at.us, first, later, off, policy.k, policy.K, bounds[:-1])
+    index, bounds = _but_last(stages.instants), at.penalty.bounds[:-1]
+    each = (index, at.xs[:-1], at.us, first, later, off, policy.k, policy.K, bounds)
     (x, cost), (xs, us) = jax.lax.scan(one, (at.xs[0], jnp.zeros(2, at.xs.dtype)), each)
-    cost = cost + _sum(_end_cost(stages, given.t0 + T, x, at.penalty, bounds[-1]))
+    cost = cost + _sum(_end_cost(stages, given, T, x, at.penalty))
     return jnp.concatenate([xs, x[None]]), us, T, cost
 
 
@@ -355,10 +362,10 @@ def first_run(stages: Stages, t0: Array, x: Array, us: Array, T: Array) -> Array
 
     def one(x: Array, at: Any) -> tuple[Array, Array]:
         k, u = at
-        x = stages.onwards(stages.time(t0, T, k), x, u, h)
+        x = stages.onwards(k, stages.time(t0, T, k), x, u, h)
         return x, x
 
-    _, xs = jax.lax.scan(one, x, (jnp.arange(stages.steps, dtype=x.dtype), us))
+    _, xs = jax.lax.scan(one, x, (_but_last(stages.instants), us))
     return jnp.concatenate([x[None], xs])
 
 
@@ -366,16 +373,19 @@ def first_run(stages: Stages, t0: Array, x: Array, us: Array, T: Array) -> Array
 
 
 def _costs(stages: Stages, given: Given, xs: Array, us: Array, T: Array, penalty: Penalty) -> Array:
-    bounds = penalty.of_states
-    index = jnp.arange(stages.steps, dtype=xs.dtype)
     of = lambda k, x, u, m: _sum(_stage_cost(stages, given, T, k, x, u, (m, penalty.weight)))
-    each = jax.vmap(of)(index, xs[:-1], us, bounds[:-1])
-    return jnp.sum(each, axis=0) + _sum(_end_cost(stages, given.t0 + T, xs[-1], penalty, bounds[-1]))
+    each = jax.vmap(scalarize(of, fallback="xla"))(
+        _but_last(stages.instants), xs[:-1], us, penalty.bounds[:-1]
+    )
+    return jnp.sum(each, axis=0) + _sum(_end_cost(stages, given, T, xs[-1], penalty))
 
 
-def _off(stages: Stages, given: Given, xs: Array, T: Array) -> tuple[Array, Array]:
-    """How far states are beyond bounds (steps, b), and what does not vanish at the end."""
-    return jax.vmap(stages.beyond)(xs[1:]), stages.missed(given.t0 + T, xs[-1])
+def _off(stages: Stages, given: Given, xs: Array, us: Array, T: Array) -> tuple[Array, Array]:
+    """How far states are beyond bounds (steps + 1, b), and what does not vanish at the end."""
+    us, t = jnp.concatenate([us, jnp.zeros_like(us[:1])]), stages.time(given.t0, T, stages.instants)
+    return jax.vmap(scalarize(stages.beyond, fallback="xla"))(stages.instants, t, xs, us), stages.missed(
+        t[-1], xs[-1]
+    )
 
 
 def _violation(beyond: Array, missed: Array) -> Array:
@@ -385,7 +395,7 @@ def _violation(beyond: Array, missed: Array) -> Array:
 def start_search(stages: Stages, given: Given) -> Search:
     follow = lambda xs: first_run(stages, given.t0, xs[0], given.us, given.T)
     xs = jax.lax.cond(given.runs, follow, lambda xs: xs, given.xs)
-    beyond, missed = _off(stages, given, xs, given.T)
+    beyond, missed = _off(stages, given, xs, given.us, given.T)
     unit = given.penalty._replace(weight=jnp.ones_like(given.T))
     own = _costs(stages, given, xs, given.us, given.T, unit)[0]
     # Birgin and Martinez 2014, section 12.4.
@@ -425,7 +435,7 @@ def _in_full(stages: Stages, K: Array, frames: Frame) -> Array:
         s = jax.vmap(functools.partial(stages.numbers, frame), out_axes=1)(unit)
         return K[:, : len(s)] @ s
 
-    return jax.vmap(one)(K, jax.tree.map(operator.itemgetter(slice(-1)), frames))
+    return jax.vmap(one)(K, _but_last(frames))
 
 
 def _more_convex(damping: Array, share: Array) -> tuple[Array, Array]:
@@ -465,7 +475,7 @@ def one_pass(stages: Stages, given: Given, boxed: bool, tolerances: Any, at: Sea
     gap_weight = jnp.maximum(at.gap_weight, needed)
     promised = g - gap_weight * total
     merit = at.merit + gap_weight * total
-    penalized = bool(stages.bounded) or stages.end is not None
+    penalized = stages.is_bounded or stages.end is not None
     enough = tolerance * (1.0 + jnp.abs(at.merit))
     if penalized:
         # Inexactly as long as weights are to grow; above the most, so far that it shows whether they still help.
@@ -477,7 +487,7 @@ def one_pass(stages: Stages, given: Given, boxed: bool, tolerances: Any, at: Sea
     )
 
     def renew(at: Search) -> Search:
-        beyond, missed = _off(stages, given, at.xs, at.T)
+        beyond, missed = _off(stages, given, at.xs, at.us, at.T)
         violation = _violation(beyond, missed)
         bounds, end, weight = at.penalty
         bounds = jnp.maximum(0.0, bounds + weight * beyond)
@@ -525,7 +535,7 @@ def one_pass(stages: Stages, given: Given, boxed: bool, tolerances: Any, at: Sea
         damping = jnp.where(accepted & (alpha > 0.2), less, jnp.where(accepted, at.damping, more))
         more_share = jnp.minimum(1.0, jnp.maximum(2.0 * at.share, 0.125))
         share = jnp.where(accepted & (alpha > 0.2), more_share, jnp.where(accepted, at.share, flatter))
-        violation = _violation(*_off(stages, given, xs, T))
+        violation = _violation(*_off(stages, given, xs, us, T))
         new = at._replace(xs=xs, us=us, T=T, cost=cost[0], merit=cost[1], violation=violation)
         new = jax.tree.map(lambda x, y: jnp.where(accepted, x, y), new, at)
         status = jnp.where(damping > _MOST_DAMPING, STUCK, SEARCHING).astype(jnp.int32)

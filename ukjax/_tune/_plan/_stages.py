@@ -21,17 +21,21 @@ from jaxtyping import Array
 
 from ..._compiler import evaluate_by_code
 from ..._compiler._structured._scalarize import scalarize
+from ..._contact._rows import kinematics
 from ..._misc._arguments import call_user_function, number_array
 from ..._misc._errors import InputError
+from ..._motion._model import multipliers, project_once
 from ..._motion._project import Projection
 from ..._pseudoinverse import GramSchmidt, pinv
 from ..._run._step import step
 from ..._system._drive import DrivenSystem
 from ..._system._rows import constraint_rows
+from ..._system._stabilize import NoStabilizer
 from ..._system._system import AbstractSystem, has_quasi_velocities
 from ...analysis._inputs import MatrixForce
 from ...analysis._states import mechanism_of
 from ...mechanisms._postures import with_unit_quaternions
+from ._phases import HeldContacts, HeldSystem, Instant
 
 Cost = Callable[..., Any]
 
@@ -58,14 +62,9 @@ class Frame(NamedTuple):
 class Penalty(NamedTuple):
     """The augmented Lagrangian of what a plan must keep."""
 
-    bounds: Array  # multipliers of the bounds of states (steps, b)
+    bounds: Array  # multipliers of the bounds at all states (steps + 1, b)
     end: Array  # of what is to vanish at the end (e,)
     weight: Array  # mu
-
-    @property
-    def of_states(self) -> Array:
-        """Multipliers of bounds of all states (steps + 1, b), of which the first is given."""
-        return jnp.concatenate([jnp.zeros_like(self.bounds[:1]), self.bounds])
 
 
 @final
@@ -83,6 +82,8 @@ class Stages(eqx.Module):
     low: Array
     high: Array
     bounded: tuple[int, ...] = eqx.field(static=True)  # which entries of (q, v) have bounds, `low` and `high`
+    contacts: HeldContacts | None
+    instants: Instant  # of all states, along the first axis
     steps: int = eqx.field(static=True)  # of the plan
     n_q: int = eqx.field(static=True)  # the number of coordinates
     free_time: bool = eqx.field(static=True)  # whether the end is searched
@@ -90,16 +91,26 @@ class Stages(eqx.Module):
 
     # --- The motion
 
-    def time(self, t0: Array, T: Array, k: Array) -> Array:
-        return t0 + T * k / self.steps
+    def time(self, t0: Array, T: Array, at: Instant) -> Array:
+        return t0 + T * at.number / self.steps
 
-    def onwards(self, t: Array, x: Array, u: Array, h: Array) -> Array:
-        """The state after a step."""
-        driven = DrivenSystem(self.system, self.force, u)
-        return jnp.concatenate(step(driven, t, x[: self.n_q], x[self.n_q :], h, solver=self.solver))
+    def _held(self, at: Instant, stays: Array) -> AbstractSystem:
+        """The system with the rows of contacts that are closed, of which some have been so before."""
+        return (
+            self.system if self.contacts is None else HeldSystem(self.system, self.contacts, at.closed, stays)
+        )
+
+    def onwards(self, at: Instant, t: Array, x: Array, u: Array, h: Array) -> Array:
+        """The state after a step, and after the impacts of contacts that are closed from then on."""
+        driven = DrivenSystem(self._held(at, at.closed), self.force, u)
+        go = functools.partial(step, driven, t, x[: self.n_q], x[self.n_q :], h, solver=self.solver)
+        if self.contacts is None or not self.contacts.places:
+            return jnp.concatenate(go())
+        q, v = go(stabilizer=NoStabilizer())
+        return jnp.concatenate(project_once(self._held(at, at.after), t + h, q, v))
 
     def projected(self, t: Array, x: Array) -> Array:
-        if not self.system.constraints:
+        if not self.system.bilateral_constraints:
             return x
         return jnp.concatenate(Projection()(self.system, t, x[: self.n_q], x[self.n_q :]))
 
@@ -121,16 +132,35 @@ class Stages(eqx.Module):
         missed = call_user_function("end", self.end, t, x[: self.n_q], x[self.n_q :])
         return jnp.ravel(number_array("what end returns", missed)).astype(x.dtype)
 
-    def beyond(self, x: Array) -> Array:
-        """How far a state is beyond its bounds (b,); negative within them."""
-        x = x[jnp.array(self.bounded, int)]
-        return jnp.concatenate([x - self.high, self.low - x])
+    @property
+    def is_bounded(self) -> bool:
+        return bool(self.bounded) or self.contacts is not None
 
-    def held(self, x: Array, multipliers: Array, weight: Array) -> Array:
+    def beyond(self, at: Instant, t: Array, x: Array, u: Array) -> Array:
+        """How far a state and its contacts are beyond what bounds them (b,); negative within."""
+        bounded = x[jnp.array(self.bounded, int)]
+        off, pulled = [bounded - self.high, self.low - bounded], []
+        if self.contacts is not None:
+            gaps = kinematics(self.system, t, x[: self.n_q], x[self.n_q :]).gap
+            off += [-at.is_open * gaps, at.lands * gaps[jnp.array(self.contacts.places, int)]]
+            if self.contacts.places:
+                acts = jnp.tile(at.closed, 2) * (1 - at.is_last)
+                pulled = [acts * self.contacts.excess(self.contact_forces(at, t, x, u))]
+        # The given state is as it is; bounds may be infinite.
+        return jnp.concatenate([jnp.where(at.is_given > 0, 0.0, jnp.concatenate(off)), *pulled])
+
+    def contact_forces(self, at: Instant, t: Array, x: Array, u: Array) -> Array:
+        """The forces on rows of contacts, normal ones first (m,)."""
+        assert self.contacts is not None
+        driven = DrivenSystem(self._held(at, at.closed), self.force, u)
+        found = multipliers(driven, t, x[: self.n_q], x[self.n_q :])
+        return found[found.size - len(self.contacts.places) - len(self.contacts.tangents) :]
+
+    def held(self, at: Instant, t: Array, x: Array, u: Array, multipliers: Array, weight: Array) -> Array:
         """The residuals of bounds in the augmented Lagrangian."""
-        if not self.bounded:
+        if not self.is_bounded:
             return x[:0]
-        return jnp.sqrt(weight) * jnp.maximum(0.0, self.beyond(x) + multipliers / weight)
+        return jnp.sqrt(weight) * jnp.maximum(0.0, self.beyond(at, t, x, u) + multipliers / weight)
 
     # --- Frames
 
@@ -160,7 +190,7 @@ class Stages(eqx.Module):
             return Z, Z
 
         Zq, Zv = (jnp.broadcast_to(Z, (len(xs), *Z.shape)) for Z in first)
-        if self.system.constraints:
+        if self.system.bilateral_constraints:
             Zq, Zv = (
                 scalarize(functools.partial(jax.lax.scan, turned), fallback="xla")(Z, rows)[1]
                 for Z, rows in zip(first, ((of_q, Aq), (of_v, Av)), strict=True)
@@ -176,7 +206,7 @@ class Stages(eqx.Module):
     def brought_back(self, frame: Frame, t: Array, x: Array, times: int) -> Array:
         """A state near that of a frame, by Newton steps onto the constraints."""
         q, v = x[: self.n_q], x[self.n_q :]
-        constrained = bool(self.system.constraints)
+        constrained = bool(self.system.bilateral_constraints)
         for _ in range(times * constrained):
             q = q - frame.N @ (frame.inverse_q @ self._rows(t, jnp.concatenate([q, v]))[2])
         if (mechanism := mechanism_of(self.system)) is not None:
