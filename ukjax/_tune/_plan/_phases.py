@@ -133,8 +133,8 @@ class HeldSystem(AbstractForwardingSystem):
         own = self.system.bilateral_constraints
         if not self.contacts.places:
             return own
-        slips = (_Slips(self),) if self.contacts.tangents else ()
-        return (*own, _Gaps(self), *slips)
+        slips = (_Slips(held=self),) if self.contacts.tangents else ()
+        return (*own, _Gaps(held=self), *slips)
 
 
 # --- What is given
