@@ -80,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def doubled_sine(x: float) -> float:
-    engine, number = _foreign.compiled(lambda: CODE, None), np.array([x])
+    engine, number = _foreign.compile_engine(lambda: CODE, None), np.array([x])
     compute = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("compute"))
     compute(number.ctypes.data)
     return float(number[0])

@@ -137,7 +137,7 @@ def test_what_does_not_change_in_a_loop_is_called_before_it() -> None:
 
 
 def test_all_calls_of_a_sub_program_are_calls_of_its_parts() -> None:
-    program = uk.scalarize(CALLS["before, in and after a loop"])._traced((X,), {})[1].program
+    program = uk.scalarize(CALLS["before, in and after a loop"])._trace_for((X,), {})[1].program
     code = program._code((True,), 1)
     assert (code.text + code.beside).count("call double @exp(") == 3  # of three entries, in one function
 
@@ -273,7 +273,7 @@ def test_programs_share_the_machine_code_of_what_they_call(monkeypatch: pytest.M
     lanes, q, v = uk.lanes(problem.system), jnp.asarray(problem.q0), jnp.asarray(problem.v0)
     one = uk.scalarize(lambda q, v: lanes.one(0.0, q, v))
     other = uk.scalarize(lambda q, v: lax.fori_loop(0, 3, lambda _, v: v + 0.1 * lanes.one(0.0, q, v), v))
-    codes = [x._traced((q, v), {})[1].program._code((True, True), 1) for x in (one, other)]
+    codes = [x._trace_for((q, v), {})[1].program._code((True, True), 1) for x in (one, other)]
     assert len(codes[0].units) == 1
     assert codes[0].units == codes[1].units
     assert all(code.text.count("\n") < codes[0].units[0].count("\n") for code in codes)

@@ -77,7 +77,7 @@ def test_conditions_are_those_of_jax(f: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("f", [_within, _in_a_loop], ids=lambda f: f.__name__)
 def test_what_a_condition_alone_needs_is_computed_in_it(f: Callable[[Any], Any]) -> None:
-    program = uk.scalarize(f)._traced((jnp.asarray(1.0),), {})[1].program  # pyright: ignore
+    program = uk.scalarize(f)._trace_for((jnp.asarray(1.0),), {})[1].program  # pyright: ignore
     needed = LiveNodes(np.concatenate([np.ravel(x) for x in program.outputs]).tolist(), values=True)
     deepest = max(needed.within, key=lambda region: region.depth)
     assert {x.op for x in needed.within[deepest]} & {"cos", "exp"}

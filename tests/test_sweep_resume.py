@@ -203,7 +203,7 @@ def test_a_store_reads_back_as_what_memory_has(store: Path) -> None:
 def test_what_was_done_is_not_compiled_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ukjax._sweep import _chunk
 
-    monkeypatch.setattr(_chunk, "compiled", None)
+    monkeypatch.setattr(_chunk, "compile_batch", None)
     assert uk.sweep(product, PARAMS, chunk=3, store=store).sizes == {"a": 7, "b": 3}
 
 
