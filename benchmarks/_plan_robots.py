@@ -151,7 +151,7 @@ def crocoddyl_robot_solver(task: RobotTask, q0: np.ndarray, u: np.ndarray) -> An
         for joint, place in points
     ]  # fmt: skip
     for x in [*loops, *held]:
-        x.setBaumgarteCorrectorParameters(pin.BaumgarteCorrectorParameters(0.0, DAMPING))
+        x.setBaumgarteCorrectorParameters(pin.BaumgarteCorrectorParameters(0.25 * DAMPING**2, DAMPING))
     address = {mj.joint(i).name: int(mj.jnt_dofadr[i]) for i in range(mj.njnt)}
     B = np.zeros((n, len(task.driven)))
     for k, name in enumerate(task.driven):

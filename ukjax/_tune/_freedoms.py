@@ -13,7 +13,8 @@ from .._system._system import AbstractSystem, has_quasi_velocities, names_of
 
 
 @compile_small
-def _rows_at(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Array]:
+def evaluate_rows(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Array]:
+    """The rows of the constraints, and N of q' = N v."""
     N = jax.jacfwd(system.kinematics, argnums=2)(t, q, v) if has_quasi_velocities(system) else jnp.eye(q.size)
     return constraint_rows(system, t, q, v), N
 
@@ -30,7 +31,7 @@ def _kernel(A: np.ndarray) -> np.ndarray:
 
 def free_velocities(system: AbstractSystem, t: Any, q: Any, v: Any) -> tuple[np.ndarray, np.ndarray, Any]:
     """Bases of the velocities that rows of positions, and that all rows allow, as columns; and N of q' = N v."""
-    rows, N = _rows_at(system, jnp.asarray(t), jnp.asarray(q), jnp.asarray(v))
+    rows, N = evaluate_rows(system, jnp.asarray(t), jnp.asarray(q), jnp.asarray(v))
     A = np.asarray(rows.A)
     return _kernel(A[rows.of_positions]), _kernel(A[rows.of_velocities]), N
 

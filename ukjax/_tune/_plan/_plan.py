@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._compiler import JitByZeros
+from ..._compiler import JitByZeros, compile_small
 from ..._misc._arguments import (
     explain_arguments,
     flag,
@@ -25,12 +25,13 @@ from ..._misc._arguments import (
 from ..._misc._closures import require_untraced
 from ..._misc._errors import InputError, format_value, unknown_name
 from ..._misc._types import Numbers
-from ..._motion._project import project
+from ..._motion._project import project, tolerance_of
 from ..._system._problem import Problem, resolve_state
+from ..._system._system import AbstractSystem
 from ...analysis._inputs import MatrixForce, input_matrix_of
 from ...analysis._states import state_of
 from ...robots import Robot
-from .._freedoms import free_velocities, state_names
+from .._freedoms import evaluate_rows, free_velocities, state_names
 from ._phases import HeldContacts, HeldSystem, Instant, read_instants, read_phases
 from ._result import PlanResult, make_result
 from ._search import LOST, Given, solve
@@ -83,6 +84,13 @@ def _bounds(bounds: Any, inputs: tuple[str, ...], states: tuple[str, ...]) -> tu
     return (low, high), of_states
 
 
+def _consistent(system: AbstractSystem, t: Any, q: Any, v: Any) -> tuple[Any, Any]:
+    """`project`, but for states that keep the constraints already."""
+    rows = evaluate_rows(system, t, q, v)[0]
+    errors = np.concatenate([np.asarray(rows.position_error), np.asarray(rows.velocity_error)])
+    return (q, v) if np.all(np.abs(errors) <= tolerance_of(q.dtype)) else project(system, t, q, v)
+
+
 def _starts(
     problem: Problem, contacts: HeldContacts | None, instants: Instant, start: float, q0: Any, v0: Any
 ) -> tuple[np.ndarray, bool]:
@@ -104,9 +112,9 @@ def _starts(
     for q, v in zip(*rows, strict=True):
         system, t, q, v = resolve_state(problem.system, start, q, v)
         if contacts is not None:
-            contacts.require_closed(system, t, *project(system, t, q, v), instants)
+            contacts.require_closed(system, t, *_consistent(system, t, q, v), instants)
             system = HeldSystem(system, contacts, instants.closed[0], instants.closed[0])
-        states.append(np.concatenate(project(system, t, q, v)))
+        states.append(np.concatenate(_consistent(system, t, q, v)))
     return np.stack(states), many
 
 
@@ -267,17 +275,16 @@ def plan(
 
 def _check_costs(stages: Stages, t: Any, x: Any, p: int) -> tuple[int, int]:
     """How many bounds of states there are, and entries of `end`."""
-    values = {
-        "cost": stages.running(t, x, jnp.zeros(p, x.dtype)),
-        "end_cost": stages.at_end(t, x),
-        "end": stages.missed(t, x),
-    }
+    values = _costs_at(stages, t, x, jnp.zeros(p, x.dtype))
     for name, value in values.items():
         if not all(np.all(np.isfinite(y)) for y in jax.tree.leaves(value)):
             raise InputError(f"{name} is not finite at the start, without inputs.")
-    first = jax.tree.map(lambda x: x[0], stages.instants)
-    bounds = jax.eval_shape(stages.beyond, first, t, x, jnp.zeros(p, x.dtype))
-    return bounds.size, values["end"].size
+    return stages.count_bounds(), values["end"].size
+
+
+@compile_small
+def _costs_at(stages: Stages, t: Any, x: Any, u: Any) -> dict[str, Any]:
+    return {"cost": stages.running(t, x, u), "end_cost": stages.at_end(t, x), "end": stages.missed(t, x)}
 
 
 def _state_guess(states: Any, count: int, steps: int, n_q: int, n: int) -> np.ndarray:

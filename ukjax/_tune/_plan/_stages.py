@@ -149,6 +149,11 @@ class Stages(eqx.Module):
         # The given state is as it is; bounds may be infinite.
         return jnp.concatenate([jnp.where(at.is_given > 0, 0.0, jnp.concatenate(off)), *pulled])
 
+    def count_bounds(self) -> int:
+        """How many entries `beyond` has."""
+        gaps = 0 if self.contacts is None else len(self.contacts.names) + 3 * len(self.contacts.places)
+        return 2 * len(self.bounded) + gaps
+
     def contact_forces(self, at: Instant, t: Array, x: Array, u: Array) -> Array:
         """The forces on rows of contacts, normal ones first (m,)."""
         assert self.contacts is not None
