@@ -377,13 +377,11 @@ def test_a_force_without_scalar_code():
 
 def test_derivatives_without_scalar_code():
     """By XLA in forward mode: of a ball that falls; reverse mode is refused."""
-    weight = lambda t, q, v: jnp.fft.fft(jnp.array([-G, 0.0])).real[:1]
+    weight = lambda t, q, v: jax.lax.optimization_barrier(jnp.array([-G]))
     system = uk.System(jnp.eye(1), weight, [Unilateral(lambda t, q: q[0], name="ground")])
     step = lambda v: uk.step(system, 0.0, jnp.ones(1), v, 0.1)[0]
     np.testing.assert_allclose(jax.jacfwd(step)(jnp.zeros(1)), [[0.1]], rtol=1e-12)
-    with pytest.raises(
-        uk.InputError, match="cannot go through contact steps without scalar code, as numbers of type"
-    ):
+    with pytest.raises(uk.InputError, match="cannot go through contact steps without scalar code, as 'optim"):
         jax.jacrev(step)(jnp.zeros(1))
 
 

@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._tune._freedoms import free_velocities
+from ukjax._tune._plan._phases import read_instants
 from ukjax._tune._plan._search import Given, first_run, linearize, start_search
 from ukjax._tune._plan._stages import Penalty, Stages
 from ukjax.analysis._inputs import Constant, MatrixForce
@@ -180,11 +181,14 @@ def test_derivatives_are_those_of_the_whole_run():
     end = lambda t, q, v: jnp.concatenate([q - jnp.array([1.0, 1.0, 0.5]), v])
     random, N = np.random.default_rng(0), 30
     force, none = MatrixForce(Constant(jnp.array([[1.0], [0.0], [0.0]]))), jnp.zeros(0)
-    stages = Stages(p.system, force, square, None, end, dfx.Midpoint(), none, none, (), N, 3, False, True)
+    instants = read_instants(None, np.zeros((N, 0)), p.q0.dtype)
+    stages = Stages(
+        p.system, force, square, None, end, dfx.Midpoint(), none, none, (), None, instants, N, 3, False, True
+    )
     us, T, t0 = jnp.asarray(3.0 * random.normal(size=(N, 1))), jnp.asarray(0.9), jnp.asarray(0.0)
     x0 = jnp.concatenate([p.q0, p.v0])
     first = tuple(jnp.asarray(Z) for Z in free_velocities(p.system, 0.0, p.q0, p.v0)[:2])
-    penalty = Penalty(jnp.zeros((N, 0)), jnp.asarray(random.normal(size=6)), jnp.asarray(10.0))
+    penalty = Penalty(jnp.zeros((N + 1, 0)), jnp.asarray(random.normal(size=6)), jnp.asarray(10.0))
     wide = jnp.array([np.inf])
 
     @jax.jit
