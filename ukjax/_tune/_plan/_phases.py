@@ -69,12 +69,12 @@ class HeldContacts(eqx.Module):
         np.maximum.at(speeds, owners, np.where(closed[list(self.owners)], np.abs(u[rows]), 0.0))
         first = np.zeros(len(self.names), bool)
         first[list(self.places)] = closed
-        for what, size, unit in (
-            ("contacts of the first phase are open", np.where(first, gaps, 0.0), "m"),
-            ("contacts of the first phase move", speeds, "m/s"),
-            ("contacts are penetrated", -gaps, "m"),
+        for what, size in (
+            ("contacts of the first phase are open", np.where(first, gaps, 0.0)),
+            ("contacts of the first phase move", speeds),
+            ("contacts are penetrated", -gaps),
         ):
-            if found := [f"{self.names[i]} by {size[i]:.3g} {unit}" for i in np.flatnonzero(size > _CLOSED)]:
+            if found := [f"{self.names[i]} by {size[i]:.3g}" for i in np.flatnonzero(size > _CLOSED)]:
                 raise InputError(f"{what} at the start: {', '.join(found)}.")
 
     def excess(self, forces: Array) -> Array:
@@ -145,9 +145,10 @@ def read_phases(
 ) -> tuple[HeldContacts | None, np.ndarray]:
     """The contacts, None where there are none, and which are closed over each step (steps, n).
 
-    **Raises:** `InputError` for contacts that are soft or dry friction, for unknown names, and for steps that differ.
+    **Raises:** `InputError` for contacts that are soft or dry friction, for such that are closed and bounce, for unknown
+    names, and for steps that differ.
     """
-    if phases is not None and not is_list(phases):
+    if phases is not None and (not is_list(phases) or not len(phases := list(phases))):
         raise InputError(
             f"phases must be pairs of steps and closed contacts, such as [(30, ['foot']), (20, [])], got "
             f"{format_value(phases)}."
@@ -202,7 +203,7 @@ def _read_closed(phases: Any, names: dict[str, set[int]], count: int, steps: int
         part = np.zeros((whole_number("the steps of a phase", phase[0]), count))
         part[:, sorted(set().union(*(names[x] for x in chosen)))] = 1.0
         parts.append(part)
-    return np.concatenate(parts) if parts else np.zeros((0, count))
+    return np.concatenate(parts)
 
 
 def _held(
@@ -212,8 +213,8 @@ def _held(
     places = [int(i) for i in np.flatnonzero(closed.any(axis=0))]
     friction = np.asarray(coefficients.friction)[places]
     rows = [np.flatnonzero(layout.owner == i) for i in places]
-    if flat := [layout.names[i] for i in places if not layout.has_gap[i]]:
-        raise InputError(f"{', '.join(flat)} has no gap that could be closed.")
+    if bounces := [layout.names[i] for i in places if coefficients.restitution[i] > 0]:
+        raise InputError(f"plan does not know rebounds, and {', '.join(bounces)} has a restitution: give 0.")
     tangents = [(int(row), k) for k, x in enumerate(rows) if friction[k] > 0 for row in x[1:]]
     normals = [int(x[0]) for x in rows]
     J = np.asarray(_velocity_rows(system, t, q, v))[normals]
