@@ -13,7 +13,7 @@ the first result with what has to be built or compiled for it, and by how much l
 Needs Crocoddyl and CasADi, which ukjax does not: `pip install crocoddyl==3.2.1 pin==4.0.0 casadi` (the wheel does not say
 for which Pinocchio it was built; with 4.1 its results are garbage). Without them their rows are missing.
 
-    python benchmarks/optimal_control.py [--rounds 5] [--only cart-pole]
+    python benchmarks/optimal_control.py [--rounds 5] [--only cart-pole] [--most 500]
 """
 
 import argparse
@@ -33,7 +33,7 @@ from _timing import machine, pinned
 import ukjax as uk
 import ukjax.mechanisms as um
 
-TOLERANCE, MOST = 1e-8, 500
+TOLERANCE = 1e-8
 DOWN = (0.0, 0.0, -9.81)
 # Of motions in the plane the turns are about -y, so that x and z are the plane's x and y.
 TURN = (0.0, -1.0, 0.0)
@@ -235,6 +235,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=[*TASKS, *ROBOTS], help="one of the tasks")
+    parser.add_argument("--most", type=int, default=500, help="iterations after which a search is stopped")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     print(f"{machine()}\n")
@@ -248,6 +249,7 @@ def main(arguments: list[str] | None = None) -> None:
                 name,
                 solvers_of(*TASKS[name]) if name in TASKS else solvers_of_robot(ROBOTS[name]()),
                 options.rounds,
+                options.most,
             )
 
 
@@ -293,7 +295,7 @@ def solvers_of(task: Task, ours: dict[str, Any]) -> dict[str, Callable[[], Any]]
     return makers
 
 
-def measure(name: str, makers: dict[str, Callable[[], Any]], rounds: int) -> None:
+def measure(name: str, makers: dict[str, Callable[[], Any]], rounds: int, most: int) -> None:
     solvers, first = {}, {}
     for by, make in makers.items():
         begun = time.process_time()
@@ -301,12 +303,12 @@ def measure(name: str, makers: dict[str, Callable[[], Any]], rounds: int) -> Non
             solvers[by] = make()
         except ImportError:
             continue
-        solvers[by](TOLERANCE, MOST)
+        solvers[by](TOLERANCE, most)
         first[by] = time.process_time() - begun
     found: dict[str, list[Solved]] = {by: [] for by in solvers}
     for _ in range(rounds):
         for by, solve in solvers.items():
-            found[by].append(solve(TOLERANCE, MOST))
+            found[by].append(solve(TOLERANCE, most))
     for by, runs in found.items():
         ms, one = 1e3 * float(np.median([x.seconds for x in runs])), runs[0]
         count = f"{one.iterations}" if one.done else f"{one.iterations}, not done"

@@ -34,7 +34,7 @@ class Instant(NamedTuple):
     closed: Array  # over the step that follows (k,)
     after: Array  # over that one or the next (k,)
     lands: Array  # from this state on (k,)
-    is_open: Array  # neither closed before this state and after it (n,)
+    is_open: Array  # but where closed before this state and after it (n,)
     is_given: Array  # as the first is
     is_last: Array
 
@@ -170,7 +170,7 @@ def read_phases(
     )
     if phases is not None and steps is not None and len(closed) != steps:
         raise InputError(f"phases take {len(closed)} steps together, and steps is {steps}.")
-    return _held(system, start, layout, coefficients, closed), closed
+    return _make_contacts(system, start, layout, coefficients, closed), closed
 
 
 def _names(system: AbstractSystem, layout: ContactLayout, start: tuple[Any, Any, Any]) -> dict[str, set[int]]:
@@ -206,7 +206,7 @@ def _read_closed(phases: Any, names: dict[str, set[int]], count: int, steps: int
     return np.concatenate(parts)
 
 
-def _held(
+def _make_contacts(
     system: AbstractSystem, start: Any, layout: ContactLayout, coefficients: Coefficients, closed: np.ndarray
 ) -> HeldContacts:
     t, q, v = start

@@ -84,7 +84,7 @@ def _bounds(bounds: Any, inputs: tuple[str, ...], states: tuple[str, ...]) -> tu
     return (low, high), of_states
 
 
-def _consistent(system: AbstractSystem, t: Any, q: Any, v: Any) -> tuple[Any, Any]:
+def _make_consistent(system: AbstractSystem, t: Any, q: Any, v: Any) -> tuple[Any, Any]:
     """`project`, but for states that keep the constraints already."""
     rows = evaluate_rows(system, t, q, v)[0]
     errors = np.concatenate([np.asarray(rows.position_error), np.asarray(rows.velocity_error)])
@@ -112,9 +112,9 @@ def _starts(
     for q, v in zip(*rows, strict=True):
         system, t, q, v = resolve_state(problem.system, start, q, v)
         if contacts is not None:
-            contacts.require_closed(system, t, *_consistent(system, t, q, v), instants)
+            contacts.require_closed(system, t, *_make_consistent(system, t, q, v), instants)
             system = HeldSystem(system, contacts, instants.closed[0], instants.closed[0])
-        states.append(np.concatenate(_consistent(system, t, q, v)))
+        states.append(np.concatenate(_make_consistent(system, t, q, v)))
     return np.stack(states), many
 
 

@@ -82,7 +82,7 @@ class Stages(eqx.Module):
     low: Array
     high: Array
     bounded: tuple[int, ...] = eqx.field(static=True)  # which entries of (q, v) have bounds, `low` and `high`
-    contacts: HeldContacts | None
+    contacts: HeldContacts | None  # none of a system without contacts
     instants: Instant  # of all states, along the first axis
     steps: int = eqx.field(static=True)  # of the plan
     n_q: int = eqx.field(static=True)  # the number of coordinates
@@ -94,7 +94,7 @@ class Stages(eqx.Module):
     def time(self, t0: Array, T: Array, at: Instant) -> Array:
         return t0 + T * at.number / self.steps
 
-    def _held(self, at: Instant, stays: Array) -> AbstractSystem:
+    def _system_over(self, at: Instant, stays: Array) -> AbstractSystem:
         """The system with the rows of contacts that are closed, of which some have been so before."""
         return (
             self.system if self.contacts is None else HeldSystem(self.system, self.contacts, at.closed, stays)
@@ -102,12 +102,12 @@ class Stages(eqx.Module):
 
     def onwards(self, at: Instant, t: Array, x: Array, u: Array, h: Array) -> Array:
         """The state after a step, and after the impacts of contacts that are closed from then on."""
-        driven = DrivenSystem(self._held(at, at.closed), self.force, u)
+        driven = DrivenSystem(self._system_over(at, at.closed), self.force, u)
         go = functools.partial(step, driven, t, x[: self.n_q], x[self.n_q :], h, solver=self.solver)
         if self.contacts is None or not self.contacts.places:
             return jnp.concatenate(go())
         q, v = go(stabilizer=NoStabilizer())
-        return jnp.concatenate(project_once(self._held(at, at.after), t + h, q, v))
+        return jnp.concatenate(project_once(self._system_over(at, at.after), t + h, q, v))
 
     def projected(self, t: Array, x: Array) -> Array:
         if not self.system.bilateral_constraints:
@@ -157,7 +157,7 @@ class Stages(eqx.Module):
     def contact_forces(self, at: Instant, t: Array, x: Array, u: Array) -> Array:
         """The forces on rows of contacts, normal ones first (m,)."""
         assert self.contacts is not None
-        driven = DrivenSystem(self._held(at, at.closed), self.force, u)
+        driven = DrivenSystem(self._system_over(at, at.closed), self.force, u)
         found = multipliers(driven, t, x[: self.n_q], x[self.n_q :])
         return found[found.size - len(self.contacts.places) - len(self.contacts.tangents) :]
 
